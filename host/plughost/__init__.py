@@ -1,0 +1,37 @@
+"""A plugin-based service host: what plugin authors import."""
+
+from __future__ import annotations
+
+from plughost.context import PluginContext
+from plughost.declarations import (
+    Answer,
+    Check,
+    Health,
+    Middleware,
+    Operation,
+    Page,
+    Parameter,
+    Principal,
+    Route,
+    RouteGroup,
+    Store,
+)
+from plughost.hookspecs import hookimpl
+from plughost.roster import PluginError
+
+__all__ = [
+    "Answer",
+    "Check",
+    "Health",
+    "Middleware",
+    "Operation",
+    "Page",
+    "Parameter",
+    "PluginContext",
+    "PluginError",
+    "Principal",
+    "Route",
+    "RouteGroup",
+    "Store",
+    "hookimpl",
+]

@@ -1,0 +1,163 @@
+"""The commands of plugins: `plughost <plugin> ...`, found without importing any plugin but the one that is asked.
+
+A plugin that has one command only, named as the plugin, is that command: `plughost <plugin> [OPTIONS]`.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from plughost import declaring, loading
+from plughost.cli.options import settings_of
+from plughost.discovery import discover
+from plughost.host import Host
+from plughost.ratelimits import RateLimits
+from plughost.roster import Entry, Roster, State
+from plughost.settings import SettingsError, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pluggy
+
+    from plughost.discovery import Found
+
+
+class PluginCommands(click.Group):
+    """A group whose unknown commands are those of the installed plugins; a broken plugin breaks only its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the host's commands and the names of the plugins that have some, but for those that are disabled."""
+        skipped = _disabled()
+        names = [each.name for each in _found(ctx) if each.name not in skipped]
+        return [*super().list_commands(ctx), *(name for name in names if self._of_plugin(ctx, name))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the host's command of a name, else the group of the plugin of that name."""
+        command = super().get_command(ctx, cmd_name)
+        found = () if command is not None else _found(ctx)
+        if cmd_name in (each.name for each in found):
+            return self._of_plugin(ctx, cmd_name) or _no_commands(cmd_name, found)
+        return command
+
+    @staticmethod
+    def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
+        known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
+        if name not in known:
+            known[name] = _command(name, _found(ctx))
+        return known[name]
+
+
+def _found(ctx: click.Context) -> tuple[Found, ...]:
+    """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
+    key = f"{__name__}.found"
+    if key not in ctx.meta:
+        ctx.meta[key] = discover()
+    found: tuple[Found, ...] = ctx.meta[key]
+    return found
+
+
+def _command(name: str, found: Collection[Found]) -> click.Command | None:
+    entry, commands = _load(name, found)
+    if entry.failure is not None or not commands:
+        return None
+    if [command.name for command in commands] == [name]:
+        return _only_command(name, commands[0])
+    return _group(name, commands)
+
+
+def _disabled() -> tuple[str, ...]:
+    """Return what the settings disable, as far as they are known before the command line is read."""
+    try:
+        return read_settings().host.disabled
+    except SettingsError:  # the command that needs them will tell
+        return ()
+
+
+def _roster(name: str, found: Collection[Found]) -> tuple[Roster, Entry, pluggy.PluginManager]:
+    """Import a plugin and those that it requires, and nothing else."""
+    wanted = next(each for each in found if each.name == name)
+    roster = Roster(each for each in found if each.name == name or each.name in wanted.requires)
+    manager = loading.new_manager()
+    loading.load(roster, manager)
+    return roster, next(entry for entry in roster if entry.found is wanted), manager
+
+
+def _load(name: str, found: Collection[Found]) -> tuple[Entry, list[click.Command]]:
+    """Return a plugin and its commands; none where it is broken."""
+    roster, entry, manager = _roster(name, found)
+    commands: list[click.Command] | None = None
+    if "register_commands" in entry.hooks:
+        commands = roster.attempt(
+            entry, "register_commands", lambda: list(loading.call(manager, entry, "register_commands"))
+        )
+    return entry, commands or []
+
+
+def _group(name: str, commands: list[click.Command]) -> click.Group:
+    """Return the group of a plugin; its commands get the plugin's context as click's object."""
+
+    @click.group(name, help=f"Commands of the plugin {name}.")
+    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file.")
+    @click.pass_context
+    def group(ctx: click.Context, config: Path | None) -> None:
+        ctx.obj = _context(name, config)
+
+    for command in commands:
+        group.add_command(command)
+    return group
+
+
+def _only_command(name: str, command: click.Command) -> click.Command:
+    """Return the one command of a plugin, which takes `--config` as a group would."""
+
+    def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
+        if not ctx.resilient_parsing:
+            ctx.obj = _context(name, config)
+
+    only = copy.copy(command)
+    config = click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Settings file.",
+        expose_value=False,
+        callback=give_context,
+    )
+    only.params = [config, *command.params]
+    return only
+
+
+def _context(name: str, config: Path | None) -> Any:
+    settings = settings_of(config)
+    roster, entry, manager = _roster(name, discover())
+    declaring.validate_settings(roster, manager, settings)
+    host = Host(settings)
+    rate_limits = RateLimits(settings.host.rate_limits, host.logger)
+    declaring.give_contexts(
+        roster,
+        manager,
+        data_root=settings.data_dir,
+        logger=host.logger,
+        rate_limits=rate_limits,
+        view=host.view,
+        dev=False,
+    )
+    if entry.state is not State.ACTIVE:
+        raise click.ClickException(f"{entry.found.label}: {entry.failure}")
+    return entry.context
+
+
+def _no_commands(name: str, found: Collection[Found]) -> click.Command:
+    entry, _ = _load(name, found)
+
+    @click.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
+    @click.argument("rest", nargs=-1)
+    def refuse(rest: tuple[str, ...]) -> None:
+        reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
+        raise click.ClickException(f"{entry.found.label}: {reason}")
+
+    return refuse

@@ -1,0 +1,248 @@
+"""What plugins declare: frozen values that the host checks, mounts and takes down again.
+
+A hook returns these; only the host acts on them. No plugin is handed the Falcon app to change, which is what
+lets the host find conflicts before anything starts and remove a plugin while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from plughost.http.errors import PROBLEM_DETAILS, ErrorFormat
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from pydantic import BaseModel
+
+JSON: tuple[str, ...] = ("application/json",)
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of an operation, as the API description shows it.
+
+    A field of the path needs none; one says more of it than that it is a string.
+
+    Attributes:
+        name: The name on the wire, such as `page` or `If-Match`; of a path, the name of the field.
+        place: Where it stands.
+        description: One sentence for API clients.
+        schema: Its JSON Schema; the first of its `examples` is what people are offered to try.
+        required: Whether a request without it is refused; fields of the path always are.
+    """
+
+    name: str
+    place: Literal["path", "query", "header"]
+    description: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One possible response of an operation, as the API description shows it.
+
+    Attributes:
+        description: One sentence for API clients.
+        model: The type of the body: a pydantic model, a dataclass, a `list[...]` of one; a mapping of media types to
+            such types where they differ. None for no body, and for an error that the group's error format writes.
+        media_types: What the body is sent as; empty for an error without a body.
+        headers: Header name to one sentence on what it tells.
+        schema: A JSON Schema to show instead of the one made from `model`.
+    """
+
+    description: str
+    model: Any = None
+    media_types: tuple[str, ...] = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What one method of a route does: for the API description, and for what the host checks beforehand.
+
+    Attributes:
+        summary: One line, imperative.
+        request: The model of the JSON body, or None where no body is read.
+        answers: Status to answer; errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
+        produces: Media types of the successful answers. An `Accept` that excludes them all is answered 406.
+            Empty means that `Accept` is not looked at.
+        parameters: Query and header parameters, and fields of the path.
+        security: Names of the security schemes that let a request in, any one of them: `basic`, `bearer`.
+        description: More than the summary, in CommonMark.
+        examples: Name to an example of the request body.
+    """
+
+    summary: str
+    request: type[BaseModel] | None = None
+    answers: Mapping[int, Answer] = field(default_factory=dict)
+    produces: tuple[str, ...] = JSON
+    parameters: tuple[Parameter, ...] = ()
+    security: tuple[str, ...] = ()
+    description: str = ""
+    examples: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path of a group and the Falcon resource that answers it.
+
+    Attributes:
+        path: What follows the group's prefix: empty, or a Falcon URI template such as `/{sku}`. A field matches
+            one segment of the raw path and arrives percent-decoded, so `%2F` is data.
+        resource: An ordinary Falcon resource. HEAD follows from `on_get`, OPTIONS is answered by the host.
+        operations: HTTP method to operation, one for each `on_<method>` of the resource.
+        suffix: Falcon's responder suffix, where one resource serves several routes.
+    """
+
+    path: str
+    resource: object
+    operations: Mapping[str, Operation]
+    suffix: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteGroup:
+    """The routes of a plugin below one prefix, with what they have in common.
+
+    Attributes:
+        prefix: Where the group is mounted, such as `/api/v1/products`. Everything below it answers in the
+            group's error format, unknown paths too. `/` is for the root itself, and nothing below it.
+        routes: The routes, with paths relative to the prefix.
+        site: The site it is mounted on unless the settings say another.
+        errors: How errors below the prefix are written.
+        versions: The minor versions it speaks, as `major.minor`, oldest first (CONTRACT 2); empty for none.
+        body_limit: Largest request body in bytes unless the settings say another; None for the host's default.
+        title: A heading for people; the plugin's name by default.
+        described: Whether the API description shows it; pages for people may stay out.
+    """
+
+    prefix: str
+    routes: tuple[Route, ...]
+    site: str = "main"
+    errors: ErrorFormat = PROBLEM_DETAILS
+    versions: tuple[str, ...] = ()
+    body_limit: int | None = None
+    title: str = ""
+    described: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """Persistent data of a plugin, opened, migrated, watched and purged by the host.
+
+    Attributes:
+        name: Unique on a host; names the SQLite file and the settings key.
+        entities: Called with a fresh, bound Pony `Database` each time the store opens; defines the entities on it and
+            returns what the plugin's store operations get as their first argument, such as the database itself.
+        migrations: The folder of numbered SQL files, `sqlite/0001_<what>.sql` and `postgresql/0001_<what>.sql`,
+            such as `importlib.resources.files(__package__) / "migrations"`.
+        tables: Every table that the migrations make. Two stores that claim one table are a conflict.
+    """
+
+    name: str
+    entities: Callable[[Any], Any]
+    migrations: Traversable
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Middleware:
+    """Code that runs around requests.
+
+    Attributes:
+        name: Unique on a host; others order themselves by it.
+        component: An object with any of Falcon's `process_request(req, resp)`,
+            `process_resource(req, resp, resource, params)` and
+            `process_response(req, resp, resource, req_succeeded)`. With scope `plugin` it has no
+            `process_request`, since which plugin a request is for is known only after routing.
+        scope: Whether it runs around this plugin's own routes, around a whole site, or around every site.
+        site: The site, where the scope is `site`.
+        before: Names of middleware that this one runs outside of.
+        after: Names of middleware that this one runs inside of.
+    """
+
+    name: str
+    component: object
+    scope: Literal["plugin", "site", "host"] = "plugin"
+    site: str = "main"
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a health check found.
+
+    Attributes:
+        up: Whether all is well.
+        data: Details for the operator; never secrets.
+    """
+
+    up: bool
+    data: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A health check of a plugin.
+
+    Attributes:
+        name: Unique on a host.
+        check: Returns the health; raising counts as down.
+        kinds: The probes it belongs to.
+    """
+
+    name: str
+    check: Callable[[], Health]
+    kinds: frozenset[Literal["live", "ready", "started"]] = frozenset({"ready"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of a plugin in the development console.
+
+    Attributes:
+        name: Its last path segment, unique within the plugin.
+        title: What the navigation shows.
+        render: Returns the page's body as HTML; called for each view.
+    """
+
+    name: str
+    title: str
+    render: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whom an authenticator found behind a request.
+
+    Attributes:
+        name: A stable identity, such as an e-mail address.
+        roles: The roles it has.
+    """
+
+    name: str
+    roles: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declarations:
+    """All that one plugin declares."""
+
+    groups: tuple[RouteGroup, ...] = ()
+    stores: tuple[Store, ...] = ()
+    middleware: tuple[Middleware, ...] = ()
+    checks: tuple[Check, ...] = ()
+    pages: tuple[Page, ...] = ()
+
+    def prefixes(self) -> Iterable[str]:
+        """Return the prefixes of the route groups."""
+        return (group.prefix for group in self.groups)

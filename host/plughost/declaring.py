@@ -1,0 +1,162 @@
+"""Declare: ask each plugin, hook by hook, for its settings model and its declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel
+
+from plughost.checking import check
+from plughost.context import PluginContext
+from plughost.declarations import Check, Middleware, Page, RouteGroup, Store
+from plughost.loading import ask, call, renew
+from plughost.roster import Entry, Failure, Origin, PluginError, Roster
+from plughost.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pluggy
+    import structlog
+
+    from plughost.ratelimits import RateLimits
+    from plughost.stores import OpenStore
+    from plughost.view import HostView
+
+_HOOKS: Final[Mapping[str, tuple[str, type]]] = {
+    "register_stores": ("stores", Store),
+    "register_middleware": ("middleware", Middleware),
+    "register_routes": ("groups", RouteGroup),
+    "register_checks": ("checks", Check),
+    "register_pages": ("pages", Page),
+}
+
+
+def validate_settings(roster: Roster, manager: pluggy.PluginManager, settings: Settings) -> None:
+    """Validate each plugin's table of the settings with the plugin's own model.
+
+    A carried plugin whose settings differ from before is asked for its declarations again.
+    """
+    for entry in roster.active():
+        roster.attempt(entry, "register_settings", lambda entry=entry: _validate(entry, manager, settings))  # type: ignore[misc] # mypy can't type a lambda's default
+
+
+def _validate(entry: Entry, manager: pluggy.PluginManager, settings: Settings) -> None:
+    model: Any = _NoSettings
+    if "register_settings" in entry.hooks:
+        model = call(manager, entry, "register_settings")
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
+    try:
+        values, mount = settings.of_plugin(entry.name, model), settings.mount(entry.name)
+    except SettingsError as error:
+        raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{entry.name}].") from None
+    if model is _NoSettings:
+        model, values = None, None
+    if entry.carried and (values, mount) != (entry.settings, entry.mount):
+        entry.origin = Origin.CHANGED
+        renew(entry, manager)
+    entry.settings_model, entry.settings, entry.mount = model, values, mount
+
+
+def give_contexts(
+    roster: Roster,
+    manager: pluggy.PluginManager,
+    *,
+    data_root: Path,
+    logger: structlog.stdlib.BoundLogger,
+    rate_limits: RateLimits,
+    view: HostView,
+    dev: bool,
+) -> None:
+    """Give each plugin its context; a carried one keeps its own."""
+    for entry in roster.active():
+        if entry.carried:
+            if entry.context.rate_limits is not rate_limits:
+                _change(roster, manager, entry, rate_limits=rate_limits)
+        else:
+            entry.context = PluginContext(
+                plugin=entry.name,
+                settings=entry.settings,
+                dev=dev,
+                logger=logger.bind(plugin=entry.name),
+                data_root=data_root,
+                host=view,
+                rate_limits=rate_limits,
+            )
+
+
+def declare_stores(roster: Roster, manager: pluggy.PluginManager) -> None:
+    """Collect the stores that plugins offer."""
+    _collect(roster, manager, "register_stores")
+
+
+def give_stores(roster: Roster, manager: pluggy.PluginManager, stores: Mapping[str, OpenStore[Any]]) -> None:
+    """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
+    for entry in roster.active():
+        offering = {entry.name, *entry.found.requires}
+        usable = {name: store for name, store in stores.items() if store.plugin in offering}
+        if entry.carried and _same(usable, entry.context.stores):
+            continue
+        _change(roster, manager, entry, stores=usable)
+
+
+def declare_authenticator(roster: Roster, manager: pluggy.PluginManager) -> None:
+    """Find the plugin that names principals, and hand its callable to every other plugin."""
+
+    def take(entry: Entry, authenticator: object) -> None:
+        if authenticator is not None and not callable(authenticator):
+            raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
+        entry.authenticator = authenticator
+
+    ask(roster, manager, "register_authenticator", take, unless_carried=True)
+    offering = [entry for entry in roster.active() if entry.authenticator is not None]
+    for entry in offering[1:]:
+        cause = f"{offering[0].found.label} is the authenticator already"
+        roster.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
+    authenticator = offering[0].authenticator if offering else None
+    for entry in roster.active():
+        if entry.carried and entry.context.authenticator is authenticator:
+            continue
+        _change(roster, manager, entry, authenticator=authenticator)
+
+
+def declare(roster: Roster, manager: pluggy.PluginManager) -> None:
+    """Collect what plugins mount: middleware, route groups, checks and pages."""
+    for hook in ("register_middleware", "register_routes", "register_checks", "register_pages"):
+        _collect(roster, manager, hook)
+
+
+def _collect(roster: Roster, manager: pluggy.PluginManager, hook: str) -> None:
+    attribute, kind = _HOOKS[hook]
+
+    def take(entry: Entry, declared: object) -> None:
+        if not isinstance(declared, Iterable):
+            raise PluginError(f"it returned {declared!r}", f"Return a list of {kind.__name__}.")
+        items = tuple(declared)
+        for item in items:
+            if not isinstance(item, kind):
+                raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
+            check(item)
+        entry.declared = replace(entry.declared, **{attribute: items})
+
+    ask(roster, manager, hook, take, unless_carried=True)
+
+
+def _change(roster: Roster, manager: pluggy.PluginManager, entry: Entry, **given: Any) -> None:
+    """Give a plugin another context; one that was carried over so far is asked for its declarations again."""
+    if entry.carried:
+        entry.origin = Origin.CHANGED
+        given["announcements"] = []
+        roster.attempt(entry, "import", lambda: renew(entry, manager))
+    entry.context = replace(entry.context, **given)
+
+
+def _same(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    return one.keys() == other.keys() and all(one[key] is other[key] for key in one)
+
+
+class _NoSettings(BaseModel):
+    """What a plugin without settings of its own accepts: nothing."""

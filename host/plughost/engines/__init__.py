@@ -1,0 +1,39 @@
+"""Engines: what accepts connections on a listener and calls a site's WSGI application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plughost.engines.base import Engine, EngineOptions, Listener, ListenError, TLSFiles
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+__all__ = ["Engine", "EngineOptions", "ListenError", "Listener", "TLSFiles", "open_engine"]
+
+
+def open_engine(
+    application: WSGIApplication, listener: Listener, options: EngineOptions, tls: TLSFiles | None = None
+) -> Engine:
+    """Return the engine that a listener names; it serves once it is started.
+
+    Args:
+        application: What is called for each request.
+        listener: Where it is reached, and by which engine.
+        options: Threads, limits and time-outs.
+        tls: The certificate; needed for https, ignored for http.
+
+    Raises:
+        ListenError: The engine cannot serve the listener.
+    """
+    if listener.scheme == "https" and tls is None:
+        raise ListenError(f"Cannot serve {listener}: https needs a certificate.")
+    if listener.engine == "waitress":
+        if listener.scheme == "https":
+            raise ListenError(f'Cannot serve {listener}: waitress has no TLS; set engine = "granian" for https.')
+        from plughost.engines.waitress import WaitressEngine  # noqa: PLC0415 - only the engine in use is loaded
+
+        return WaitressEngine(application, listener, options)
+    from plughost.engines.granian import GranianEngine  # noqa: PLC0415 - only the engine in use is loaded
+
+    return GranianEngine(application, listener, options, tls if listener.scheme == "https" else None)

@@ -1,0 +1,66 @@
+"""Opening the socket that an engine listens on, the same way for every engine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Final
+
+from plughost.engines.base import Listener, ListenError
+
+BACKLOG: Final = 1024
+
+_ADVICE: Final = {
+    errno.EADDRINUSE: "another program uses the port; stop it, or set another port for the site",
+    errno.EACCES: "ports below 1024 need privileges; set a port above 1023, or put a proxy in front",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; set one that it has, such as 127.0.0.1",
+}
+
+
+def open_socket(listener: Listener, inherited: socket.socket | None = None) -> socket.socket:
+    """Return a listening TCP socket for a listener.
+
+    The socket never shares its port (no SO_REUSEPORT), so that two hosts cannot answer on one port unnoticed.
+
+    Args:
+        listener: Where to listen; port 0 lets the system choose one.
+        inherited: A listening socket to use instead; it belongs to the caller no more.
+
+    Raises:
+        ListenError: The address cannot be had.
+    """
+    if inherited is not None:
+        if not inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise ListenError(f"Cannot listen on {listener}: the inherited socket is not a listening one.")
+        return inherited
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listener.address, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ListenError(_message(listener, error)) from error
+    try:
+        if os.name == "posix":
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.bind(address)
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise ListenError(_message(listener, error)) from error
+    return opened
+
+
+def _message(listener: Listener, error: OSError) -> str:
+    """Say which listener cannot be had, why, and what to do."""
+    if isinstance(error, socket.gaierror):
+        advice = "the address is unknown; set an IP address or a host name of this machine"
+    else:
+        advice = _ADVICE.get(error.errno or 0, "check the address and the port of the site")
+    return (
+        f"Cannot listen on address {listener.address}, port {listener.port} "
+        f"(site {listener.site}, {listener.scheme}): {error.strerror or error}; {advice}."
+    )

@@ -1,0 +1,77 @@
+"""Events: what happens on a host, for plugins that watch it, such as one that counts or one that shows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        name: What happened, such as `login` or `reload`.
+        plugin: The plugin that tells; None for the host.
+        fields: Details, in plain values; never secrets.
+    """
+
+    name: str
+    plugin: str | None
+    fields: Mapping[str, Any]
+
+
+Subscriber = Callable[[Event], None]
+
+
+class Events:
+    """Hands events to whoever subscribed; costs next to nothing where nobody did."""
+
+    def __init__(self) -> None:
+        """Begin without subscribers."""
+        self._changing = threading.Lock()
+        self._subscribers: tuple[Subscriber, ...] = ()
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody subscribed; ask before working out costly details."""
+        return bool(self._subscribers)
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Hand every event from now on to a callable, in the thread that tells of it.
+
+        Args:
+            subscriber: Must return quickly and not raise.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        with self._changing:
+            self._subscribers = (*self._subscribers, subscriber)
+
+        def unsubscribe() -> None:
+            with self._changing:
+                self._subscribers = tuple(each for each in self._subscribers if each is not subscriber)
+
+        return unsubscribe
+
+    def emit(self, name: str, plugin: str | None = None, **fields: Any) -> None:
+        """Tell of something that happened.
+
+        Args:
+            name: What happened.
+            plugin: The plugin that tells; None for the host.
+            **fields: Details, in plain values.
+        """
+        if self._subscribers:
+            self.publish(Event(name, plugin, fields))
+
+    def publish(self, event: Event) -> None:
+        """Tell of something that happened, as a value."""
+        for subscriber in self._subscribers:
+            subscriber(event)

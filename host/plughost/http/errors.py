@@ -1,0 +1,172 @@
+"""Error formats: how a route group writes the errors below its prefix.
+
+A resource raises Falcon's own `HTTPError`s (or `Invalid` for bad input); the host turns each into a `Problem`
+and has the group's format write it, for errors that the host itself makes too (404, 405, 413 ...).
+"""
+
+from __future__ import annotations
+
+import http
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+import falcon
+import msgspec
+from pydantic import BaseModel, Field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+CONSTRAINT_VIOLATION: Final = "Constraint Violation"
+
+_PHRASES: Final[Mapping[int, str]] = {status.value: status.phrase for status in http.HTTPStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One invalid field of a request.
+
+    Attributes:
+        field: The member's name, dotted where nested; empty for the body as a whole.
+        message: One of CONTRACT 2's texts.
+    """
+
+    field: str
+    message: str
+
+
+class Invalid(falcon.HTTPError):
+    """A request whose JSON was well-formed and whose content breaks rules: all violations at once.
+
+    The status is the error format's `validation_status`, 400 for most.
+    """
+
+    def __init__(self, violations: Iterable[Violation]) -> None:
+        """Keep the violations, in the order of the fields."""
+        self.violations: tuple[Violation, ...] = tuple(violations)
+        super().__init__(
+            400,
+            title=CONSTRAINT_VIOLATION,
+            description="; ".join(f"{v.field}: {v.message}" if v.field else v.message for v in self.violations),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error on its way to a client, before a format writes it.
+
+    Attributes:
+        status: The HTTP status code.
+        title: A short summary, the same for every occurrence.
+        detail: What happened this time; never empty, nothing internal.
+        violations: The invalid fields, where the request was well-formed and broke rules.
+        extensions: Further members that the resource adds.
+    """
+
+    status: int
+    title: str
+    detail: str
+    violations: tuple[Violation, ...] = ()
+    extensions: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: falcon.HTTPError, validation_status: int = 400) -> Problem:
+        """Return the problem that a Falcon error stands for."""
+        violations = error.violations if isinstance(error, Invalid) else ()
+        status = validation_status if violations else error.status_code
+        phrase = _PHRASES.get(status, "Error")
+        title = error.title if error.title and error.title != error.status else phrase
+        detail = (error.description or f"{title}.").encode("utf-8", "replace").decode()  # lone surrogates have no UTF-8
+        return cls(status, title, detail, violations)
+
+
+class ErrorFormat(Protocol):
+    """How the errors of a route group are written.
+
+    Attributes:
+        media_type: The Content-Type of every error.
+        validation_status: The status of a request that breaks rules.
+    """
+
+    @property
+    def media_type(self) -> str:
+        """The Content-Type of every error."""
+        ...
+
+    @property
+    def validation_status(self) -> int:
+        """The status of a request that breaks rules."""
+        ...
+
+    def render(self, problem: Problem) -> bytes:
+        """Return the body of an error response."""
+        ...
+
+
+@runtime_checkable
+class DescribedErrorFormat(ErrorFormat, Protocol):
+    """An error format that tells what its bodies look like; one that doesn't is described by its media type alone."""
+
+    @property
+    def body(self) -> Any:
+        """The type of the body, as an `Answer` has it: a pydantic model, a dataclass, `str` ..."""
+        ...
+
+
+class ProblemJSON(BaseModel):
+    """Problem details (RFC 9457)."""
+
+    type: str = Field(description="What kind of problem it is, as a URI.")
+    title: str = Field(description="A short summary, the same for every occurrence.")
+    status: int = Field(description="The HTTP status code.")
+    detail: str = Field(description="What happened this time.")
+    violations: list[Violation] = Field([], description="The invalid fields, where the request breaks rules.")
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDetails:
+    """RFC 9457 problem details."""
+
+    media_type: str = "application/problem+json"
+    validation_status: int = 400
+
+    def render(self, problem: Problem) -> bytes:
+        """Return the problem as a JSON object."""
+        members: dict[str, Any] = {
+            "type": "about:blank",
+            "title": problem.title,
+            "status": problem.status,
+            "detail": problem.detail,
+            **problem.extensions,
+        }
+        if problem.violations:
+            members["violations"] = problem.violations
+        return msgspec.json.encode(members)
+
+    @property
+    def body(self) -> Any:
+        """What a body looks like: `ProblemJSON`."""
+        return ProblemJSON
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """The detail and nothing else; one `field: message` line for each invalid field (CONTRACT 4)."""
+
+    media_type: str = "text/plain; charset=utf-8"
+    validation_status: int = 400
+
+    def render(self, problem: Problem) -> bytes:
+        """Return the problem as lines of text."""
+        if problem.violations:
+            return "\n".join(f"{v.field}: {v.message}" if v.field else v.message for v in problem.violations).encode()
+        return problem.detail.encode("utf-8", "replace")
+
+    @property
+    def body(self) -> Any:
+        """What a body looks like: text."""
+        return str
+
+
+PROBLEM_DETAILS: Final = ProblemDetails()
+PLAIN_TEXT: Final = PlainText()

@@ -1,0 +1,98 @@
+"""A route group as it stands on a site: what the request path needs of it, worked out at build time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plughost.http.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from plughost.declarations import Middleware, Operation, RouteGroup
+    from plughost.http.errors import ErrorFormat
+    from plughost.http.negotiation import Offers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mounted:
+    """A route, or the rest of a group's prefix, on a site.
+
+    Attributes:
+        plugin: The plugin that it belongs to.
+        template: The full URI template, or `<prefix>/*` for the paths below a prefix that no route matches.
+        errors: The error format.
+        versions: The minor versions; None where the group has none.
+        body_limit: Largest request body in bytes.
+        produces: HTTP method to what its successful answers are sent as.
+        process_resource: The plugin's own middleware before the resource, outermost first.
+        process_response: The same after it, innermost first.
+    """
+
+    plugin: str
+    template: str
+    errors: ErrorFormat
+    versions: Versions | None
+    body_limit: int
+    produces: Mapping[str, Offers]
+    process_resource: tuple[Callable[..., Any], ...] = ()
+    process_response: tuple[Callable[..., Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MountedGroup:
+    """A route group on a site.
+
+    Attributes:
+        group: Its declaration.
+        routes: Full URI template to the mounted route.
+        rest: What stands for the paths below the prefix that no route matches.
+    """
+
+    group: RouteGroup
+    routes: Mapping[str, Mounted]
+    rest: Mounted
+
+
+def mount(plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[Middleware] = ()) -> MountedGroup:
+    """Work out what the request path needs of a route group.
+
+    Args:
+        plugin: The plugin that declares it.
+        group: The route group.
+        body_limit: Largest request body in bytes, after settings and defaults.
+        middleware: The plugin's own middleware, outermost first.
+
+    Raises:
+        ValueError: A minor version is malformed.
+    """
+    rest = Mounted(
+        plugin=plugin,
+        template=f"{group.prefix}/*",
+        errors=group.errors,
+        versions=Versions(group.versions) if group.versions else None,
+        body_limit=body_limit,
+        produces={},
+        process_resource=tuple(_methods(middleware, "process_resource")),
+        process_response=tuple(_methods(reversed(middleware), "process_response")),
+    )
+    routes = {}
+    for route in group.routes:
+        produces = {method: _offers(operation) for method, operation in route.operations.items()}
+        if "GET" in produces:
+            produces.setdefault("HEAD", produces["GET"])
+        template = group.prefix + route.path
+        routes[template] = replace(rest, template=template, produces=produces)
+    return MountedGroup(group, routes, rest)
+
+
+def _offers(operation: Operation) -> Offers:
+    """Return what a request's Accept may choose among; nothing where a success has no body, as after a delete."""
+    successes = [answer for status, answer in operation.answers.items() if 200 <= status < 300]
+    has_body = not successes or any(answer.model is not None or answer.schema is not None for answer in successes)
+    return operation.produces if has_body else ()
+
+
+def _methods(middleware: Iterable[Middleware], name: str) -> Iterable[Callable[..., Any]]:
+    return (getattr(each.component, name) for each in middleware if hasattr(each.component, name))

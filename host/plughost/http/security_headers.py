@@ -1,0 +1,55 @@
+"""Security headers: what browsers are told to refuse on the pages and data of a site."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost.http.request import Request
+
+
+class SecurityHeadersSettings(BaseModel):
+    """Headers for browsers. A header that a plugin sets itself is left as it is; an empty text sends none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    enabled: bool = Field(False, description="Send them; X-Content-Type-Options is always sent")
+    hsts: int = Field(0, ge=0, description="Seconds that browsers shall use HTTPS only, sent over HTTPS; 0 for none")
+    frame_options: Literal["DENY", "SAMEORIGIN", ""] = Field("DENY", description="X-Frame-Options")
+    content_security_policy: str = Field(
+        "default-src 'none'; frame-ancestors 'none'", description="Content-Security-Policy"
+    )
+    referrer_policy: str = Field("no-referrer", description="Referrer-Policy")
+    permissions_policy: str = Field("", description="Permissions-Policy")
+    cross_origin_opener_policy: str = Field("same-origin", description="Cross-Origin-Opener-Policy")
+    cross_origin_resource_policy: str = Field("", description="Cross-Origin-Resource-Policy")
+
+
+class SecurityHeaders:
+    """The middleware."""
+
+    def __init__(self, settings: SecurityHeadersSettings) -> None:
+        """Work out the headers, which are the same for every response."""
+        headers = {
+            "X-Frame-Options": settings.frame_options,
+            "Content-Security-Policy": settings.content_security_policy,
+            "Referrer-Policy": settings.referrer_policy,
+            "Permissions-Policy": settings.permissions_policy,
+            "Cross-Origin-Opener-Policy": settings.cross_origin_opener_policy,
+            "Cross-Origin-Resource-Policy": settings.cross_origin_resource_policy,
+        }
+        self._headers = tuple((name, value) for name, value in headers.items() if value)
+        self._hsts = f"max-age={settings.hsts}" if settings.hsts else None
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Add those that the response doesn't have yet."""
+        present = resp.headers
+        for name, value in self._headers:
+            if name.lower() not in present:
+                resp.set_header(name, value)
+        if self._hsts is not None and req.scheme == "https":  # browsers ignore it over plain HTTP (RFC 6797, 7.2)
+            resp.set_header("Strict-Transport-Security", self._hsts)

@@ -1,0 +1,67 @@
+"""Isolation: run a plugin's code so that neither what it raises nor how long it takes harms the host."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from time import monotonic
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+_LOOK_SECONDS: Final = 0.2
+"""How often to ask whether somebody still wants the result."""
+
+
+class TookTooLong(Exception):  # noqa: N818 - reads as what happened
+    """A plugin's code did not return in time; its thread is left to itself."""
+
+
+class Interrupted(Exception):  # noqa: N818 - reads as what happened
+    """Nobody waits for a plugin's code any more, since the host is stopping; its thread is left to itself."""
+
+
+def never() -> bool:
+    """Tell that nothing interrupts."""
+    return False
+
+
+def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: Callable[[], bool] = never) -> T:
+    """Call a function in a thread of its own and wait for it.
+
+    Args:
+        function: What to call.
+        seconds: How long it may take.
+        name: What the thread is called.
+        interrupted: Asked now and then whether to wait no longer.
+
+    Returns:
+        What the function returned.
+
+    Raises:
+        TookTooLong: It has not returned after that time.
+        Interrupted: There is no use in waiting any longer.
+        BaseException: Whatever the function raised, `SystemExit` too; a `KeyboardInterrupt` as a `RuntimeError`,
+            since a real one interrupts the caller, and never another thread.
+    """
+    outcome: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(function())
+        except KeyboardInterrupt as error:
+            outcome.set_exception(RuntimeError("it raised KeyboardInterrupt").with_traceback(error.__traceback__))
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the caller waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    until = monotonic() + seconds
+    while not outcome.done():
+        if interrupted():
+            raise Interrupted("the host is stopping")
+        left = until - monotonic()
+        if left <= 0:
+            raise TookTooLong(f"it did not return within {seconds:g} s")
+        wait([outcome], min(left, _LOOK_SECONDS))
+    return outcome.result()

@@ -1,0 +1,74 @@
+"""Stores of a test's own, on each engine, so that one suite tests a plugin on both.
+
+```python
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request):
+    with store_settings(request.param) as settings:
+        yield settings
+
+def test_it_keeps_notes(settings):
+    with running_host(["notes"], settings=settings) as host, host.client() as client:
+        ...
+```
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+
+SERVER_VARIABLE: Final = "PLUGHOST_TEST_POSTGRESQL"
+DEFAULT_SERVER: Final = "postgresql://postgres@127.0.0.1:5432/test"
+
+_HAS_ICU: Final = (
+    "SELECT current_setting('server_version_num')::int >= 150000"
+    " AND EXISTS (SELECT FROM pg_collation WHERE collprovider = 'i')"
+)
+_LOCALE: Final = "TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+
+
+@contextmanager
+def store_settings(engine: str) -> Iterator[dict[str, Any]]:
+    """Return a host's settings that put every store on an engine, into a database that is gone afterwards.
+
+    Args:
+        engine: `sqlite` or `postgresql`; the latter as `fresh_postgresql`.
+    """
+    if engine == "sqlite":
+        yield {"stores": {}}
+        return
+    with fresh_postgresql() as url:
+        yield {"stores": {"url": url}}
+
+
+@contextmanager
+def fresh_postgresql() -> Iterator[str]:
+    """Return the URL of a database that is made for the length of a `with` block.
+
+    The server is the one that the environment variable `PLUGHOST_TEST_POSTGRESQL` names, as the URL of a database on
+    it whose user may make others; `postgresql://postgres@127.0.0.1:5432/test` by default. Where the driver is
+    missing or nothing answers, the test is skipped and says so. Where the server can, the database sorts text as
+    people do and not by code points, so that a plugin that relies on either shows.
+    """
+    driver = pytest.importorskip("psycopg2", reason="PostgreSQL is not tested: psycopg2 is not installed")
+    url = os.environ.get(SERVER_VARIABLE, DEFAULT_SERVER)
+    try:
+        server = driver.connect(url, connect_timeout=5)
+    except driver.OperationalError as error:
+        host = urlsplit(url).hostname
+        pytest.skip(f"PostgreSQL is not tested: none at {host}, {SERVER_VARIABLE} names another ({error})")
+    server.autocommit = True
+    name = f"plughost_test_{secrets.token_hex(8)}"
+    with closing(server), server.cursor() as cursor:
+        cursor.execute(_HAS_ICU)
+        cursor.execute(f"CREATE DATABASE {name} {_LOCALE if cursor.fetchone()[0] else ''}")
+        try:
+            yield urlsplit(url)._replace(path=f"/{name}").geturl()
+        finally:
+            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
