@@ -1,0 +1,1 @@
+"""Product catalog v1 of plughost: list and create, in memory."""

@@ -1,0 +1,63 @@
+"""Product catalog v1: list and create, in memory (SPEC Product catalog v1, CONTRACT 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import falcon
+
+from plughost import hookimpl
+from plughost.declarations import Route, RouteGroup
+from plughost.http import PLAIN_TEXT
+from plughost.http.json import read_body
+from plughost_catalog_core import (
+    MemoryCatalog,
+    MemorySettings,
+    ProductDraft,
+    ProductJSON,
+    create_operation,
+    list_operation,
+    send_list,
+)
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+    from plughost.http import Request
+
+PREFIX: Final = "/api/v1/products"
+
+
+class Products:
+    """The resource of all products."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        """Take the catalog."""
+        self._catalog = catalog
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """List them."""
+        send_list(resp, self._catalog.list())
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Create one."""
+        product = self._catalog.create(read_body(req, ProductDraft))
+        resp.status = falcon.HTTP_201
+        resp.data = product.json
+
+
+@hookimpl
+def register_settings() -> type[MemorySettings]:
+    """Return the model of `[plugins.catalog-v1]`."""
+    return MemorySettings
+
+
+@hookimpl
+def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
+    """Mount the catalog; its products live as long as what is returned here."""
+    catalog = MemoryCatalog(context.settings.max_products)
+    operations = {
+        "GET": list_operation(ProductJSON),
+        "POST": create_operation(ProductJSON, located=False, bounded=True),
+    }
+    routes = (Route("", Products(catalog), operations),)
+    return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("1.0",), title="Product catalog v1")]

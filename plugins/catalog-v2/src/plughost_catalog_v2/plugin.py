@@ -1,0 +1,92 @@
+"""Product catalog v2: list, get, create and delete, in memory (SPEC Product catalog v2, CONTRACT 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import falcon
+
+from plughost import hookimpl
+from plughost.declarations import Route, RouteGroup
+from plughost.http import PLAIN_TEXT
+from plughost.http.json import read_body
+from plughost_catalog_core import (
+    MemoryCatalog,
+    MemorySettings,
+    ProductDraft,
+    ProductJSON,
+    create_operation,
+    delete_operation,
+    get_operation,
+    list_operation,
+    send_list,
+    sku_path,
+)
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+    from plughost.http import Request
+
+PREFIX: Final = "/api/v2/products"
+
+
+class Products:
+    """The resource of all products."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        """Take the catalog."""
+        self._catalog = catalog
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """List them."""
+        send_list(resp, self._catalog.list())
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Create one."""
+        product = self._catalog.create(read_body(req, ProductDraft))
+        resp.status = falcon.HTTP_201
+        # Not resp.location, which would encode the percent signs once more.
+        resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
+        resp.data = product.json
+
+
+class OneProduct:
+    """The resource of one product."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        """Take the catalog."""
+        self._catalog = catalog
+
+    def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:
+        """Show it."""
+        resp.data = self._catalog.get(sku).json
+
+    def on_delete(self, req: Request, resp: falcon.Response, sku: str) -> None:
+        """Remove it."""
+        self._catalog.delete(sku)
+        resp.status = falcon.HTTP_204
+
+
+@hookimpl
+def register_settings() -> type[MemorySettings]:
+    """Return the model of `[plugins.catalog-v2]`."""
+    return MemorySettings
+
+
+@hookimpl
+def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
+    """Mount the catalog; its products live as long as what is returned here."""
+    catalog = MemoryCatalog(context.settings.max_products)
+    routes = (
+        Route(
+            "",
+            Products(catalog),
+            {"GET": list_operation(ProductJSON), "POST": create_operation(ProductJSON, bounded=True)},
+        ),
+        Route(
+            "/{sku}",
+            OneProduct(catalog),
+            {"GET": get_operation(ProductJSON), "DELETE": delete_operation()},
+        ),
+    )
+    return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("2.0",), title="Product catalog v2")]

@@ -1,0 +1,60 @@
+"""The commands below `plughost library-auth`; each gets the plugin's context as its object."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from plughost_library_auth.keyring import KeyFileError, KeyRing
+from plughost_library_auth.users import hash_password
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+    from plughost_library_auth.settings import Settings
+
+
+@click.command("hash-password")
+@click.pass_obj
+def hash_password_command(context: PluginContext[Settings]) -> None:
+    """Print the bcrypt hash of a password, for `password_hash` in the settings.
+
+    Asks twice and shows nothing of what is typed; where input is not a terminal, reads one line.
+    """
+    try:
+        hashed = hash_password(_read_password(), context.settings.bcrypt_rounds)
+    except UnicodeError:
+        msg = "the password is not UTF-8"
+        raise click.ClickException(msg) from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(hashed)
+
+
+@click.command("rotate-key")
+@click.pass_obj
+def rotate_key_command(context: PluginContext[Settings]) -> None:
+    """Make a new signing key; tokens of the old ones stay good until they expire.
+
+    A running host signs with the new key from its next login on, with no restart.
+    """
+    settings = context.settings
+    try:
+        keys = KeyRing(context.data_dir, algorithm=settings.algorithm, lifetime=settings.token_lifetime)
+        new = keys.rotate()
+    except (OSError, KeyFileError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{new.kid} ({new.algorithm}) signs from now on.")
+    for key in keys.public_keys():
+        if key.retired is not None:
+            until = datetime.fromtimestamp(key.verifies_until, UTC)
+            click.echo(f"{key.kid} ({key.algorithm}) verifies until {until:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def _read_password() -> str:
+    if sys.stdin.isatty():
+        # On standard error, so that the output is the hash and nothing else.
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    return sys.stdin.readline().rstrip("\r\n")

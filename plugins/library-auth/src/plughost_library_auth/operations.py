@@ -1,0 +1,90 @@
+"""What the operations do, for the API description (CONTRACT 3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from plughost.declarations import Answer, Operation
+from plughost.http import PROBLEM_DETAILS
+from plughost_library_auth.resources import Identity, KeySet, ServiceInfo
+
+
+def _refusal(description: str, **headers: str) -> Answer:
+    named = {name.replace("_", "-"): meaning for name, meaning in headers.items()}
+    return Answer(description=description, media_types=(PROBLEM_DETAILS.media_type,), headers=named)
+
+
+_CHALLENGE: Final = "The scheme to authenticate with, and what was wrong."
+_PLAIN_HTTP: Final = "With `require_tls`: the request came over plain HTTP."
+
+LOGIN: Final = Operation(
+    summary="Exchange e-mail and password for a token",
+    description=(
+        "HTTP Basic credentials in, a signed JSON Web Token out, as plain text whatever `Accept` says. Send it to"
+        " the other resources as `Authorization: Bearer <token>` until it expires."
+    ),
+    answers={
+        200: Answer(
+            description="The token and nothing else.",
+            model=str,
+            media_types=("text/plain",),
+            headers={"Cache-Control": "Always `no-store`."},
+        ),
+        401: _refusal(
+            "No credentials, malformed or wrong ones; the same whether or not the user exists.",
+            WWW_Authenticate=_CHALLENGE,
+        ),
+        403: _refusal(_PLAIN_HTTP),
+        429: _refusal("Too many failed logins.", Retry_After="Seconds until the next try is looked at."),
+    },
+    produces=(),
+    security=("basic",),
+)
+
+SECURED: Final = Operation(
+    summary="Tell whose token this is",
+    description="Open to the roles `user` and `admin`.",
+    answers={
+        200: Answer(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
+        401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
+        403: _refusal(f"The token has neither role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
+    },
+    security=("bearer",),
+)
+
+ADMIN: Final = Operation(
+    summary="Tell whose token this is, to administrators",
+    description="Open to the role `admin`.",
+    answers={
+        200: Answer(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
+        401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
+        403: _refusal(f"The token lacks the role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
+    },
+    security=("bearer",),
+)
+
+SERVICE: Final = Operation(
+    summary="Describe the service",
+    description="How it was reached, and the absolute addresses of its resources. Plain HTTP leads to the secure port.",
+    answers={
+        200: Answer(description="The description.", model=ServiceInfo),
+        308: Answer(
+            description="Over plain HTTP, where the site has an HTTPS port.",
+            model=str,
+            media_types=("text/plain",),
+            headers={"Location": "The same resource on the secure port."},
+        ),
+    },
+)
+
+PUBLIC_KEYS: Final = Operation(
+    summary="Show the public keys that verify tokens",
+    description="Retired keys stay until the last of their tokens has expired.",
+    answers={
+        200: Answer(
+            description="A JWK Set (RFC 7517).",
+            model=KeySet,
+            headers={"Cache-Control": "How long it may be kept; read it again on a token of an unknown key."},
+        )
+    },
+)

@@ -1,0 +1,115 @@
+"""The settings `[plugins.library-auth]`: users, tokens and login limits."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+import bcrypt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from plughost.ratelimits import Limit  # noqa: TC001 - pydantic reads the annotation at run time
+
+Algorithm = Literal["RS256", "ES256", "EdDSA"]
+Role = Literal["user", "admin"]
+
+_HASH = re.compile(r"(?P<salt>\$2[aby]\$(?P<rounds>\d\d)\$[./A-Za-z0-9]{22})[./A-Za-z0-9]{31}", re.ASCII)
+# A colon ends the user name in Basic credentials (RFC 7617), so an address with one could never log in.
+_EMAIL = re.compile(r"[^\s:@\x00-\x1f\x7f]+@[^\s:@\x00-\x1f\x7f]+")
+_MOST_ROUNDS = 16
+
+
+def _email(value: str) -> str:
+    if not _EMAIL.fullmatch(value):
+        msg = "must be an e-mail address, without white space, control characters and colons"
+        raise ValueError(msg)
+    return value
+
+
+class User(BaseModel):
+    """A user of the library.
+
+    Attributes:
+        email: The login name; upper and lower case are the same user.
+        password_hash: A bcrypt hash (`$2a$`, `$2b$` or `$2y$`, at most 16 rounds).
+        role: What the user's tokens carry.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    email: Annotated[str, Field(max_length=254), AfterValidator(_email)]
+    password_hash: SecretStr
+    role: Role
+
+    @property
+    def key(self) -> str:
+        """What two spellings of one user's e-mail address have in common."""
+        return account_key(self.email)
+
+    @property
+    def rounds(self) -> int:
+        """The cost of the password hash: 2 to this power rounds."""
+        return int(self.password_hash.get_secret_value()[4:6])
+
+    @model_validator(mode="after")
+    def _check_hash(self) -> Self:
+        if not _is_bcrypt(self.password_hash.get_secret_value()):
+            msg = (
+                f"password_hash of {self.email} is not a bcrypt hash of at most {_MOST_ROUNDS} rounds;"
+                " leave the user out until `plughost library-auth hash-password` has made one"
+            )
+            raise ValueError(msg)
+        return self
+
+
+class Settings(BaseModel):
+    """The plugin's table.
+
+    Attributes:
+        users: Who may log in.
+        token_lifetime: Seconds that a token is good for.
+        issuer: The claim `iss`; tokens of another issuer are refused.
+        algorithm: What new tokens are signed with; a change makes a new key, and old tokens stay good.
+        require_tls: Whether credentials and tokens over plain HTTP are refused.
+        login_limit_account: Failed logins of one account from one address, such as `5/minute`.
+        login_limit_address: Failed logins from one address, whatever the account.
+        bcrypt_rounds: The cost of the hashes that `hash-password` makes: 2 to this power rounds.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    users: tuple[User, ...] = ()
+    token_lifetime: int = Field(default=900, ge=1, le=2_592_000)
+    issuer: str = Field(default="mylibrary", min_length=1)
+    algorithm: Algorithm = "RS256"
+    require_tls: bool = False
+    login_limit_account: Limit = "5/minute"
+    login_limit_address: Limit = "20/minute"
+    bcrypt_rounds: int = Field(default=12, ge=10, le=_MOST_ROUNDS)
+
+    @model_validator(mode="after")
+    def _refuse_duplicates(self) -> Self:
+        seen: set[str] = set()
+        for user in self.users:
+            if user.key in seen:
+                msg = f"user {user.email} is there twice (upper and lower case are the same user)"
+                raise ValueError(msg)
+            seen.add(user.key)
+        return self
+
+
+def account_key(email: str) -> str:
+    """Return what two spellings of one e-mail address have in common: upper and lower case don't matter."""
+    return email.casefold()
+
+
+def _is_bcrypt(text: str) -> bool:
+    match = _HASH.fullmatch(text)
+    if match is None or not 4 <= int(match["rounds"]) <= _MOST_ROUNDS:
+        return False
+    try:
+        # The salt's last character has bits that must be zero. Four rounds make this a matter of a millisecond.
+        bcrypt.hashpw(b"", f"$2b$04${match['salt'][7:]}".encode())
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""The users in memory, and the check of a password, which takes the same work whoever asks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+import bcrypt
+from pydantic import SecretStr
+
+from plughost_library_auth.settings import User, account_key
+
+LONGEST_PASSWORD: Final = 72
+"""Bytes of a password that bcrypt looks at; a longer one is refused rather than cut."""
+
+_DEMO_ROUNDS: Final = 4  # the passwords are printed on start: nothing to protect, and a start stays quick
+
+
+class UserStore:
+    """The users that may log in, held in memory."""
+
+    def __init__(self, users: Iterable[User], *, rounds: int, slots: int | None = None) -> None:
+        """Keep the users.
+
+        Args:
+            users: Who may log in.
+            rounds: The bcrypt cost that a check has where there are no users at all.
+            slots: How many checks run at once; by default, all cores but one (CONTRACT 3).
+        """
+        self._users = {user.key: user for user in users}
+        self._rounds = max((user.rounds for user in self._users.values()), default=rounds)
+        self._slots = threading.BoundedSemaphore(slots or max(1, _cores() - 1))
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def verify(self, email: str, password: str) -> User | None:
+        """Return the user with this e-mail address and password, or None.
+
+        Every call costs 2 ** (highest cost of any user's hash) rounds of bcrypt, whether the user exists or not,
+        and whatever the cost of that user's own hash: the time tells nothing.
+        """
+        user = self._users.get(account_key(email))
+        secret = password.encode("utf-8", "surrogatepass")
+        with self._slots:
+            right = self._matches(user, secret[:LONGEST_PASSWORD])
+        return user if right and len(secret) <= LONGEST_PASSWORD else None
+
+    def _matches(self, user: User | None, secret: bytes) -> bool:
+        if user is None:
+            bcrypt.checkpw(secret, _dummy(self._rounds))
+            return False
+        right = bcrypt.checkpw(secret, user.password_hash.get_secret_value().encode())
+        # 2^r + (2^r + 2^(r+1) + ... + 2^(R-1)) = 2^R: a cheap hash is made as dear as the dearest.
+        for rounds in range(user.rounds, self._rounds):
+            bcrypt.checkpw(secret, _dummy(rounds))
+        return right
+
+
+def hash_password(password: str, rounds: int) -> str:
+    """Return the bcrypt hash of a password.
+
+    Args:
+        password: At most 72 bytes as UTF-8, not empty.
+        rounds: The cost: 2 to this power rounds.
+
+    Raises:
+        ValueError: The password is empty or too long; the message says which.
+    """
+    secret = password.encode()
+    if not secret:
+        msg = "the password is empty"
+        raise ValueError(msg)
+    if len(secret) > LONGEST_PASSWORD:
+        msg = f"the password has {len(secret)} bytes as UTF-8; bcrypt takes {LONGEST_PASSWORD} at most"
+        raise ValueError(msg)
+    return bcrypt.hashpw(secret, bcrypt.gensalt(rounds)).decode()
+
+
+def demo_users() -> dict[str, User]:
+    """Return the users of `--dev` by their passwords (CONTRACT 3)."""
+    return {
+        role: User(email=f"{role}@example.org", password_hash=SecretStr(hash_password(role, _DEMO_ROUNDS)), role=role)
+        for role in ("user", "admin")
+    }
+
+
+def _dummy(rounds: int) -> bytes:
+    """Return a well-formed hash that no password is known for; checking against it costs what a real one does."""
+    return b"$2b$%02d$" % rounds + b"." * 53
+
+
+def _cores() -> int:
+    """Return the cores that this process may use: fewer than the machine's in a container or under taskset."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,94 @@
+"""The service as its site mounts it, without a network, and what sends credentials to it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from falcon import testing
+from structlog.testing import capture_logs
+
+from plughost.context import PluginContext
+from plughost.http.application import build_app
+from plughost.http.mounting import mount
+from plughost.testing import plugin_context
+from plughost_library_auth import plugin
+from plughost_library_auth.settings import Settings
+
+Context = PluginContext[Settings]
+
+
+class Client:
+    """Sends requests to the service.
+
+    Attributes:
+        context: What the plugin was given.
+    """
+
+    def __init__(self, context: Context) -> None:
+        """Mount the service as the host does."""
+        groups = [mount("library-auth", group, 1024) for group in plugin.register_routes(context)]
+        self.context = context
+        self._client = testing.TestClient(build_app(groups, [], context.logger))
+
+    def get(self, path: str, *, secure_port: int | None = 4443, tls: bool = True, **options: Any) -> testing.Result:
+        """Send a GET to a site whose HTTPS listener has this port."""
+        options.setdefault("host", "localhost")
+        return self._client.simulate_get(
+            f"/mylibrary{path}",
+            protocol="https" if tls else "http",
+            port=(secure_port or 4443) if tls else 9998,
+            extras={"plughost.site": SimpleNamespace(secure_port=secure_port), **options.pop("extras", {})},
+            **options,
+        )
+
+    def login(self, email: str, password: str, **options: Any) -> testing.Result:
+        """Send credentials."""
+        return self.get("/setup/login", headers={"Authorization": basic(f"{email}:{password}".encode())}, **options)
+
+    def token(self, name: str = "user") -> str:
+        """Log a demo user in."""
+        return self.login(f"{name}@example.org", name).text
+
+    def with_token(self, path: str, token: str, **options: Any) -> testing.Result:
+        """Send a bearer token."""
+        return self.get(path, headers={"Authorization": f"Bearer {token}"}, **options)
+
+
+def basic(credentials: bytes) -> str:
+    """Return the header of HTTP Basic credentials."""
+    return f"Basic {base64.b64encode(credentials).decode()}"
+
+
+@pytest.fixture
+def make_context(tmp_path: Path) -> Callable[..., Context]:
+    """Make what the plugin is given, with EdDSA unless told, whose keys are quickest to make."""
+
+    def make(*, dev: bool = True, **settings: Any) -> Context:
+        given = Settings.model_validate({"algorithm": "EdDSA", **settings})
+        return plugin_context("library-auth", given, tmp_path, dev=dev)
+
+    return make
+
+
+@pytest.fixture
+def make_client(make_context: Callable[..., Context]) -> Callable[..., Client]:
+    """Mount the service with some settings."""
+    return lambda **settings: Client(make_context(**settings))
+
+
+@pytest.fixture
+def client(make_client: Callable[..., Client]) -> Client:
+    """The service with `--dev` and no settings."""
+    return make_client()
+
+
+@pytest.fixture
+def logs() -> Any:
+    """What is logged from now on."""
+    with capture_logs() as entries:
+        yield entries

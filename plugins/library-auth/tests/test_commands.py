@@ -1,0 +1,93 @@
+"""The commands: hashes for the settings, and new signing keys."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import bcrypt
+import pytest
+from click.testing import CliRunner
+
+from plughost.context import PluginContext
+from plughost_library_auth.commands import hash_password_command, rotate_key_command
+from plughost_library_auth.keyring import KEY_FILE, KeyRing
+from plughost_library_auth.settings import Settings
+
+MakeContext = Callable[..., PluginContext[Settings]]
+
+
+def test_a_script_gets_the_hash_of_a_line(make_context: MakeContext) -> None:
+    """Where input is no terminal, one line is read, and the hash with the set rounds is all of the output."""
+    result = CliRunner().invoke(hash_password_command, input="pässword\nmore\n", obj=make_context(bcrypt_rounds=10))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("$2b$10$")
+    assert bcrypt.checkpw("pässword".encode(), result.stdout.rstrip("\n").encode())
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"), [("", "is empty"), ("\n", "is empty"), ("é" * 37, "has 74 bytes"), (b"\xff\n", "is not UTF-8")]
+)
+def test_a_password_that_can_not_be_hashed_is_refused(
+    make_context: MakeContext, given: str | bytes, reason: str
+) -> None:
+    """Nothing is printed but the reason, and the exit code tells."""
+    result = CliRunner().invoke(hash_password_command, input=given, obj=make_context())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert reason in result.stderr
+
+
+def test_a_terminal_is_asked_twice_and_shows_nothing() -> None:
+    """On a terminal the password is asked for twice, not echoed, and the output is the hash alone."""
+    script = (
+        "from types import SimpleNamespace\n"
+        "from plughost_library_auth.commands import hash_password_command\n"
+        "hash_password_command(obj=SimpleNamespace(settings=SimpleNamespace(bcrypt_rounds=10)))"
+    )
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        shown = _read_until(ours, b"Password: ")
+        os.write(ours, b"s3cret\n")
+        shown += _read_until(ours, b"confirmation: ")
+        os.write(ours, b"s3cret\n")
+        output, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0
+    assert bcrypt.checkpw(b"s3cret", output.rstrip(b"\n"))
+    assert b"s3cret" not in shown
+
+
+def test_rotation_tells_which_key_signs_and_how_long_others_verify(make_context: MakeContext) -> None:
+    """The new key's name is printed, then each old one with its end; an open ring follows."""
+    context = make_context()
+    ring = KeyRing(context.data_dir, algorithm="EdDSA", lifetime=900)
+    old = ring.signing_key().kid
+    result = CliRunner().invoke(rotate_key_command, obj=context)
+    first, second = result.stdout.splitlines()
+    assert first == f"{ring.signing_key().kid} (EdDSA) signs from now on."
+    assert ring.signing_key().kid != old
+    assert second.startswith(f"{old} (EdDSA) verifies until 20")
+
+
+def test_rotation_reports_a_damaged_file(make_context: MakeContext) -> None:
+    """A key file that can't be read is one readable line, and is left alone."""
+    context = make_context()
+    (context.data_dir / KEY_FILE).write_text("damaged")
+    result = CliRunner().invoke(rotate_key_command, obj=context)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: the signing keys ")
+    assert Path(context.data_dir / KEY_FILE).read_text() == "damaged"
+
+
+def _read_until(terminal: int, end: bytes) -> bytes:
+    shown = b""
+    while not shown.endswith(end):
+        shown += os.read(terminal, 1024)
+    return shown

@@ -1,0 +1,98 @@
+"""The service on a real host: both listeners, verified TLS, HTTP/1.1 and HTTP/2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plughost.testing import RunningHost, running_host
+from plughost_library_auth.keyring import KeyRing
+
+if TYPE_CHECKING:
+    import httpx
+
+USER = ("user@example.org", "user")
+LOGIN = "/mylibrary/setup/login"
+SECURED = "/mylibrary/setup/secured"
+SERVICE = "/mylibrary/libraryAuthentification"
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[RunningHost]:
+    """A host with this plugin alone, with `--dev`."""
+    with running_host(plugins=["library-auth"], strict=True) as host:
+        yield host
+
+
+@pytest.fixture(params=[("http", False), ("https", False), ("https", True)], ids=["HTTP", "HTTPS", "HTTP/2"])
+def client(request: pytest.FixtureRequest, host: RunningHost) -> Iterator[httpx.Client]:
+    """A client of each listener, by each version of HTTP."""
+    scheme, http2 = request.param
+    with host.client("library", scheme, http2=http2) as client:
+        yield client
+
+
+def bearer(client: httpx.Client, name: str = "user") -> dict[str, str]:
+    """Log a demo user in and return the header for later requests."""
+    return {"Authorization": f"Bearer {client.get(LOGIN, auth=(f'{name}@example.org', name)).text}"}
+
+
+def test_a_user_logs_in_and_reads(client: httpx.Client) -> None:
+    """Login, secured and refusal work on each listener, by each version of HTTP."""
+    token = bearer(client)
+    assert client.get(SECURED, headers=token).json()["email"] == "user@example.org"
+    assert client.get(f"{SECURED}/admin", headers=token).status_code == 403
+    assert client.get(f"{SECURED}/admin", headers=bearer(client, "admin")).status_code == 200
+    assert client.get(SECURED).headers["www-authenticate"] == 'Bearer realm="mylibrary"'
+
+
+def test_a_token_of_one_listener_is_good_on_another(host: RunningHost) -> None:
+    """One site, one state: a token that HTTPS gave is taken by HTTP."""
+    with host.client("library", "https") as secure, host.client("library", "http") as plain:
+        assert plain.get(SECURED, headers=bearer(secure)).status_code == 200
+
+
+def test_two_authorization_headers_are_none(client: httpx.Client) -> None:
+    """Whichever listener joins them, two headers are not one good one."""
+    token = bearer(client)["Authorization"]
+    twice = [("Authorization", token), ("Authorization", token)]
+    assert client.get(SECURED, headers=twice).status_code == 401
+    basic = "Basic dXNlckBleGFtcGxlLm9yZzp1c2Vy"
+    assert client.get(LOGIN, headers=[("Authorization", basic), ("Authorization", basic)]).status_code == 401
+
+
+@pytest.mark.parametrize(("http2", "version"), [(False, "1.1"), (True, "2")])
+def test_the_secure_port_describes_the_service(host: RunningHost, http2: bool, version: str) -> None:
+    """Following the redirect from plain HTTP ends at a description whose addresses work."""
+    with host.client("library", "https", http2=http2, follow_redirects=True) as client:
+        plain = host.url("library", "http").replace("127.0.0.1", "localhost")
+        answer = client.get(f"{plain}{SERVICE}")
+        assert [each.status_code for each in (*answer.history, answer)] == [308, 200]
+        assert answer.url.port == host.port("library", "https")
+        assert (answer.json()["httpVersion"], answer.json()["scheme"]) == (version, "https")
+        assert client.get(answer.json()["login"], auth=USER).status_code == 200
+        assert client.get(answer.json()["jwks"]).json()["keys"][0]["alg"] == "RS256"
+
+
+def test_the_host_s_own_rules_hold_here(client: httpx.Client) -> None:
+    """HEAD, a trailing slash, versions, and errors in problem details, as everywhere."""
+    token = bearer(client)
+    assert client.head(SECURED, headers=token).status_code == 200
+    assert client.get(f"{SECURED}/", headers=token).headers["api-version"] == "1.0"
+    assert client.get(SECURED, headers={**token, "Accept": "text/html"}).status_code == 406
+    assert client.post(LOGIN).status_code == 405
+    missing = client.get("/mylibrary/nothing")
+    assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_a_running_host_takes_up_a_rotated_key(host: RunningHost) -> None:
+    """A key that another process rotates in signs the next login; the token before it stays good."""
+    with host.client("library", "http") as client:
+        before = bearer(client)
+        folder = host.host.settings.data_dir / "plugins" / "library-auth"
+        new = KeyRing(folder, algorithm="RS256", lifetime=900).rotate()
+        after = bearer(client)
+        assert [client.get(SECURED, headers=token).status_code for token in (before, after)] == [200, 200]
+        assert new.kid in [key["kid"] for key in client.get("/mylibrary/.well-known/jwks.json").json()["keys"]]

@@ -1,0 +1,215 @@
+"""Signing keys: made once, kept private, rotated, and followed by a running host."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plughost_library_auth.keyring import KEY_FILE, KeyFile, KeyFileError, KeyRing
+from plughost_library_auth.keys import SigningKey
+
+if TYPE_CHECKING:
+    from plughost_library_auth.settings import Algorithm
+
+ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
+
+
+def open_ring(folder: Path, algorithm: Algorithm = "EdDSA", lifetime: int = 900) -> KeyRing:
+    """Open the keys as a host does that starts, with the algorithm whose keys are quickest to make."""
+    ring = KeyRing(folder, algorithm=algorithm, lifetime=lifetime)
+    ring.prepare()
+    return ring
+
+
+def age(folder: Path, seconds: int) -> None:
+    """Let every key of a folder have been retired longer ago."""
+    path = folder / KEY_FILE
+    records = json.loads(path.read_bytes())
+    for record in records:
+        if record["retired"] is not None:
+            record["retired"] -= seconds
+    path.write_text(json.dumps(records))
+
+
+def test_the_key_survives_a_restart(tmp_path: Path) -> None:
+    """Opening a folder again gives the key that was made there first."""
+    assert open_ring(tmp_path).signing_key().kid == open_ring(tmp_path).signing_key().kid
+
+
+def test_looking_changes_nothing(tmp_path: Path) -> None:
+    """Opening the keys, as commands do that only look, makes no key and retires none."""
+    KeyRing(tmp_path, algorithm="EdDSA", lifetime=900)
+    assert list(tmp_path.iterdir()) == []
+    open_ring(tmp_path)
+    before = (tmp_path / KEY_FILE).read_bytes()
+    KeyRing(tmp_path, algorithm="ES256", lifetime=9000)
+    assert (tmp_path / KEY_FILE).read_bytes() == before
+
+
+def test_a_login_before_the_start_is_over_has_a_key(tmp_path: Path) -> None:
+    """A ring makes the key when it is first asked to sign, or to show what is public."""
+    signing, showing = (KeyRing(tmp_path / name, algorithm="EdDSA", lifetime=900) for name in "ab")
+    assert signing.signing_key().algorithm == "EdDSA"
+    assert len(showing.public_keys()) == 1
+
+
+def test_a_verifier_follows_the_first_key(tmp_path: Path) -> None:
+    """A ring that was opened before there was any key verifies with the one that another made."""
+    verifier = KeyRing(tmp_path, algorithm="EdDSA", lifetime=900)
+    assert verifier.verification_key("none yet") is None
+    assert verifier.verification_key(open_ring(tmp_path).signing_key().kid) is not None
+
+
+def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    """The key file has mode 0600, even under a umask that allows everything and after a sloppy restore."""
+    before = os.umask(0)
+    try:
+        open_ring(tmp_path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
+    (tmp_path / KEY_FILE).chmod(0o644)
+    open_ring(tmp_path)
+    assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
+
+
+def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
+    """Four processes that open an empty folder at the same moment all sign with one key."""
+    script = "import sys; from pathlib import Path; from plughost_library_auth.keyring import KeyRing;"
+    script += "sys.stdin.read();"  # ends for all of them at once
+    script += "print(KeyRing(Path(sys.argv[1]), algorithm='RS256', lifetime=900).signing_key().kid)"
+    gate, opener = os.pipe()
+    starts = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=gate, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    os.close(gate)
+    os.close(opener)
+    assert len({start.communicate(timeout=60)[0] for start in starts}) == 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_key_is_read_back_as_it_was(algorithm: Algorithm) -> None:
+    """Record and key are two forms of the same, for every algorithm."""
+    key = SigningKey.generate(algorithm, 900)
+    again = SigningKey.of_record(key.record())
+    assert again.record() == key.record()
+    assert again.jwk() == key.jwk()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_jwk_shows_nothing_private(algorithm: Algorithm) -> None:
+    """A public key is shown with its name, use and algorithm, and with no private member."""
+    key = SigningKey.generate(algorithm, 900)
+    jwk = key.jwk()
+    assert (jwk["kid"], jwk["use"], jwk["alg"]) == (key.kid, "sig", algorithm)
+    assert not set(jwk) & {"d", "p", "q", "dp", "dq", "qi", "k", "key_ops"}
+
+
+def test_a_key_of_another_algorithm_is_refused() -> None:
+    """A record whose private key is not one for its algorithm is damaged."""
+    record = SigningKey.generate("EdDSA", 900).record().model_copy(update={"algorithm": "ES256"})
+    with pytest.raises(ValueError, match="is not one for ES256"):
+        SigningKey.of_record(record)
+
+
+def test_rotation_signs_with_a_new_key_and_verifies_with_the_old(tmp_path: Path) -> None:
+    """After a rotation the new key signs, and both verify and are shown."""
+    ring = open_ring(tmp_path)
+    old = ring.signing_key()
+    new = ring.rotate()
+    assert ring.signing_key().kid == new.kid != old.kid
+    assert {key.kid for key in ring.public_keys()} == {old.kid, new.kid}
+
+
+def test_a_running_host_follows_a_rotation(tmp_path: Path) -> None:
+    """A ring that is open sees the key that another one rotated in: to sign, to verify and to show."""
+    names = [open_ring(tmp_path), open_ring(tmp_path), open_ring(tmp_path)]
+    new = open_ring(tmp_path).rotate()
+    assert names[0].signing_key().kid == new.kid
+    assert names[1].verification_key(new.kid) is not None
+    assert new.kid in {key.kid for key in names[2].public_keys()}
+
+
+def test_a_running_host_learns_that_a_key_was_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that only verifies looks at the file now and then, so a retired key does not verify for ever."""
+    ring = open_ring(tmp_path)
+    old = ring.signing_key().kid
+    open_ring(tmp_path).rotate()
+    age(tmp_path, 3600)
+    assert ring.verification_key(old) is not None
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert ring.verification_key(old) is None
+
+
+def test_a_retired_key_verifies_until_its_tokens_have_expired(tmp_path: Path) -> None:
+    """The old key is good for the lifetime of its tokens after a rotation, and gone after it."""
+    ring = open_ring(tmp_path, lifetime=900)
+    old = ring.signing_key().kid
+    ring.rotate()
+    age(tmp_path, 890)
+    assert open_ring(tmp_path).verification_key(old) is not None
+    age(tmp_path, 100)
+    again = open_ring(tmp_path)
+    assert again.verification_key(old) is None
+    assert old not in {key.kid for key in again.public_keys()}
+    again.rotate()
+    assert old not in (tmp_path / KEY_FILE).read_text()
+
+
+def test_a_shortened_lifetime_does_not_cut_older_tokens_off(tmp_path: Path) -> None:
+    """A key is kept for the longest lifetime that it ever signed with."""
+    old = open_ring(tmp_path, lifetime=900).signing_key().kid
+    open_ring(tmp_path, lifetime=7200)
+    ring = open_ring(tmp_path, lifetime=60)
+    ring.rotate()
+    age(tmp_path, 7000)
+    assert open_ring(tmp_path, lifetime=60).verification_key(old) is not None
+
+
+def test_another_algorithm_makes_another_key(tmp_path: Path) -> None:
+    """A change of the setting retires the key of the old algorithm, which goes on verifying."""
+    old = open_ring(tmp_path, "EdDSA").signing_key()
+    ring = open_ring(tmp_path, "ES256")
+    assert ring.signing_key().algorithm == "ES256"
+    assert ring.verification_key(old.kid) is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b"\xff", b'[{"kid": "a"}]', b"[" * 5000],
+    ids=["empty", "cut", "none", "null", "not UTF-8", "incomplete", "nested"],
+)
+def test_a_damaged_file_is_reported_with_what_to_do(tmp_path: Path, content: bytes) -> None:
+    """A start on a damaged key file names it and the two ways out, and leaves it alone."""
+    (tmp_path / KEY_FILE).write_bytes(content)
+    with pytest.raises(KeyFileError, match=r"signing-keys\.json are damaged .*: put the file back from a backup, or"):
+        open_ring(tmp_path)
+    assert (tmp_path / KEY_FILE).read_bytes() == content
+
+
+def test_a_file_without_a_signing_key_is_damaged(tmp_path: Path) -> None:
+    """A file whose newest key is retired has nothing to sign with."""
+    record = SigningKey.generate("EdDSA", 900).retire().record()
+    (tmp_path / KEY_FILE).write_text(f"[{record.model_dump_json()}]")
+    with pytest.raises(KeyFileError, match="no key signs"):
+        KeyFile.read(tmp_path / KEY_FILE)
+
+
+def test_a_running_host_keeps_its_keys_when_the_file_goes(tmp_path: Path) -> None:
+    """A file deleted or damaged under a running host does not end its logins."""
+    ring = open_ring(tmp_path)
+    kid = ring.signing_key().kid
+    (tmp_path / KEY_FILE).write_bytes(b"damaged")
+    assert ring.signing_key().kid == kid
+    (tmp_path / KEY_FILE).unlink()
+    assert ring.signing_key().kid == kid

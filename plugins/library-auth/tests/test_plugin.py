@@ -1,0 +1,125 @@
+"""What the plugin tells the host: users, warnings, health, and who is behind a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import falcon
+import pytest
+from falcon import testing
+
+from plughost.context import PluginContext
+from plughost.http import Request
+from plughost_library_auth import plugin
+from plughost_library_auth.keyring import KEY_FILE
+from plughost_library_auth.settings import Settings
+
+MakeContext = Callable[..., PluginContext[Settings]]
+
+USER = {
+    "email": "a@example.org",
+    "password_hash": "$2b$04$......................w74bL5gU7LSJClZClCa.Pkz14aTv/XO",
+    "role": "user",
+}
+
+
+def request(authorization: str | None = None, scheme: str = "https") -> Request:
+    """Return a request to some plugin."""
+    headers = {"Authorization": authorization} if authorization is not None else {}
+    return Request(testing.create_environ(headers=headers, scheme=scheme))
+
+
+def test_demo_users_are_announced_with_their_passwords(make_client: Callable[..., Any]) -> None:
+    """With `--dev` and no users, whoever starts the host is told how to log in."""
+    client = make_client()
+    assert client.context.announcements == [
+        "demo user user@example.org with password user",
+        "demo user admin@example.org with password admin",
+    ]
+    assert client.login("admin@example.org", "admin").status_code == 200
+
+
+@pytest.mark.parametrize("settings", [{"dev": False}, {"dev": True, "users": [USER]}, {"dev": False, "users": [USER]}])
+def test_demo_users_are_nowhere_else(make_client: Callable[..., Any], settings: dict[str, Any]) -> None:
+    """Without `--dev`, or with users of its own, a host has no demo users."""
+    client = make_client(**settings)
+    assert client.context.announcements == []
+    assert client.login("admin@example.org", "admin").status_code == 401
+    assert client.login("user@example.org", "user").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("settings", "warnings"),
+    [
+        ({"dev": True}, []),
+        ({"dev": False}, ["over plain HTTP", "nobody can log in"]),
+        ({"dev": False, "users": [USER]}, ["over plain HTTP"]),
+        ({"dev": False, "users": [USER], "require_tls": True}, []),
+    ],
+)
+def test_a_start_warns_of_what_is_unsafe(
+    make_context: MakeContext, logs: list[dict[str, Any]], settings: dict[str, Any], warnings: list[str]
+) -> None:
+    """Without `--dev`: tokens over plain HTTP, and a host that nobody can log in to."""
+    plugin.started(make_context(**settings))
+    assert [entry["log_level"] for entry in logs] == ["warning"] * len(warnings)
+    assert all(text in entry["event"] for text, entry in zip(warnings, logs, strict=True))
+
+
+def test_the_check_watches_the_key_file(make_context: MakeContext) -> None:
+    """The signing key is up while its file can be read, and down, with the reason, when it can't."""
+    context = make_context()
+    (check,) = plugin.register_checks(context)
+    plugin.started(context)
+    health = check.check()
+    assert (health.up, health.data["algorithm"]) == (True, "EdDSA")
+    (context.data_dir / KEY_FILE).unlink()
+    with pytest.raises(Exception, match=r"cannot read the signing keys .*: No such file"):
+        check.check()
+
+
+def test_the_authenticator_names_the_principal(make_context: MakeContext, make_client: Callable[..., Any]) -> None:
+    """A token of the service is a principal, with its roles, to every plugin of the host."""
+    authenticate = plugin.register_authenticator(make_context())
+    principal = authenticate(request(f"Bearer {make_client().token('admin')}"))
+    assert principal is not None
+    assert (principal.name, principal.roles) == ("admin@example.org", frozenset({"admin"}))
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Basic dXNlcjp1c2Vy", "Token x"])
+def test_no_token_is_nobody(make_context: MakeContext, header: str | None) -> None:
+    """Without a bearer token there is no principal, and no error: what that means is the other plugin's to say."""
+    assert plugin.register_authenticator(make_context(require_tls=True))(request(header, scheme="http")) is None
+
+
+def test_an_invalid_token_is_not_nobody(make_context: MakeContext) -> None:
+    """A token that is no good is refused, with the challenge that says so."""
+    with pytest.raises(falcon.HTTPUnauthorized) as caught:
+        plugin.register_authenticator(make_context())(request("Bearer x.y.z"))
+    assert dict(caught.value.headers or {})["WWW-Authenticate"] == 'Bearer realm="mylibrary", error="invalid_token"'
+
+
+def test_a_token_over_plain_http_is_refused_everywhere(
+    make_context: MakeContext, make_client: Callable[..., Any]
+) -> None:
+    """With `require_tls`, other plugins' resources don't take tokens over plain HTTP either."""
+    authenticate = plugin.register_authenticator(make_context(require_tls=True))
+    token = make_client().token()
+    assert authenticate(request(f"Bearer {token}")) is not None
+    with pytest.raises(falcon.HTTPForbidden):
+        authenticate(request(f"Bearer {token}", scheme="http"))
+
+
+def test_every_method_is_described(make_context: MakeContext) -> None:
+    """Each responder has an operation with a summary and its answers, and each refusal its media type."""
+    (group,) = plugin.register_routes(make_context())
+    assert (group.prefix, group.site, group.versions) == ("/mylibrary", "library", ("1.0",))
+    for route in group.routes:
+        methods = {name[3:].upper() for name in dir(route.resource) if name.startswith("on_")}
+        assert methods == set(route.operations)
+        for operation in route.operations.values():
+            assert operation.summary
+            assert all(operation.answers[status].description for status in operation.answers)
+            refusals = [answer for status, answer in operation.answers.items() if status >= 400]
+            assert all(answer.media_types == ("application/problem+json",) for answer in refusals)

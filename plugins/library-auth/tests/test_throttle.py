@@ -1,0 +1,89 @@
+"""Failed logins: counted per account and address, and per address."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from plughost.ratelimits import RateLimits
+from plughost_library_auth.throttle import LoginThrottle
+
+
+@pytest.fixture
+def throttle() -> LoginThrottle:
+    """The default limits."""
+    limits = RateLimits()
+    return LoginThrottle(account=limits.counter("account", "5/minute"), address=limits.counter("address", "20/minute"))
+
+
+def fail(throttle: LoginThrottle, times: int, email: str = "user@example.org", address: str = "192.0.2.1") -> None:
+    """Fail to log in some times."""
+    for _ in range(times):
+        assert throttle.failed(email, address) == 0
+
+
+def test_an_account_waits_after_its_failures(throttle: LoginThrottle) -> None:
+    """The fifth failure of a minute is the last that is looked at; the wait is within the minute."""
+    fail(throttle, 4)
+    assert throttle.wait("user@example.org", "192.0.2.1") == 0
+    fail(throttle, 1)
+    assert 1 <= throttle.wait("user@example.org", "192.0.2.1") <= 60
+
+
+def test_another_spelling_is_the_same_account(throttle: LoginThrottle) -> None:
+    """Upper case gives no further tries."""
+    fail(throttle, 5)
+    assert throttle.wait("USER@example.org", "192.0.2.1") > 0
+
+
+def test_others_do_not_wait(throttle: LoginThrottle) -> None:
+    """Failures of one account from one address lock out neither the account elsewhere nor its neighbours."""
+    fail(throttle, 5)
+    assert throttle.wait("user@example.org", "192.0.2.2") == 0
+    assert throttle.wait("other@example.org", "192.0.2.1") == 0
+
+
+def test_an_address_waits_whatever_the_accounts(throttle: LoginThrottle) -> None:
+    """Twenty failures over many accounts use up the address."""
+    for number in range(20):
+        fail(throttle, 1, email=f"user{number}@example.org")
+    assert throttle.wait("new@example.org", "192.0.2.1") > 0
+    assert throttle.wait("new@example.org", "192.0.2.2") == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("2001:db8::1", "2001:db8::ffff"), ("::ffff:192.0.2.1", "192.0.2.1"), ("fe80::1%eth0", "fe80::2%eth0")],
+)
+def test_one_client_s_addresses_count_together(throttle: LoginThrottle, first: str, second: str) -> None:
+    """A /64 of IPv6 is one client, and IPv4 is the same in either notation."""
+    fail(throttle, 5, address=first)
+    assert throttle.wait("user@example.org", second) > 0
+
+
+def test_an_address_that_is_none_is_counted_too(throttle: LoginThrottle) -> None:
+    """A server that names its peer otherwise, as on a Unix socket, is no way around."""
+    fail(throttle, 5, address="unix:")
+    assert throttle.wait("user@example.org", "unix:") > 0
+
+
+def test_a_failure_beyond_the_limit_is_told_as_such(throttle: LoginThrottle) -> None:
+    """A check that ends after others used up the limit is told to wait, not that the password was wrong."""
+    fail(throttle, 5)
+    assert throttle.failed("user@example.org", "192.0.2.1") > 0
+
+
+def test_the_window_ends(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute later the account may try again."""
+    fail(throttle, 5)
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert throttle.wait("user@example.org", "192.0.2.1") == 0
+
+
+def test_names_of_any_length_are_counted_in_little_memory(throttle: LoginThrottle) -> None:
+    """A made-up name of megabytes is kept as a hash, and a lone surrogate is a name as any other."""
+    fail(throttle, 5, email="x" * 1_000_000)
+    fail(throttle, 5, email="\ud800")
+    assert max(len(key) for key in throttle._account._memory._windows) < 200

@@ -1,0 +1,232 @@
+"""Tokens: what they say, and every way in which one is not good."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from plughost_library_auth.keyring import KeyRing
+from plughost_library_auth.tokens import InvalidToken, Tokens
+
+if TYPE_CHECKING:
+    from plughost_library_auth.settings import Algorithm
+
+ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
+
+
+def encode(part: Any) -> str:
+    """Return a part of a token."""
+    content = part if isinstance(part, bytes) else json.dumps(part).encode()
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+@pytest.fixture(params=ALGORITHMS)
+def keys(request: pytest.FixtureRequest, tmp_path: Path) -> KeyRing:
+    """Signing keys of each algorithm."""
+    return KeyRing(tmp_path, algorithm=request.param, lifetime=900)
+
+
+@pytest.fixture
+def tokens(keys: KeyRing) -> Tokens:
+    """What issues and verifies with them."""
+    return Tokens(keys, issuer="mylibrary", lifetime=900)
+
+
+@pytest.fixture
+def sign(keys: KeyRing) -> Callable[..., str]:
+    """Sign good claims but for some: the right key under anything."""
+
+    def sign(**changes: Any) -> str:
+        now = int(time.time())
+        good = {"iss": "mylibrary", "sub": "user@example.org", "roles": ["user"], "iat": now, "exp": now + 60}
+        claims = {name: value for name, value in {**good, **changes}.items() if value != "absent"}
+        key = keys.signing_key()
+        payload = json.dumps(claims).encode()
+        return jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid})
+
+    return sign
+
+
+def test_a_token_says_who_and_until_when(tokens: Tokens) -> None:
+    """A fresh token is verified back into its user, roles and end, in UTC."""
+    before = int(time.time())
+    claims = tokens.verify(tokens.issue("user@example.org", ["user"]))
+    assert (claims.email, claims.roles) == ("user@example.org", ("user",))
+    assert claims.expires.tzinfo is UTC
+    assert before + 900 <= claims.expires.timestamp() <= time.time() + 900
+
+
+def test_a_token_carries_the_claims_of_the_contract(tokens: Tokens, keys: KeyRing) -> None:
+    """A client that reads JWTs finds the registered claims, the roles and the key's name."""
+    token = tokens.issue("user@example.org", ["user"])
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert set(claims) == {"iss", "sub", "roles", "iat", "nbf", "exp", "jti"}
+    assert (claims["roles"], claims["exp"] - claims["iat"], claims["nbf"]) == (["user"], 900, claims["iat"])
+    header = jwt.get_unverified_header(token)
+    assert (header["kid"], header["alg"]) == (keys.signing_key().kid, keys.signing_key().algorithm)
+
+
+def test_no_two_tokens_are_the_same(tokens: Tokens) -> None:
+    """Two tokens of one second differ by their id."""
+    assert tokens.issue("user@example.org", ["user"]) != tokens.issue("user@example.org", ["user"])
+
+
+def test_a_stranger_verifies_with_the_published_key(tokens: Tokens, keys: KeyRing) -> None:
+    """PyJWT, given the JWK Set and nothing else of ours, takes the token."""
+    token = tokens.issue("user@example.org", ["user"])
+    published = jwt.PyJWKSet.from_dict({"keys": [key.jwk() for key in keys.public_keys()]})
+    key = published[jwt.get_unverified_header(token)["kid"]]
+    claims = jwt.decode(token, key, algorithms=[str(key.algorithm_name)], issuer="mylibrary")
+    assert claims["sub"] == "user@example.org"
+
+
+def test_a_token_survives_a_rotation(tokens: Tokens, keys: KeyRing) -> None:
+    """A token of the key before last is as good as new."""
+    token = tokens.issue("user@example.org", ["user"])
+    keys.rotate()
+    keys.rotate()
+    assert tokens.verify(token).email == "user@example.org"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exp": 1},
+        {"exp": "absent"},
+        {"exp": None},
+        {"exp": "soon"},
+        {"exp": 10**30},
+        {"iat": "absent"},
+        {"iat": 10**11},
+        {"nbf": 10**11},
+        {"sub": "absent"},
+        {"sub": 7},
+        {"iss": "absent"},
+        {"iss": "another"},
+        {"iss": "my"},
+        {"iss": ["mylibrary"]},
+        {"roles": "absent"},
+        {"roles": "user"},
+        {"roles": ["user", 1]},
+        {"roles": {"user": True}},
+        {"roles": None},
+        {"aud": "somebody else"},
+    ],
+    ids=str,
+)
+def test_signed_claims_that_are_not_good_are_refused(
+    tokens: Tokens, sign: Callable[..., str], changes: dict[str, Any]
+) -> None:
+    """A right signature does not make up for a claim that is missing, past, future or of the wrong type."""
+    assert tokens.verify(sign()).roles == ("user",)
+    with pytest.raises(InvalidToken):
+        tokens.verify(sign(**changes))
+
+
+def test_a_huge_token_is_not_looked_at(tokens: Tokens, sign: Callable[..., str]) -> None:
+    """Beyond 8 KiB nothing is decoded or verified, not even what we would have signed."""
+    assert tokens.verify(sign(more="x" * 5000)).roles == ("user",)
+    with pytest.raises(InvalidToken, match="not a compact JWS"):
+        tokens.verify(sign(more="x" * 8192))
+
+
+@pytest.mark.parametrize("payload", [b"[]", b"null", b"{", b"\xff", b"[" * 3000])
+def test_a_signed_payload_that_is_no_object_is_refused(tokens: Tokens, keys: KeyRing, payload: bytes) -> None:
+    """Whatever was signed, only a JSON object is a set of claims."""
+    key = keys.signing_key()
+    token = jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid})
+    with pytest.raises(InvalidToken):
+        tokens.verify(token)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        ".",
+        "..",
+        "a.b.c",
+        "garbage",
+        "ä.ö.ü",
+        "\x00",
+        "a.b.c.d",
+        "A" * 100_000,
+        f"{encode({'alg': 'RS256'})}.{encode({})}.c2ln",
+        f"{encode({'alg': 'RS256', 'kid': 7})}.{encode({})}.c2ln",
+        f"{encode({'alg': 'RS256', 'kid': 'unknown'})}.{encode({})}.c2ln",
+        f"{encode({'alg': 'RS256', 'kid': ['a']})}.{encode({})}.c2ln",
+        f"{encode(b'[' * 5000)}.{encode({})}.c2ln",
+        f"{encode(b'1' * 5000)}.{encode({})}.c2ln",
+        f"{encode(b'null')}.{encode({})}.c2ln",
+    ],
+    ids=lambda token: repr(token[:24]),
+)
+def test_garbage_is_refused(tokens: Tokens, token: str) -> None:
+    """Anything that is no token is an invalid token, never another error."""
+    with pytest.raises(InvalidToken):
+        tokens.verify(token)
+
+
+def test_an_unsigned_token_is_refused(tokens: Tokens, keys: KeyRing) -> None:
+    """The algorithm `none` is nobody's, with an empty signature and with one."""
+    _, payload, signature = tokens.issue("admin@example.org", ["admin"]).split(".")
+    for name in ("none", "None", "NONE"):
+        header = encode({"alg": name, "typ": "JWT", "kid": keys.signing_key().kid})
+        for forged in (f"{header}.{payload}.", f"{header}.{payload}.{signature}"):
+            with pytest.raises(InvalidToken):
+                tokens.verify(forged)
+
+
+def test_the_public_key_is_no_hmac_secret(tokens: Tokens, keys: KeyRing) -> None:
+    """A token signed by HS256 with the published key as its secret is refused."""
+    key = keys.signing_key()
+    pem = key.public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    signed = f"{encode({'alg': 'HS256', 'kid': key.kid})}.{tokens.issue('a@example.org', ['admin']).split('.')[1]}"
+    forged = f"{signed}.{encode(hmac.digest(pem, signed.encode(), 'sha256'))}"
+    with pytest.raises(InvalidToken):
+        tokens.verify(forged)
+
+
+def test_a_changed_payload_is_refused(tokens: Tokens) -> None:
+    """A user that writes itself another role is found out."""
+    header, payload, signature = tokens.issue("user@example.org", ["user"]).split(".")
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    with pytest.raises(InvalidToken):
+        tokens.verify(f"{header}.{encode({**claims, 'roles': ['admin']})}.{signature}")
+
+
+def test_every_changed_character_of_the_signature_is_refused(tokens: Tokens) -> None:
+    """No other spelling of a signature is good, nor one with bits that decoders skip."""
+    token = tokens.issue("user@example.org", ["user"])
+    for last in set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") - {token[-1]}:
+        with pytest.raises(InvalidToken):
+            tokens.verify(token[:-1] + last)
+    for forged in (token + "=", token + "\n", token + "!", token + " ", token[:-1]):
+        with pytest.raises(InvalidToken):
+            tokens.verify(forged)
+
+
+def test_a_token_of_another_host_is_refused(tokens: Tokens, tmp_path: Path) -> None:
+    """Another host's key is unknown here, under its own name and under ours."""
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    other = KeyRing(other_folder, algorithm="EdDSA", lifetime=900)
+    with pytest.raises(InvalidToken):
+        tokens.verify(Tokens(other, issuer="mylibrary", lifetime=900).issue("user@example.org", ["admin"]))
+
+
+def test_a_token_ends_with_its_lifetime(keys: KeyRing) -> None:
+    """A token whose lifetime is over is refused, whatever its signature."""
+    late = Tokens(keys, issuer="mylibrary", lifetime=-1)
+    with pytest.raises(InvalidToken, match="expired"):
+        late.verify(late.issue("user@example.org", ["user"]))
