@@ -1,0 +1,1 @@
+"""The product catalog as generated CRUD: paging, sorting, filters, HAL and ETags."""

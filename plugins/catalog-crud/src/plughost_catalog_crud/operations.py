@@ -1,0 +1,172 @@
+"""What the operations do, for the API description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, Field
+
+from plughost import Answer, Operation, Parameter
+from plughost.http import MAX_ID
+from plughost.http.json import Integer
+from plughost_catalog_core import Name, Price, ProductDraft, Sku, Stock
+from plughost_catalog_crud.hal import HAL, JSON
+
+BOTH: Final = (JSON, HAL)
+_EXAMPLES: Final = {"a teapot": {"sku": "POT-1", "name": "Teapot", "price": 19.99, "stock": 3}}
+
+
+class ProductJSON(BaseModel):
+    """A product."""
+
+    id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
+    sku: Sku
+    name: Name
+    price: Price
+    stock: Stock
+
+
+class Link(BaseModel):
+    """An absolute address."""
+
+    href: str
+
+
+class ProductHAL(ProductJSON):
+    """A product and what can be done with it."""
+
+    links: dict[str, Link] = Field(alias="_links")
+
+
+class ProductsHAL(BaseModel):
+    """The products of a list in HAL."""
+
+    product: list[ProductHAL]
+
+
+class PageHAL(BaseModel):
+    """A page of products and the way to others."""
+
+    embedded: ProductsHAL = Field(alias="_embedded")
+    links: dict[str, Link] = Field(alias="_links")
+
+
+_PRODUCT: Final = {JSON: ProductJSON, HAL: ProductHAL}
+
+
+def _filter(name: str, schema: dict[str, Any]) -> Parameter:
+    return Parameter(name=name, place="query", description=f"Only products of this {name}.", schema=schema)
+
+
+def _tag(name: str, description: str) -> Parameter:
+    return Parameter(name=name, place="header", description=description)
+
+
+# Without bounds: a value that no product can have is no error, it matches none.
+_FILTERS: Final = (
+    _filter("sku", {"type": "string"}),
+    _filter("name", {"type": "string"}),
+    _filter("price", {"type": "number"}),
+    _filter("stock", {"type": "integer"}),
+)
+_ID: Final = Parameter(
+    name="product_id",
+    place="path",
+    description="The product's id.",
+    schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
+)
+_IF_MATCH: Final = _tag("If-Match", "Only if the product's ETag is one of these; `*` for whatever it is.")
+_IF_NONE_MATCH: Final = _tag("If-None-Match", "Only if the product's ETag is none of these.")
+_PROBLEM: Final = "The detail tells what is wrong."
+_ENTITY_HEADERS: Final = {"ETag": "Names the product's present state.", "Vary": "Accept."}
+_CREATED: Final = Answer(
+    description="The product as it was created.",
+    model=_PRODUCT,
+    headers={"Location": "The absolute address of the new product.", **_ENTITY_HEADERS},
+)
+_INVALID: Final = Answer(description="The body is no JSON, or breaks rules: `violations` names each invalid field.")
+_TAKEN: Final = Answer(description="Another product has this SKU.")
+_ABSENT: Final = Answer(description="There is no product with this id.")
+_CHANGED: Final = Answer(description="The precondition does not hold, or the product is absent.")
+
+LIST: Final = Operation(
+    summary="List products, a page at a time",
+    produces=BOTH,
+    parameters=(
+        Parameter(
+            name="page", place="query", description="Which page, from zero.", schema={"type": "integer", "default": 0}
+        ),
+        Parameter(
+            name="size",
+            place="query",
+            description="Products on a page; the host has a maximum.",
+            schema={"type": "integer", "default": 20},
+        ),
+        Parameter(
+            name="sort",
+            place="query",
+            description="Fields to sort by, joined by commas; `-` in front for descending.",
+            schema={
+                "type": "string",
+                "pattern": "^(-?(id|sku|name|price|stock)(,-?(id|sku|name|price|stock))*)?$",
+                "examples": ["name,-price"],
+            },
+        ),
+        *_FILTERS,
+    ),
+    answers={
+        200: Answer(
+            description="The products of the page; in HAL, below `_embedded.product`.",
+            model={JSON: list[ProductJSON], HAL: PageHAL},
+            headers={"Link": "The pages first, last, previous and next.", "X-Total-Count": "Products on all pages."},
+        ),
+        400: Answer(description=f"`sort` or a filter is wrong. {_PROBLEM}"),
+        404: Answer(description="`page` or `size` is no integer."),
+    },
+)
+COUNT: Final = Operation(
+    summary="Count products",
+    produces=BOTH,
+    parameters=_FILTERS,
+    answers={
+        200: Answer(description="How many products match.", model=Annotated[int, Field(ge=0)]),
+        400: Answer(description=f"A filter is wrong. {_PROBLEM}"),
+    },
+)
+CREATE: Final = Operation(
+    summary="Create a product",
+    produces=BOTH,
+    request=ProductDraft,
+    answers={201: _CREATED, 400: _INVALID, 409: _TAKEN},
+    examples=_EXAMPLES,
+)
+GET: Final = Operation(
+    summary="Get a product by its id",
+    produces=BOTH,
+    parameters=(_ID, _IF_NONE_MATCH),
+    answers={
+        200: Answer(description="The product.", model=_PRODUCT, headers=_ENTITY_HEADERS),
+        304: Answer(description="The client has it already."),
+        404: _ABSENT,
+    },
+)
+PUT: Final = Operation(
+    summary="Replace a product, or create it under an id",
+    produces=BOTH,
+    request=ProductDraft,
+    parameters=(_ID, _IF_MATCH, _IF_NONE_MATCH),
+    answers={
+        201: _CREATED,
+        204: Answer(description="The product was replaced."),
+        400: _INVALID,
+        404: Answer(description="There is no product with this id, and it is too large to be given to one."),
+        409: _TAKEN,
+        412: _CHANGED,
+    },
+    examples=_EXAMPLES,
+)
+DELETE: Final = Operation(
+    summary="Delete a product by its id",
+    parameters=(_ID, _IF_MATCH),
+    answers={204: Answer(description="The product is gone."), 404: _ABSENT, 412: _CHANGED},
+)

@@ -1,0 +1,181 @@
+"""Lists: paging, order, filters, links and count (CONTRACT 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import httpx
+
+Create = Callable[..., dict[str, Any]]
+
+
+def _skus(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [product["sku"] for product in answer.json()]
+
+
+def _links(answer: httpx.Response) -> dict[str, str]:
+    return {name: url for url, name in re.findall(r'<([^>]+)>; rel="(\w+)"', answer.headers["Link"])}
+
+
+def test_an_empty_catalog_is_an_empty_array(client: httpx.Client) -> None:
+    """Without products the list is `[]`, the total 0, and the only pages are first and last."""
+    answer = client.get("/products")
+    assert (answer.json(), answer.headers["X-Total-Count"]) == ([], "0")
+    assert set(_links(answer)) == {"first", "last"}
+
+
+def test_a_product_has_its_fields_and_id(client: httpx.Client, create: Create) -> None:
+    """An item of the list is the record with its id, the price exact."""
+    product = create("A", name="Tea", price=19.99, stock=3)
+    assert client.get("/products").json() == [product]
+    assert {**product, "id": 0} == {"id": 0, "sku": "A", "name": "Tea", "price": 19.99, "stock": 3}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", "ABCDE"),
+        ("page=0&size=2", "AB"),
+        ("page=2&size=2", "E"),
+        ("page=3&size=2", ""),
+        ("page=-1&size=2", "AB"),
+        ("page=&size=&sort=", "ABCDE"),
+        ("size=0", "ABCDE"),
+        ("size=-5", "ABCDE"),
+        ("size=1000000", "ABCDE"),
+        (f"page={10**30}", ""),
+        (f"page={10**30}&size={10**30}", ""),
+        ("page=1&page=0&size=2", "CD"),
+    ],
+)
+def test_pages(client: httpx.Client, create: Create, query: str, expected: str) -> None:
+    """Pages count from zero; what is out of bounds is put within them, and past the end there is nothing."""
+    for sku in "ABCDE":
+        create(sku)
+    answer = client.get(f"/products?{query}")
+    assert _skus(answer) == list(expected)
+    assert answer.headers["X-Total-Count"] == "5"
+
+
+def test_a_page_has_twenty_products_unless_told(client: httpx.Client, create: Create) -> None:
+    """Without a size, or with one below 1, a page has 20 products."""
+    for number in range(21):
+        create(f"{number:02}")
+    assert len(client.get("/products").json()) == 20
+    assert len(client.get("/products?size=0").json()) == 20
+    assert len(client.get("/products?size=21").json()) == 21
+
+
+@pytest.mark.parametrize("query", ["page=x", "size=x", "page=1.5", "size=%201", "page=%2B1", "page=%D9%A1", "page=1e2"])
+def test_a_page_that_is_no_integer_is_not_found(client: httpx.Client, query: str) -> None:
+    """A page or size that is no integer is 404, and the detail names it."""
+    answer = client.get(f"/products?{query}")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
+    assert answer.json()["detail"].startswith(query.partition("=")[0])
+
+
+def test_links_lead_through_all_pages(client: httpx.Client, create: Create) -> None:
+    """From first along next to last every product is met once, and previous leads back; size and order are kept."""
+    for sku in "ABCDE":
+        create(sku, name="n")
+    met: list[str] = []
+    url = _links(client.get("/products?size=2&sort=-sku&name=n"))["first"]
+    while True:
+        answer = client.get(url)
+        met += _skus(answer)
+        links = _links(answer)
+        assert ("previous" in links) == ("page=0" not in url)
+        if "next" not in links:
+            break
+        url = links["next"]
+    assert met == list("EDCBA")
+    assert url == links["last"]
+    assert _skus(client.get(links["previous"])) == ["C", "B"]
+    assert links["first"].startswith(str(client.base_url))
+    assert "size=2" in links["first"]
+    assert "sort=-sku" in links["first"]
+    assert "name=n" in links["first"]
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        (["sku"], "ABCD"),
+        (["-sku"], "DCBA"),
+        (["name"], "ACBD"),
+        (["name,-price"], "CADB"),
+        (["name", "-price"], "CADB"),
+        (["name,-name"], "ACBD"),
+        (["-id"], "DCBA"),
+        (["stock"], "ABCD"),
+    ],
+)
+def test_order(client: httpx.Client, create: Create, sort: list[str], expected: str) -> None:
+    """Products come in the order that is asked for, by id where that leaves it open."""
+    for sku, name, price in (("A", "x", 1), ("B", "y", 2), ("C", "x", 3), ("D", "y", 4)):
+        create(sku, name=name, price=price)
+    assert _skus(client.get("/products", params={"sort": sort})) == list(expected)
+
+
+@pytest.mark.parametrize("sort", ["colour", "name,,price", "--name", "name price", "id;drop table products", ",name"])
+def test_an_unknown_order_is_refused(client: httpx.Client, sort: str) -> None:
+    """A sort that is malformed or names no field is 400, and the detail says so."""
+    answer = client.get("/products", params={"sort": sort})
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith("sort: ")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("name=x", "AC"),
+        ("name=x&price=3", "C"),
+        ("price=3.0", "C"),
+        ("price=3e0", "C"),
+        ("stock=1", "ABCD"),
+        ("sku=A&sku=A", "A"),
+        ("sku=A&sku=B", ""),
+        ("name=", ""),
+        ("name=X", ""),
+        ("name=%00", ""),
+        ("name=%25", ""),
+        ("name=x'--", ""),
+        ("price=-1", ""),
+        ("price=0.00001", ""),
+        (f"price={10**200}", ""),
+        ("price=1e999", ""),
+        (f"stock={2**63}", ""),
+        ("stock=-1", ""),
+        ("colour=red", "ABCD"),
+    ],
+)
+def test_filters(client: httpx.Client, create: Create, query: str, expected: str) -> None:
+    """Only products that equal every filter are listed and counted; a value that none can have matches none."""
+    for sku, name, price in (("A", "x", 1), ("B", "y", 2), ("C", "x", 3), ("D", "y", 4)):
+        create(sku, name=name, price=price)
+    answer = client.get(f"/products?{query}")
+    assert _skus(answer) == list(expected)
+    assert client.get(f"/products/count?{query}").json() == len(expected) == int(answer.headers["X-Total-Count"])
+
+
+@pytest.mark.parametrize("query", ["price=cheap", "stock=1.5", "stock=", "price=", "price=NaN", "price=Infinity"])
+@pytest.mark.parametrize("path", ["/products", "/products/count"])
+def test_a_filter_of_the_wrong_type_is_refused(client: httpx.Client, path: str, query: str) -> None:
+    """A filter's value of the wrong type is 400, and the detail names the filter."""
+    answer = client.get(f"{path}?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith(query.partition("=")[0])
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/hal+json", "*/*"])
+def test_the_count_is_a_bare_number(client: httpx.Client, create: Create, accept: str) -> None:
+    """The count is a number as JSON, also where HAL is asked for."""
+    create("A")
+    answer = client.get("/products/count", headers={"Accept": accept})
+    assert (answer.text, answer.headers["Content-Type"]) == ("1", "application/json")

@@ -1,0 +1,90 @@
+"""Product catalog v3: list, get, create and delete, persistent (SPEC Product catalog v3, CONTRACT 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import falcon
+from pydantic import BaseModel
+
+from plughost import hookimpl
+from plughost.declarations import Route, RouteGroup
+from plughost.http import MAX_ID, PLAIN_TEXT
+from plughost.http.json import Integer, read_body, send_array
+from plughost_catalog_core import (
+    Name,
+    Price,
+    ProductDraft,
+    Sku,
+    Stock,
+    create_operation,
+    delete_operation,
+    get_operation,
+    list_operation,
+    sku_path,
+)
+from plughost_catalog_store import Catalog
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+    from plughost.http import Request
+
+PREFIX: Final = "/api/v3/products"
+
+
+class ProductJSON(BaseModel):
+    """A product as clients see it: the record, `plughost_catalog_store.Product`, as it is."""
+
+    id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
+    sku: Sku
+    name: Name
+    price: Price
+    stock: Stock
+
+
+class Products:
+    """The resource of all products."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Take the catalog."""
+        self._catalog = catalog
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """List them."""
+        send_array(resp, self._catalog.batches())
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Create one."""
+        product = self._catalog.create(read_body(req, ProductDraft))
+        resp.status = falcon.HTTP_201
+        # Not resp.location, which would encode the percent signs once more.
+        resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
+        resp.media = product
+
+
+class OneProduct:
+    """The resource of one product."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Take the catalog."""
+        self._catalog = catalog
+
+    def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:
+        """Show it."""
+        resp.media = self._catalog.get(sku)
+
+    def on_delete(self, req: Request, resp: falcon.Response, sku: str) -> None:
+        """Remove it."""
+        self._catalog.delete(sku)
+        resp.status = falcon.HTTP_204
+
+
+@hookimpl
+def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
+    """Mount the catalog on the store that catalog-store offers."""
+    catalog = Catalog(context.stores["catalog"])
+    routes = (
+        Route("", Products(catalog), {"GET": list_operation(ProductJSON), "POST": create_operation(ProductJSON)}),
+        Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductJSON), "DELETE": delete_operation()}),
+    )
+    return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("3.0",), title="Product catalog v3")]

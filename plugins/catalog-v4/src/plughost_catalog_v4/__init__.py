@@ -1,0 +1,1 @@
+"""Product catalog v4 of plughost: persistent, wire shapes apart from the stored record."""

@@ -1,0 +1,103 @@
+"""Product catalog v4: as v3, with wire shapes apart from the stored record (SPEC Product catalog v4, CONTRACT 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+
+from plughost import hookimpl
+from plughost.declarations import Route, RouteGroup
+from plughost.http import PLAIN_TEXT
+from plughost.http.json import read_body, send_array
+from plughost_catalog_core import (
+    Name,
+    Price,
+    ProductDraft,
+    Sku,
+    Stock,
+    create_operation,
+    delete_operation,
+    get_operation,
+    list_operation,
+    sku_path,
+)
+from plughost_catalog_store import Catalog, Product
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+    from plughost.http import Request
+
+PREFIX: Final = "/api/v4/products"
+
+
+class CreateProductRequest(ProductDraft):
+    """A product as a client sends it."""
+
+
+@dataclass(slots=True)  # not frozen, which would take a list twice as long
+class ProductDTO:
+    """A product as clients see it: what is stored but for the id."""
+
+    sku: Sku
+    name: Name
+    price: Price
+    stock: Stock
+
+
+def to_dto(product: Product) -> ProductDTO:
+    """Return what clients see of a record."""
+    return ProductDTO(product.sku, product.name, product.price, product.stock)
+
+
+class Products:
+    """The resource of all products."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Take the catalog."""
+        self._catalog = catalog
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """List them."""
+        send_array(resp, ([to_dto(product) for product in batch] for batch in self._catalog.batches()))
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Create one."""
+        product = self._catalog.create(read_body(req, CreateProductRequest))
+        resp.status = falcon.HTTP_201
+        # Not resp.location, which would encode the percent signs once more.
+        resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
+        resp.media = to_dto(product)
+
+
+class OneProduct:
+    """The resource of one product."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Take the catalog."""
+        self._catalog = catalog
+
+    def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:
+        """Show it."""
+        resp.media = to_dto(self._catalog.get(sku))
+
+    def on_delete(self, req: Request, resp: falcon.Response, sku: str) -> None:
+        """Remove it."""
+        self._catalog.delete(sku)
+        resp.status = falcon.HTTP_204
+
+
+@hookimpl
+def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
+    """Mount the catalog on the store that catalog-store offers."""
+    catalog = Catalog(context.stores["catalog"])
+    routes = (
+        Route(
+            "",
+            Products(catalog),
+            {"GET": list_operation(ProductDTO), "POST": create_operation(ProductDTO, request=CreateProductRequest)},
+        ),
+        Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductDTO), "DELETE": delete_operation()}),
+    )
+    return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("4.0",), title="Product catalog v4")]

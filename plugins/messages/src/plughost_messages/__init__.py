@@ -1,0 +1,1 @@
+"""Message service of plughost: short texts, persistent."""

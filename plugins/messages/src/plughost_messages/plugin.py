@@ -1,0 +1,146 @@
+"""The message service: list, read, create and delete (SPEC Message service, CONTRACT 6)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import falcon
+from pydantic import BaseModel, WithJsonSchema
+
+from plughost import hookimpl
+from plughost.declarations import Answer, Operation, Parameter, Route, RouteGroup, Store
+from plughost.http import MAX_ID, parse_id
+from plughost.http.json import Integer, Text, read_body, send_array
+from plughost_messages.store import MAX_LENGTH, STORE, Messages
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+    from plughost.http import Request
+
+PREFIX: Final = "/messages"
+
+Content = Annotated[str, Text(max_length=MAX_LENGTH, blank=True)]
+
+
+# Not the format date-time, which has a zone (RFC 3339).
+LocalTime = Annotated[
+    datetime,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "format": "date-time-local",
+            "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?$",
+            "description": "The server's local time, without zone.",
+        }
+    ),
+]
+
+
+class MessageDraft(BaseModel):
+    """A message as a client sends it; it may be empty."""
+
+    content: Content
+
+
+class MessageJSON(BaseModel):
+    """A message as clients see it."""
+
+    id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
+    content: Content
+    createdAt: LocalTime  # noqa: N815 - the name on the wire
+
+
+class AllMessages:
+    """The resource of all messages."""
+
+    def __init__(self, messages: Messages) -> None:
+        """Take the messages."""
+        self._messages = messages
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """List them."""
+        send_array(resp, self._messages.batches())
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Create one."""
+        message = self._messages.create(read_body(req, MessageDraft).content)
+        resp.status = falcon.HTTP_201
+        resp.location = f"{PREFIX}/{message.id}"
+        resp.media = message
+
+
+class OneMessage:
+    """The resource of one message; one that isn't there is a 404 without a body (SPEC Errors)."""
+
+    def __init__(self, messages: Messages) -> None:
+        """Take the messages."""
+        self._messages = messages
+
+    def on_get(self, req: Request, resp: falcon.Response, message_id: str) -> None:
+        """Show it."""
+        number = parse_id(message_id)
+        message = None if number is None else self._messages.get(number)
+        if message is None:
+            resp.status = falcon.HTTP_404
+        else:
+            resp.media = message
+
+    def on_delete(self, req: Request, resp: falcon.Response, message_id: str) -> None:
+        """Remove it."""
+        number = parse_id(message_id)
+        removed = number is not None and self._messages.delete(number)
+        resp.status = falcon.HTTP_204 if removed else falcon.HTTP_404
+
+
+_ID: Final = Parameter(
+    name="message_id",
+    place="path",
+    description="The message's id.",
+    schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
+)
+_ABSENT: Final = Answer(description="There is no message with this id; no body.", media_types=())
+_LIST: Final = Operation(
+    summary="List all messages",
+    answers={200: Answer(description="The messages by id.", model=list[MessageJSON])},
+)
+_CREATE: Final = Operation(
+    summary="Create a message",
+    request=MessageDraft,
+    answers={
+        201: Answer(
+            description="The message as it is kept.",
+            model=MessageJSON,
+            headers={"Location": "The path of the new message."},
+        ),
+        400: Answer(description="The body is no JSON, or breaks rules: `violations` names each invalid field."),
+    },
+    examples={"a greeting": {"content": "Hello, world"}, "nothing to say": {"content": ""}},
+)
+_GET: Final = Operation(
+    summary="Get a message by its id",
+    answers={200: Answer(description="The message.", model=MessageJSON), 404: _ABSENT},
+    parameters=(_ID,),
+)
+_DELETE: Final = Operation(
+    summary="Delete a message by its id",
+    answers={204: Answer(description="The message is gone."), 404: _ABSENT},
+    parameters=(_ID,),
+)
+
+
+@hookimpl
+def register_stores(context: PluginContext[Any]) -> list[Store]:
+    """Offer the store `messages`."""
+    return [STORE]
+
+
+@hookimpl
+def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
+    """Mount the service."""
+    messages = Messages(context.stores["messages"])
+    routes = (
+        Route("", AllMessages(messages), {"GET": _LIST, "POST": _CREATE}),
+        Route("/{message_id}", OneMessage(messages), {"GET": _GET, "DELETE": _DELETE}),
+    )
+    return [RouteGroup(prefix=PREFIX, routes=routes, versions=("1.0",), title="Messages")]

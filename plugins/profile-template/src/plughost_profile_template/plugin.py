@@ -1,0 +1,61 @@
+"""The hooks: all that the host asks this plugin for. Start reading here.
+
+Settings → store → middleware → routes: each hook returns what it declares, and the host does the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from plughost import Middleware, Route, RouteGroup, hookimpl
+from plughost.ratelimits import RateLimit
+from plughost_profile_template.access import Access
+from plughost_profile_template.envelope import ENVELOPE
+from plughost_profile_template.models import VIEWS
+from plughost_profile_template.resources import UserProfile, operations
+from plughost_profile_template.settings import Settings
+from plughost_profile_template.store import STORE, Profiles
+
+if TYPE_CHECKING:
+    from plughost import PluginContext, Store
+
+PREFIX: Final = "/users"
+
+
+@hookimpl
+def register_settings() -> type[Settings]:
+    """Return the model of `[plugins.profile-template]`."""
+    return Settings
+
+
+@hookimpl
+def register_stores(context: PluginContext[Settings]) -> list[Store]:
+    """Offer the store `profiles`, which the host opens and hands to `register_routes` in the context."""
+    return [STORE]
+
+
+@hookimpl
+def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
+    """Limit how often a client may ask for anything below the prefix."""
+    return [
+        Middleware(
+            name="profile-template-rate-limit",
+            component=RateLimit(context, context.settings.rate_limit),
+        )
+    ]
+
+
+@hookimpl
+def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
+    """Mount the service: everything below `/users` is this plugin's, and answers in its envelope."""
+    access = Access(context)
+    resource = UserProfile(Profiles(context.stores[STORE.name]), access)
+    return [
+        RouteGroup(
+            prefix=PREFIX,
+            routes=(Route("/profile", resource, operations(access)),),
+            errors=ENVELOPE,
+            versions=tuple(VIEWS),
+            title="User profile",
+        )
+    ]

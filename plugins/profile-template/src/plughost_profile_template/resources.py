@@ -1,0 +1,100 @@
+"""The resource `/users/profile`, an ordinary Falcon resource, and what the API description says about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from plughost import Answer, Operation
+from plughost.http.json import read_body
+from plughost_profile_template.envelope import Error, Success, success
+from plughost_profile_template.models import VIEWS, ProfileChange, ProfileJSON, ProfileJSON11
+from plughost_profile_template.users import fresh_profile, owner_of
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost.http import Request
+    from plughost_profile_template.access import Access
+    from plughost_profile_template.store import Profile, Profiles
+
+
+class UserProfile:
+    """The profile of whoever asks."""
+
+    def __init__(self, profiles: Profiles, access: Access) -> None:
+        """Take the profiles, and who may use them."""
+        self._profiles = profiles
+        self._access = access
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Show it."""
+        user = self._access.user(req)
+        profile = self._profiles.get(owner_of(user), fresh_profile(user))
+        self._answer(req, resp, profile)
+
+    def on_put(self, req: Request, resp: falcon.Response) -> None:
+        """Change it."""
+        user = self._access.user(req)
+        change = read_body(req, ProfileChange)
+        profile = self._profiles.change(owner_of(user), fresh_profile(user), change.values())
+        self._answer(req, resp, profile, "Profile updated successfully.")
+
+    def _answer(self, req: Request, resp: falcon.Response, profile: Profile, message: str | None = None) -> None:
+        assert req.api_version is not None, "the host chooses one, since the route group has versions"
+        view = VIEWS[req.api_version]
+        resp.media = success(view.model_validate(profile, from_attributes=True), message=message)
+        resp.set_header("Cache-Control", "private, no-cache")
+
+
+_PROFILE: Final = Success[ProfileJSON11 | ProfileJSON]
+_LIMITS: Final = {
+    "RateLimit-Limit": "Requests that a client may make in a window.",
+    "RateLimit-Remaining": "How many of them are left.",
+    "RateLimit-Reset": "Seconds until the window ends.",
+}
+_TOO_MANY: Final = Answer(
+    description="The client asked too often.",
+    model=Error,
+    headers={**_LIMITS, "Retry-After": "Seconds to wait."},
+)
+_UNAUTHORIZED: Final = Answer(
+    description="There is no token, or a bad one.", model=Error, headers={"WWW-Authenticate": "How to come back."}
+)
+_FORBIDDEN: Final = Answer(description="The token's roles don't let it in.", model=Error)
+
+
+def operations(access: Access) -> dict[str, Operation]:
+    """Return the operations by method."""
+    refusals = {429: _TOO_MANY} | ({401: _UNAUTHORIZED, 403: _FORBIDDEN} if access.security else {})
+    return {
+        "GET": Operation(
+            summary="Show the user's profile",
+            answers={
+                200: Answer(description="The profile.", model=_PROFILE, headers=_LIMITS),
+                **refusals,
+            },
+            security=access.security,
+        ),
+        "PUT": Operation(
+            summary="Change the user's profile",
+            description="Fields that are absent stay as they are.",
+            request=ProfileChange,
+            answers={
+                200: Answer(description="The profile as it is now.", model=_PROFILE, headers=_LIMITS),
+                400: Answer(description="The body is no JSON.", model=Error),
+                422: Answer(description="Fields are invalid; all of them are named.", model=Error),
+                **refusals,
+            },
+            security=access.security,
+            examples={
+                "some fields": {"displayName": "Alex", "heightCm": 178.5},
+                "all fields": {
+                    "displayName": "Alex",
+                    "heightCm": 178.5,
+                    "weightKg": 72,
+                    "fitnessLevel": "ADVANCED",
+                    "gender": "OTHER",
+                },
+            },
+        ),
+    }

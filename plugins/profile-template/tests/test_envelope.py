@@ -1,0 +1,137 @@
+"""Every answer below `/users/` is in the envelope, over each listener (CONTRACT 2 and 7)."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plughost_profile_template.store import Profiles
+
+from .conftest import PATH, error, profile_host
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"nope",
+        b'{"displayName": "\xff"}',
+        b"\xef\xbb\xbf{}",
+        b'{"displayName": "\\ud800"}',
+        b'{"heightCm": NaN}',
+        b'{"heightCm": 1e999999999}',
+        b"[" * 100_000,
+    ],
+    ids=lambda body: body[:20].decode("latin-1"),
+)
+def test_a_body_that_is_no_json_is_400(client: httpx.Client, body: bytes) -> None:
+    """What can't be read is told apart from what breaks rules."""
+    assert "errors" not in error(client.put(PATH, content=body), 400)
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b"5", b'"text"'])
+def test_json_that_is_no_object_is_422(client: httpx.Client, body: bytes) -> None:
+    """A well-formed body of another type breaks a rule of the body as a whole."""
+    envelope = error(client.put(PATH, content=body), 422)
+    assert envelope["errors"] == [{"field": "", "message": "must be an object"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "status"),
+    [
+        ("GET", PATH, {"headers": {"API-Version": "2.0"}}, 400),
+        ("GET", PATH, {"headers": {"API-Version": "new"}}, 400),
+        ("GET", "/users", {}, 404),
+        ("GET", "/users/", {}, 404),
+        ("GET", "/users/nobody", {}, 404),
+        ("PUT", f"{PATH}/settings", {"content": b"{}"}, 404),
+        ("GET", "/users/%FF%ED%A0%80", {}, 404),
+        ("POST", PATH, {"content": b"{}"}, 405),
+        ("DELETE", PATH, {}, 405),
+        ("PATCH", PATH, {"content": b"{}"}, 405),
+        ("GET", PATH, {"headers": {"Accept": "text/html"}}, 406),
+        ("PUT", PATH, {"content": b'{"displayName": "' + b"x" * 1024 * 1024 + b'"}'}, 413),
+        ("PUT", PATH, {"content": b"{}", "headers": {"Content-Type": "text/plain"}}, 415),
+        ("PUT", PATH, {"content": b"{}", "headers": {"Content-Encoding": "gzip"}}, 415),
+    ],
+)
+def test_the_host_s_own_errors_are_in_the_envelope(
+    client: httpx.Client, method: str, path: str, options: dict[str, Any], status: int
+) -> None:
+    """What the host refuses before the resource is asked has the same shape, and the connection stays good."""
+    answer = client.request(method, path, **options)
+    error(answer, status)
+    assert ("Allow" in answer.headers) == (status == 405)
+    assert client.get(PATH).status_code == 200
+
+
+def test_a_store_that_cannot_be_reached_is_503() -> None:
+    """The host serves on, and the client is told when to come back and nothing of the database."""
+    pytest.importorskip("psycopg2", reason="an unreachable store is not tested: psycopg2 is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    stores = {"url": f"postgresql://somebody@127.0.0.1:{port}/profiles"}
+    with profile_host(settings={"stores": stores}) as host, host.client() as client:
+        for answer in (client.get(PATH), client.put(PATH, json={"gender": "OTHER"})):
+            error(answer, 503)
+            assert int(answer.headers["Retry-After"]) >= 1
+            assert "somebody" not in answer.text
+        error(client.put(PATH, json={"gender": "X"}), 422)
+
+
+def test_a_defect_is_500_and_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that nobody expected is in the envelope as well, with the request's id and nothing internal."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(Profiles, "get", fail)
+    with profile_host() as host, host.client() as client:
+        answer = client.get(PATH)
+        assert answer.headers["X-Request-ID"] in error(answer, 500)["message"]
+        assert not any(word in answer.text for word in ("secret", "RuntimeError", "Traceback"))
+        assert client.put(PATH, json={}).status_code == 200
+
+
+def test_head_and_options_have_no_body(client: httpx.Client) -> None:
+    """HEAD is GET without the body; OPTIONS names the methods."""
+    head, get = client.head(PATH), client.get(PATH)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Length"] == str(len(get.content))
+    options = client.options(PATH)
+    assert options.status_code in {200, 204}
+    assert {"GET", "PUT"} <= set(options.headers["Allow"].split(", "))
+    assert client.head("/users/nobody").content == b""
+
+
+def test_a_slash_at_the_end_is_the_same_resource(client: httpx.Client) -> None:
+    """One is ignored, two are not."""
+    assert client.get(f"{PATH}/").status_code == 200
+    error(client.get(f"{PATH}//"), 404)
+
+
+def test_every_answer_carries_a_request_id_and_nosniff(client: httpx.Client) -> None:
+    """Successes and errors alike; a well-formed id is kept."""
+    for answer in (client.get(PATH), client.get("/users/x"), client.put(PATH, content=b"{")):
+        assert answer.headers["X-Request-ID"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert client.get(PATH, headers={"X-Request-ID": "a.b-1"}).headers["X-Request-ID"] == "a.b-1"
+
+
+def test_a_body_without_a_content_type_is_json(client: httpx.Client) -> None:
+    """And parameters of the type don't matter."""
+    assert client.put(PATH, content=b"{}").status_code == 200
+    typed = client.put(PATH, content=b"{}", headers={"Content-Type": "application/json;charset=UTF-8"})
+    assert typed.status_code == 200
+
+
+def test_another_prefix_is_not_this_plugin_s(client: httpx.Client) -> None:
+    """The envelope ends where the prefix does."""
+    for path in ("/usersx", "/user", "/users%2Fprofile"):
+        assert client.get(path).headers["Content-Type"] == "application/problem+json"

@@ -1,0 +1,57 @@
+"""Minor versions: 1.1 adds `updatedAt` to what 1.0 shows (CONTRACT 2 and 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import PATH, error
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@pytest.mark.parametrize(("asked", "served"), [(None, "1.1"), ("1", "1.1"), ("1.1", "1.1"), ("1.0", "1.0")])
+def test_the_header_chooses_the_version(client: httpx.Client, asked: str | None, served: str) -> None:
+    """Who asks for none gets the newest; the answer says which one it is, and caches are told."""
+    headers = {"API-Version": asked} if asked else {}
+    for answer in (
+        client.get(PATH, headers=headers),
+        client.put(PATH, json={}, headers=headers),
+    ):
+        assert answer.headers["API-Version"] == served
+        assert "API-Version" in answer.headers["Vary"]
+        assert ("updatedAt" in answer.json()["data"]) == (served == "1.1")
+
+
+def test_errors_of_a_version_name_it(client: httpx.Client) -> None:
+    """What was resolved is told with errors too."""
+    for asked, status, answer in (
+        ("1.0", 404, client.get("/users/x", headers={"API-Version": "1.0"})),
+        ("1.0", 422, client.put(PATH, json={"gender": 1}, headers={"API-Version": "1.0"})),
+        ("1.1", 405, client.delete(PATH)),
+    ):
+        error(answer, status)
+        assert answer.headers["API-Version"] == asked
+
+
+@pytest.mark.parametrize("asked", ["1.2", "2", "2.0", "0.9", "v1", "1.", "1.0.0", ""])
+def test_a_version_that_is_not_spoken_is_400_and_names_those_that_are(client: httpx.Client, asked: str) -> None:
+    """The client learns what it can ask for."""
+    answer = client.get(PATH, headers={"API-Version": asked})
+    message = error(answer, 400)["message"]
+    assert "1.0" in message
+    assert "1.1" in message
+    assert "API-Version" not in answer.headers
+
+
+def test_1_1_tells_when_the_profile_was_changed(client: httpx.Client) -> None:
+    """A change moves `updatedAt` to its own time; reading and an empty change don't."""
+    first = client.put(PATH, json={"weightKg": 71}).json()
+    assert first["data"]["dateJoined"] <= first["data"]["updatedAt"] <= first["timestamp"]
+    assert client.get(PATH).json()["data"]["updatedAt"] == first["data"]["updatedAt"]
+    assert client.put(PATH, json={}).json()["data"]["updatedAt"] == first["data"]["updatedAt"]
+    second = client.put(PATH, json={"weightKg": 72}, headers={"API-Version": "1.0"})
+    assert "updatedAt" not in second.json()["data"]
+    assert client.get(PATH).json()["data"]["updatedAt"] >= first["timestamp"]
