@@ -1,0 +1,1 @@
+"""The development console of a host."""

@@ -1,0 +1,27 @@
+"""The command `plughost dev-console`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from plughost.control import NotRunning
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+
+
+@click.command("dev-console")
+@click.pass_obj
+def console_command(context: PluginContext[Any]) -> None:
+    """Print a new link that opens the console of the running host, once."""
+    try:
+        answer = context.ask_running("link")
+    except NotRunning as error:
+        message = f"{error} Start one with `plughost serve --dev`."
+        raise click.ClickException(message) from None
+    if "error" in answer:
+        message = f"The running host has no console; start it with --dev. ({answer['error']})"
+        raise click.ClickException(message)
+    click.echo(answer["link"])

@@ -1,0 +1,135 @@
+"""HTML: the console's templates, and errors as pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+
+from plughost_dev_console.guard import NO_SESSION, PREFIX
+
+if TYPE_CHECKING:
+    from plughost.http import Problem, Request
+    from plughost.view import HostView
+    from plughost_dev_console.gate import Gate
+    from plughost_dev_console.jobs import Jobs
+
+MEDIA_TYPE: Final = "text/html; charset=utf-8"
+NAVIGATION: Final = (
+    ("", "Overview"),
+    ("/plugins", "Plugins"),
+    ("/routes", "Routes"),
+    ("/requests", "Requests"),
+    ("/log", "Log"),
+    ("/stores", "Stores"),
+    ("/settings", "Settings"),
+    ("/health", "Health"),
+    ("/hooks", "Hooks"),
+    ("/load", "Load report"),
+)
+
+
+def make_environment() -> jinja2.Environment:
+    """Return the templates; whatever they show is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("plughost_dev_console"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["prefix"] = PREFIX
+    environment.filters["segment"] = partial(quote, safe="")
+    environment.filters["marked"] = _marked
+    environment.filters["duration"] = _duration
+    environment.filters["ms"] = lambda seconds: f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+    environment.filters["count"] = lambda number, one: f"{number:,} {one if number == 1 else one + 's'}"
+    return environment
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Writes the console's pages."""
+
+    host: HostView
+    gate: Gate
+    jobs: Jobs
+    own: str
+    environment: jinja2.Environment = field(default_factory=make_environment)
+
+    def render(self, req: Request, template: str, title: str, **values: Any) -> str:
+        """Return a page.
+
+        Args:
+            req: The request; it has a session.
+            template: The template's name, without its ending.
+            title: The page's title.
+            **values: What the template shows.
+        """
+        plugins = self.host.plugins
+        return self.environment.get_template(f"{template}.html").render(
+            title=title,
+            here=req.path.rstrip("/"),
+            navigation=NAVIGATION,
+            elsewhere=self._elsewhere(req),
+            pages=[(each, page) for each in plugins if each.state == "active" for page in each.declared.pages],
+            host=self.host,
+            version=metadata.version("plughost"),
+            token=self.gate.token(req.context.session),
+            trouble=sum(each.state in ("failed", "blocked") or bool(each.trouble) for each in plugins),
+            **values,
+        )
+
+    def _elsewhere(self, req: Request) -> list[tuple[str, str]]:
+        """Return what other plugins have beside the console, such as Swagger UI."""
+        site = req.env["plughost.site"].name
+        mounted = self.host.sites[site].groups if site in self.host.sites else ()
+        prefixes = {each.group.prefix for each in mounted}
+        known = (
+            ("/q/swagger-ui", "Swagger UI"),
+            ("/q/openapi?format=json", "OpenAPI"),
+            ("/q/health", "Health probes"),
+            ("/q/metrics", "Metrics"),
+        )
+        return [(path, title) for path, title in known if path.partition("?")[0] in prefixes]
+
+
+@dataclass(frozen=True, slots=True)
+class HTMLErrors:
+    """Writes errors as pages for people; an `ErrorFormat`."""
+
+    environment: jinja2.Environment = field(default_factory=make_environment)
+    media_type: str = MEDIA_TYPE
+    validation_status: int = 400
+
+    def render(self, problem: Problem) -> bytes:
+        """Return the page."""
+        template = self.environment.get_template("error.html")
+        return template.render(problem=problem, closed=problem.title == NO_SESSION).encode("utf-8", "replace")
+
+
+def inserted(html: str) -> Markup:
+    """Return what a plugin's page wrote, to be shown as it is: plugins are code that the operator installed."""
+    return Markup(html)  # noqa: S704 - see above
+
+
+def _marked(text: str) -> Markup:
+    """Return a text in which what stands between backticks is shown as code."""
+    parts = enumerate(text.split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if odd % 2 else part for odd, part in parts)
+
+
+def _duration(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    days, rest = divmod(seconds, 86400)
+    if days:
+        return f"{days} d {rest // 3600} h"
+    if rest >= 3600:
+        return f"{rest // 3600} h {rest % 3600 // 60} min"
+    return f"{rest // 60} min {rest % 60} s" if rest >= 60 else f"{rest} s"

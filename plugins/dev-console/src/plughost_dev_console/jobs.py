@@ -1,0 +1,60 @@
+"""Jobs: what the console does to the host, each in a thread of its own, since it waits for requests to be answered."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost.operations import OperationError
+
+if TYPE_CHECKING:
+    from plughost.reports import ReloadReport
+
+Job = dict[str, Any]
+_MOST: Final = 20
+
+
+class Jobs:
+    """The last jobs, by id; one runs at a time."""
+
+    def __init__(self, known: dict[str, Job]) -> None:
+        """Keep jobs in a mapping: `title`, `done`, and then `report` or `problem`."""
+        self._known = known
+        self._starting = threading.Lock()
+
+    def start(self, title: str, work: Callable[[], ReloadReport]) -> str | None:
+        """Begin a job.
+
+        Args:
+            title: What it does, for people.
+            work: Does it.
+
+        Returns:
+            Its id; None where another is running.
+        """
+        with self._starting:
+            if any(not each["done"] for each in self._known.values()):
+                return None
+            name = secrets.token_urlsafe(8)
+            job = self._known[name] = {"title": title, "done": False, "report": None, "problem": ""}
+            while len(self._known) > _MOST:
+                del self._known[next(iter(self._known))]
+        threading.Thread(target=_run, args=[job, work], name=f"console:{title}").start()
+        return name
+
+    def get(self, name: str | None) -> Job | None:
+        """Return a job."""
+        return self._known.get(name or "")
+
+
+def _run(job: Job, work: Callable[[], ReloadReport]) -> None:
+    try:
+        job["report"] = work().as_plain()
+    except OperationError as error:
+        job["problem"] = str(error)
+    except Exception as error:  # noqa: BLE001 - whoever waits for the result is told, whatever it was
+        job["problem"] = f"{type(error).__name__}: {error}"
+    finally:
+        job["done"] = True

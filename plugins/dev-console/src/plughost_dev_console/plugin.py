@@ -1,0 +1,179 @@
+"""The development console at `/q/dev`, and `/`, which leads there (CONTRACT 8)."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost import Answer, Middleware, Operation, Route, RouteGroup, hookimpl
+from plughost_dev_console.commands import console_command
+from plughost_dev_console.gate import Gate
+from plughost_dev_console.guard import PREFIX, Guard
+from plughost_dev_console.html import HTMLErrors, Pages
+from plughost_dev_console.jobs import Jobs
+from plughost_dev_console.recording import Lines, Requests
+from plughost_dev_console.resources import (
+    Assets,
+    Enter,
+    Feed,
+    JobState,
+    Leave,
+    PluginPage,
+    Reload,
+    Switch,
+    ToConsole,
+    View,
+)
+from plughost_dev_console.settings import Settings
+from plughost_dev_console.showing import Showing
+from plughost_dev_console.trying import address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import click
+
+    from plughost import PluginContext
+
+_BODY_LIMIT: Final = 16 * 1024
+
+
+class ConsolePlugin:
+    """The plugin; one for each host. What must outlive it is kept by the host, in plain values."""
+
+    def __init__(self) -> None:
+        """Begin without a host."""
+        self._unsubscribe: Callable[[], None] | None = None
+
+    @hookimpl
+    def register_settings(self) -> type[Settings]:
+        """Return the model of `[plugins.dev-console]`."""
+        return Settings
+
+    @hookimpl
+    def register_middleware(self, context: PluginContext[Settings]) -> list[Middleware]:
+        """Record every request of the host, and guard the console's own."""
+        if not context.dev:
+            return []
+        if self._unsubscribe is None:  # from here on, to have what is logged of plugins that fail
+            self._unsubscribe = context.host.lines.subscribe(_lines(context))
+        return [
+            Middleware(name="console-guard", component=Guard(_gate(context), context.host)),
+            Middleware(name="console-requests", component=_requests(context), scope="host"),
+        ]
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:
+        """Mount the console, with `--dev` only."""
+        if not context.dev:
+            return []
+        pages = Pages(context.host, _gate(context), Jobs(context.keep("jobs", dict)), context.plugin)
+        group = RouteGroup(
+            prefix=PREFIX,
+            routes=(*_views(context, pages), *_actions(context, pages)),
+            errors=HTMLErrors(pages.environment),
+            body_limit=_BODY_LIMIT,
+            title="Development console",
+            described=False,
+        )
+        if not context.settings.root:
+            return [group]
+        to_console = Route("", ToConsole(), {"GET": _operation("Go to the console")})
+        root = RouteGroup(prefix="/", routes=(to_console,), errors=group.errors, described=False)
+        return [root, group]
+
+    @hookimpl
+    def register_commands(self) -> list[click.Command]:
+        """Return the command `plughost dev-console`."""
+        return [console_command]
+
+    @hookimpl
+    def started(self, context: PluginContext[Settings]) -> None:
+        """Show a link to whoever starts the host."""
+        if not context.dev:
+            return
+        context.take_questions("link", lambda: {"link": _link(context)})
+        minutes = context.settings.link_lifetime / 60
+        context.announce(f"Console: {_link(context)}")
+        context.announce(f"  opens once, within {minutes:g} minutes; plughost dev-console makes another link")
+
+    @hookimpl
+    def stopping(self, context: PluginContext[Settings]) -> None:
+        """Watch no more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+
+
+def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
+    show = Showing(context.host, context.plugin, pages.jobs, _requests(context), _lines(context))
+    views = (
+        ("", "overview", "Overview", show.overview),
+        ("/plugins", "plugins", "Plugins", show.plugins),
+        ("/plugins/{name}", "plugin", "Plugin", show.plugin),
+        ("/routes", "routes", "Routes", show.routes),
+        ("/requests", "requests", "Requests", show.requests),
+        ("/log", "log", "Log", show.log),
+        ("/stores", "stores", "Stores", show.stores),
+        ("/stores/{store}/{table}", "table", "Table", show.table),
+        ("/settings", "settings", "Settings", show.settings),
+        ("/health", "health", "Health", show.health),
+        ("/hooks", "hooks", "Hooks", show.hooks),
+        ("/load", "load", "Load report", show.load),
+    )
+    return [
+        Route(path, View(pages, template, title, shown), {"GET": _operation(f"Show: {title}")})
+        for path, template, title, shown in views
+    ]
+
+
+def _actions(context: PluginContext[Settings], pages: Pages) -> list[Route]:
+    json = "application/json"
+    gets: list[tuple[str, object, str, tuple[str, ...]]] = [
+        ("/open", Enter(pages), "Open the console by a link", ()),
+        ("/assets/{name}", Assets(), "Get a file of the console", ()),
+        ("/pages/{plugin}/{page}", PluginPage(pages), "Show a page of a plugin", ("text/html",)),
+        ("/requests/new", Feed(_requests(context)), "Tell of new requests", (json,)),
+        ("/log/new", Feed(_lines(context)), "Tell of new lines", (json,)),
+        ("/jobs/{job}", JobState(pages), "Tell how far a job is", (json,)),
+    ]
+    posts: list[tuple[str, object, str]] = [
+        ("/leave", Leave(pages), "Close the console"),
+        ("/reload", Reload(pages), "Reload"),
+        ("/plugins/{name}/state", Switch(pages), "Enable or disable a plugin"),
+    ]
+    return [
+        *(Route(path, each, {"GET": Operation(summary=about, produces=kinds)}) for path, each, about, kinds in gets),
+        *(Route(path, each, {"POST": Operation(summary=about, produces=())}) for path, each, about in posts),
+    ]
+
+
+def _operation(summary: str) -> Operation:
+    answer = Answer(description="The page.", model=str, media_types=("text/html",))
+    return Operation(summary=summary, answers={200: answer}, produces=("text/html",))
+
+
+def _gate(context: PluginContext[Settings]) -> Gate:
+    key = context.keep("key", lambda: secrets.token_bytes(32))
+    return Gate(key, context.keep("links", dict), context.keep("sessions", dict), context.settings)
+
+
+def _requests(context: PluginContext[Settings]) -> Requests:
+    return Requests(*_ring(context, "requests", context.settings.requests), context.plugin)
+
+
+def _lines(context: PluginContext[Settings]) -> Lines:
+    return Lines(*_ring(context, "lines", context.settings.lines), context.plugin)
+
+
+def _ring(context: PluginContext[Settings], name: str, size: int) -> tuple[deque[Any], count[int]]:
+    ring: deque[Any] = context.keep(f"{name} {size}", lambda: deque(maxlen=size))
+    return ring, context.keep("numbers", lambda: count(1))
+
+
+def _link(context: PluginContext[Settings]) -> str:
+    own = next((each.sites for each in context.host.plugins if each.name == context.plugin), ())
+    on_ipv6 = any(each.site in own and ":" in each.address for each in context.host.listeners)
+    base = address(context.host, own[0], "[::1]" if on_ipv6 else "127.0.0.1") if own else ""
+    return f"{base}{PREFIX}/open?link={_gate(context).new_link()}"

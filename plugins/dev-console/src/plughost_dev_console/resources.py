@@ -1,0 +1,207 @@
+"""The resources of the console: its pages, what its script asks for, and what its buttons do."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+
+from plughost_dev_console import showing
+from plughost_dev_console.guard import NO_SESSION, PREFIX, cookie_name
+from plughost_dev_console.html import MEDIA_TYPE, Pages, inserted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from plughost.http import Request
+    from plughost_dev_console.recording import Lines, Requests
+
+TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+
+class ToConsole:
+    """`/`: leads to the console."""
+
+    public = True
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Redirect."""
+        raise falcon.HTTPFound(PREFIX)
+
+
+class Enter:
+    """What a link opens: it is used up, and a session begins."""
+
+    public = True
+
+    def __init__(self, pages: Pages) -> None:
+        """Let in by a gate."""
+        self._pages = pages
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Begin a session, and lead to the console."""
+        cookie = self._pages.gate.enter(req.get_param("link") or "")
+        if cookie is None:
+            if req.context.session is not None:  # such as the back button of who is in already
+                raise falcon.HTTPSeeOther(PREFIX)
+            raise falcon.HTTPForbidden(
+                title=NO_SESSION, description="This link was used before, is too old, or is from another start."
+            )
+        resp.set_cookie(
+            cookie_name(self._pages.host, req),
+            cookie,
+            path=PREFIX,
+            http_only=True,
+            same_site="Strict",
+            secure=req.scheme == "https",
+        )
+        resp.status = falcon.HTTP_303
+        resp.location = PREFIX
+
+
+class Leave:
+    """Ends a session."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Let out by a gate."""
+        self._pages = pages
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """End it, and forget the cookie."""
+        self._pages.gate.leave(req.context.session)
+        resp.unset_cookie(cookie_name(self._pages.host, req), path=PREFIX, same_site="Strict")
+        resp.status = falcon.HTTP_303
+        resp.location = PREFIX
+
+
+class Assets:
+    """The console's own script, style sheet and picture."""
+
+    public = True
+
+    def __init__(self) -> None:
+        """Read them."""
+        folder = resources.files(__package__) / "static"
+        self._files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+    def on_get(self, req: Request, resp: falcon.Response, name: str) -> None:
+        """Send one."""
+        if name not in self._files:
+            raise falcon.HTTPNotFound
+        resp.content_type = TYPES[name[name.rindex(".") :]]
+        resp.data = self._files[name]
+
+
+class View:
+    """A page that shows something of the host."""
+
+    def __init__(self, pages: Pages, template: str, title: str, show: Callable[..., Mapping[str, Any]]) -> None:
+        """Show a template.
+
+        Args:
+            pages: Writes it.
+            template: The template.
+            title: The page's title.
+            show: Called with the request and the fields of the path; returns what the template shows.
+        """
+        self._pages = pages
+        self._template = template
+        self._title = title
+        self._show = show
+
+    def on_get(self, req: Request, resp: falcon.Response, **fields: str) -> None:
+        """Write the page."""
+        shown = {"title": self._title, **self._show(req, **fields)}
+        resp.content_type = MEDIA_TYPE
+        resp.text = self._pages.render(req, self._template, **shown)
+
+
+class Feed:
+    """What came in since the script asked last."""
+
+    def __init__(self, records: Requests | Lines) -> None:
+        """Tell of records."""
+        self._records = records
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Write what is newer than the number given as `after`."""
+        req.context.unlogged = True
+        resp.media = self._records.since(req.get_param_as_int("after", default=0))
+
+
+class JobState:
+    """How far a job is."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Look among the jobs."""
+        self._pages = pages
+
+    def on_get(self, req: Request, resp: falcon.Response, job: str) -> None:
+        """Tell whether it is done."""
+        req.context.unlogged = True
+        found = self._pages.jobs.get(job)
+        if found is None:
+            raise falcon.HTTPNotFound
+        resp.media = {"done": found["done"]}
+
+
+class Reload:
+    """The button that reloads."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Start jobs."""
+        self._pages = pages
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Begin to reload, and lead to the page that shows the result."""
+        _begin(self._pages, resp, "Reload", self._pages.host.reload)
+
+
+class Switch:
+    """The buttons that enable and disable a plugin."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Start jobs."""
+        self._pages = pages
+
+    def on_post(self, req: Request, resp: falcon.Response, name: str) -> None:
+        """Begin what the form says, and lead to the page that shows the result."""
+        wanted = req.context.form.get("state")
+        if wanted not in ("enabled", "disabled"):
+            raise falcon.HTTPBadRequest(description="A plugin is set to enabled or disabled.")
+        if name not in {each.name for each in self._pages.host.plugins}:
+            raise falcon.HTTPNotFound(description=f"There is no plugin {name}.")
+        if name == self._pages.own:
+            raise falcon.HTTPConflict(description=f"The console can't switch itself: plughost disable {name} can.")
+        work = partial(self._pages.host.switch, name, enabled=wanted == "enabled")
+        _begin(self._pages, resp, f"{'Enable' if wanted == 'enabled' else 'Disable'} {name}", work)
+
+
+def _begin(pages: Pages, resp: falcon.Response, title: str, work: Callable[[], Any]) -> None:
+    job = pages.jobs.start(title, work)
+    if job is None:
+        raise falcon.HTTPConflict(description="Another change is under way. Wait until it is done.")
+    resp.status = falcon.HTTP_303
+    resp.location = f"{PREFIX}/plugins?job={job}"
+
+
+class PluginPage:
+    """A page of another plugin."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Find it among what plugins declare."""
+        self._pages = pages
+
+    def on_get(self, req: Request, resp: falcon.Response, plugin: str, page: str) -> None:
+        """Write it inside of the console's frame."""
+        active = (each for each in self._pages.host.plugins if each.name == plugin and each.state == "active")
+        found = next((one for each in active for one in each.declared.pages if one.name == page), None)
+        if found is None:
+            raise falcon.HTTPNotFound(description=f"The plugin {plugin} has no page {page}.")
+        problem, body = showing.attempted(found.render)
+        resp.content_type = MEDIA_TYPE
+        resp.text = self._pages.render(
+            req, "page", found.title, plugin=plugin, body=inserted(str(body or "")), problem=problem
+        )

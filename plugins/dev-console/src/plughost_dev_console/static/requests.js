@@ -1,0 +1,93 @@
+// Requests as they come, and a plot for each plugin of how long they took.
+"use strict";
+
+const WINDOW = 120; // seconds
+const MOST = 500;
+const MOST_PLOTS = 12;
+const SVG = "http://www.w3.org/2000/svg";
+const width = 320, height = 110, left = 44, bottom = 14;
+const body = document.querySelector("[data-requests]");
+const told = document.querySelector("[data-told]");
+
+function row(each) {
+  const request = make("td", {}, make("span", { class: `method ${each.method.toLowerCase().replace(/[^a-z]/g, "")}` }, each.method), " ", make("code", { class: "path" }, each.path));
+  return make("tr", { "data-item": "", "data-number": each.number, "data-at": each.at, "data-ms": each.ms, "data-plugin": each.plugin, "data-status": each.status },
+    make("td", { class: "time" }, each.time), request,
+    make("td", {}, make("span", { class: `status s${Math.floor(each.status / 100)}` }, String(each.status))),
+    make("td", { class: "number" }, each.ms.toFixed(2)), make("td", {}, each.plugin || "none"), make("td", {}, each.site),
+    make("td", {}, make("code", { class: "id" }, each.id)));
+}
+
+function take(found) {
+  if (found.length) {
+    body.prepend(...found.toReversed().map(row));
+    while (body.children.length > MOST) body.lastElementChild.remove();
+    document.querySelector("[data-empty]").hidden = true;
+    told.textContent = found.length === 1 ? `${found[0].method} ${found[0].path}: ${found[0].status}` : `${found.length} new requests`;
+    applyFilter("requests");
+  }
+  draw();
+}
+
+function draw() {
+  const now = Date.now() / 1000;
+  const plugins = new Map();
+  for (const { dataset } of body.children) {
+    const age = now - Number(dataset.at);
+    if (age > WINDOW) continue;
+    const name = dataset.plugin || "no plugin";
+    if (!plugins.has(name)) plugins.set(name, []);
+    plugins.get(name).push({ age: Math.max(age, 0), ms: Number(dataset.ms), status: Number(dataset.status) });
+  }
+  const all = [...plugins.values()].flat().map((each) => each.ms);
+  const top = Math.max(1, Math.ceil(Math.log10(Math.max(1, ...all))));
+  const busiest = [...plugins].sort((one, other) => other[1].length - one[1].length).slice(0, MOST_PLOTS);
+  busiest.sort((one, other) => one[0].localeCompare(other[0]));
+  document.querySelector("[data-plots]").replaceChildren(...busiest.map(([name, points]) => plot(name, points, top)));
+  document.querySelector("[data-legend]").hidden = !busiest.length;
+}
+
+function plot(name, points, top) {
+  const sorted = points.map((each) => each.ms).sort((one, other) => one - other);
+  const at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
+  const figures = `${points.length} · median ${written(at(0.5))} · p95 ${written(at(0.95))}`;
+  const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Latency of ${name} in the last two minutes: ${figures}` });
+  const y = (ms) => {
+    const share = (Math.log10(Math.max(ms, 0.01)) + 2) / (top + 2);
+    return (height - bottom) - share * (height - bottom - 8);
+  };
+  for (let power = -2; power <= top; power += 1) {
+    const level = y(10 ** power);
+    picture.append(shape("line", { x1: left, x2: width, y1: level, y2: level }));
+    if ((power - top) % 2) continue; // every other line has a figure
+    const label = shape("text", { x: left - 4, y: level + 3, "text-anchor": "end" });
+    label.textContent = written(10 ** power);
+    picture.append(label);
+  }
+  for (const [label, x, anchor] of [["2 min ago", left, "start"], ["now", width - 2, "end"]]) {
+    const text = shape("text", { x, y: height - 2, "text-anchor": anchor });
+    text.textContent = label;
+    picture.append(text);
+  }
+  for (const { age, ms, status } of points) picture.append(mark(width - 4 - (age / WINDOW) * (width - left - 8), y(ms), status));
+  return make("figure", { class: "plot" }, make("figcaption", {}, make("b", {}, name), make("span", {}, figures)), picture);
+}
+
+// Shapes differ as colours do, for those who don't tell the colours apart.
+function mark(x, y, status) {
+  if (status >= 500) return shape("rect", { class: "mark server", x: x - 2.5, y: y - 2.5, width: 5, height: 5 });
+  if (status >= 400) return shape("path", { class: "mark client", d: `M${x} ${y - 3.2}l3.2 5.6h-6.4z` });
+  return shape("circle", { class: "mark ok", cx: x, cy: y, r: 2.4 });
+}
+
+function shape(name, attributes) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
+}
+
+function written(ms) {
+  return ms >= 1000 ? `${(ms / 1000).toPrecision(2)} s` : `${ms >= 10 ? Math.round(ms) : Number(ms.toPrecision(2))} ms`;
+}
+
+follow("/requests/new", Number(body.firstElementChild?.dataset.number ?? 0), take);

@@ -1,0 +1,136 @@
+"""Trying: for each operation that is mounted, a link that opens it or a command that calls it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from plughost.declarations import Operation, RouteGroup
+    from plughost.view import HostView, PluginView
+
+_FIELD: Final = re.compile(r"\{(\w+)[^{}]*\}")
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An operation, and how to try it.
+
+    Attributes:
+        plugin: The plugin that mounted it.
+        site: The site.
+        method: The HTTP method.
+        path: The URI template.
+        summary: What it does.
+        link: What a browser can open; empty where it takes more than an address.
+        command: A curl command.
+    """
+
+    plugin: str
+    site: str
+    method: str
+    path: str
+    summary: str
+    link: str
+    command: str
+
+
+def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
+    """Yield each operation of a plugin.
+
+    Args:
+        host: The host.
+        plugin: The plugin.
+        name: The host's name in links.
+    """
+    for site, assembly in host.sites.items():
+        base = address(host, site, name)
+        for mounted in assembly.groups:
+            if mounted.rest.plugin == plugin.name:
+                yield from _of_group(mounted.group, plugin.name, site, base)
+
+
+def address(host: HostView, site: str, name: str) -> str:
+    """Return the address of a site for this machine, over plain HTTP where it has that."""
+    found = sorted((each.scheme, port) for each, port in host.listeners.items() if each.site == site)
+    return f"{found[0][0]}://{name}:{found[0][1]}" if found else ""
+
+
+def _of_group(group: RouteGroup, plugin: str, site: str, base: str) -> Iterator[Offer]:
+    for route in group.routes:
+        path = group.prefix + route.path
+        for method in sorted(set(route.operations) & set(_METHODS), key=_METHODS.index):
+            operation = route.operations[method]
+            needs_more = _FIELD.search(path) or operation.security
+            yield Offer(
+                plugin=plugin,
+                site=site,
+                method=method,
+                path=path,
+                summary=operation.summary,
+                link=base + path if method == "GET" and not needs_more else "",
+                command=_command(method, base, path, operation),
+            )
+
+
+def _command(method: str, base: str, path: str, operation: Operation) -> str:
+    examples = {
+        each.name: each.schema.get("examples") or each.schema.get("enum")
+        for each in operation.parameters
+        if each.place == "path"
+    }
+
+    def filled(found: re.Match[str]) -> str:
+        values = examples.get(found[1])
+        return quote(str(values[0]), safe="") if values else f"{{{found[1]}}}"
+
+    url = base + _FIELD.sub(filled, path)
+    words = ["curl"] + (["-X", method] if method != "GET" and (method != "POST" or operation.request is None) else [])
+    if "{" in url:
+        words.append("-g")
+    words.append(shlex.quote(url))
+    if "basic" in operation.security:
+        words.append("-u EMAIL:PASSWORD")
+    elif "bearer" in operation.security:
+        words.append('-H "Authorization: Bearer $TOKEN"')
+    if operation.request is not None:
+        words.append("-H 'Content-Type: application/json'")
+        words.append(f"-d {shlex.quote(json.dumps(_example(operation), default=_plain, ensure_ascii=False))}")
+    return " ".join(words)
+
+
+def _example(operation: Operation) -> Any:
+    if operation.examples:
+        return next(iter(operation.examples.values()))
+    assert operation.request is not None, "only operations with a body are asked"
+    try:
+        schema = operation.request.model_json_schema()
+    except Exception:  # noqa: BLE001 - the model is a plugin's, and some can't be described
+        return {}
+    return _of_schema(schema)
+
+
+def _of_schema(schema: Mapping[str, Any]) -> Any:
+    if schema.get("examples"):
+        return schema["examples"][0]
+    if "properties" in schema:
+        required = schema.get("required", schema["properties"])
+        return {name: _of_schema(each) for name, each in schema["properties"].items() if name in required}
+    if "default" in schema:
+        return schema["default"]
+    kind = schema.get("type") or next(
+        (each.get("type") for each in schema.get("anyOf", ()) if "type" in each), "string"
+    )
+    return {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "null": None}.get(kind, {})
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else str(value)

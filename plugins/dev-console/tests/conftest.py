@@ -1,0 +1,127 @@
+"""A host with the console and a plugin to look at, and a client that was let in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plughost import Operation, Page, PluginContext, Route, RouteGroup, hookimpl
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import falcon
+    import httpx
+
+NASTY = "<script>alert(1)</script>"
+
+
+class Item:
+    """Answers for every name, but one."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, name: str = "") -> None:
+        """Answer."""
+        if name == "broken":
+            raise ValueError(NASTY)
+        resp.media = {"name": name}
+
+
+class Shop:
+    """A plugin with routes and pages."""
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount a list and an item."""
+        routes = (
+            Route("", Item(), {"GET": Operation(summary=f"List {NASTY}")}),
+            Route("/{name}", Item(), {"GET": Operation(summary="Show an item")}),
+        )
+        return [RouteGroup(prefix="/items", routes=routes)]
+
+    @hookimpl
+    def register_pages(self, context: PluginContext[Any]) -> list[Page]:
+        """Offer a page that works, and one that fails."""
+
+        def fail() -> str:
+            raise RuntimeError(NASTY)
+
+        return [
+            Page(name="shelf", title="The shelf", render=lambda: "<h2>What is on it</h2>"),
+            Page(name="broken", title="Broken", render=fail),
+        ]
+
+
+class Console:
+    """A browser in the console, as far as HTTP goes."""
+
+    def __init__(self, host: RunningHost, client: httpx.Client) -> None:
+        """Use a client that was let in."""
+        self.host = host
+        self.client = client
+        self.origin = str(client.base_url).rstrip("/")
+
+    def get(self, path: str = "", **options: Any) -> httpx.Response:
+        """Get a page of the console."""
+        return self.client.get(f"/q/dev{path}", **options)
+
+    def token(self) -> str:
+        """Return the token that the console's forms carry."""
+        found = re.search(r'name="csrf" value="([^"]+)"', self.get().text)
+        assert found is not None
+        return found[1]
+
+    def post(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
+        """Send a form as the console's own page would."""
+        own = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
+        given = {"csrf": self.token(), **fields}
+        return self.client.post(f"/q/dev{path}", headers={**own, **(headers or {})}, data=given)
+
+    def finish(self, answer: httpx.Response) -> str:
+        """Wait for the job that an answer began, and return the page with its result."""
+        assert answer.status_code == 303, answer.text
+        location = answer.headers["Location"]
+        job = location.partition("job=")[2]
+        for _ in range(3000):
+            if self.get(f"/jobs/{job}").json()["done"]:
+                return self.client.get(location).text
+        raise AssertionError("the job was never done")
+
+
+def link(host: RunningHost) -> str:
+    """Return the link that the host showed at its start."""
+    assert host.host.generation is not None
+    lines = list(host.host.generation.announcements())
+    return next(line for line in lines if "/q/dev/open" in line).removeprefix("Console: ")
+
+
+Start = Callable[..., AbstractContextManager[Console]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Return a function that starts a host with the console and other plugins, and enters the console."""
+
+    @contextmanager
+    def starting(**plugins: Any) -> Iterator[Console]:
+        options = {key.removeprefix("_"): plugins.pop(key) for key in list(plugins) if key.startswith("_")}
+        brought = [plugin_distribution(name.replace("_", "-"), plugin) for name, plugin in plugins.items()]
+        names = ["dev-console", *(name.replace("_", "-") for name in plugins)]
+        distributions = [*metadata.distributions(), *brought]
+        with running_host(names, distributions=distributions, **options) as host, host.client() as client:
+            assert client.get(link(host)).status_code == 303
+            yield Console(host, client)
+
+    return starting
+
+
+@pytest.fixture
+def console(start: Start) -> Iterator[Console]:
+    """The console of a host that also serves the shop."""
+    with start(shop=Shop) as entered:
+        yield entered

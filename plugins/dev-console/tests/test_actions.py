@@ -1,0 +1,99 @@
+"""Actions: what the buttons do to the host."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+
+if TYPE_CHECKING:
+    import falcon
+
+    from .conftest import Console, Start
+
+
+def test_a_plugin_is_disabled_and_enabled(console: Console) -> None:
+    """Its routes go and come back, the page tells what happened, and the session goes on."""
+    page = console.finish(console.post("/plugins/shop/state", state="disabled"))
+    assert re.search(r"Disable shop: done.*<dt>removed</dt><dd>shop</dd>", page, re.DOTALL)
+    assert console.client.get("/items").status_code == 404
+    page = console.finish(console.post("/plugins/shop/state", state="enabled"))
+    assert re.search(r"Enable shop: done.*<dt>added</dt><dd>shop</dd>", page, re.DOTALL)
+    assert console.client.get("/items").status_code == 200
+
+
+def test_a_reload_is_told(console: Console) -> None:
+    """The result names the generation, and the load report keeps it."""
+    page = console.finish(console.post("/reload"))
+    assert "Generation 2 serves" in page
+    assert "Last reload: generation 2" in console.get("/load").text
+
+
+def test_what_can_not_be_done_is_told(start: Start) -> None:
+    """A required plugin stays, with the reason."""
+    with start(_settings={"required": ["dev-console", "other"]}, other=Slow()) as console:
+        page = console.finish(console.post("/plugins/other/state", state="disabled"))
+        assert "Disable other: not done" in page
+        assert "The setting required names other" in page
+
+
+def test_the_console_does_not_switch_itself_off(console: Console) -> None:
+    """Nor is there a plugin that isn't there, or a third state."""
+    assert console.post("/plugins/dev-console/state", state="disabled").status_code == 409
+    assert console.post("/plugins/nobody/state", state="disabled").status_code == 404
+    assert console.post("/plugins/shop/state", state="purged").status_code == 400
+
+
+class Slow:
+    """A plugin whose answer waits until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Wait."""
+        self.entered.set()
+        self.go.wait(60)
+        resp.media = []
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        return [RouteGroup(prefix="/slow", routes=(Route("", self, {"GET": Operation(summary="Wait")}),))]
+
+
+def test_a_reload_does_not_hold_the_console_up(start: Start) -> None:
+    """While it waits for a slow request, the page answers, shows that it is under way, and refuses another change."""
+    slow = Slow()
+    with start(slow=slow) as console:
+        waiting = threading.Thread(target=httpx.get, args=[f"{console.origin}/slow"], kwargs={"timeout": 60})
+        waiting.start()
+        assert slow.entered.wait(30)
+        answer = console.post("/reload")
+        try:
+            assert "Reload: under way" in console.client.get(answer.headers["Location"]).text
+            assert console.post("/reload").status_code == 409
+        finally:
+            slow.go.set()
+            waiting.join()
+        assert "Reload: done" in console.finish(answer)
+
+
+def test_the_session_outlives_another_instance_of_the_console(start: Start) -> None:
+    """When the authenticator goes, the plugin is made anew, and who is in stays in, with what was recorded."""
+
+    class Names:
+        @hookimpl
+        def register_authenticator(self, context: PluginContext[Any]) -> Any:
+            """Name nobody."""
+            return lambda req: None
+
+    with start(names=Names) as console:
+        console.client.get("/before")
+        page = console.finish(console.post("/plugins/names/state", state="disabled"))
+        assert re.search(r"<dt>changed</dt><dd>[^<]*dev-console", page)
+        assert [each["path"] for each in console.get("/requests/new").json()] == ["/before"]

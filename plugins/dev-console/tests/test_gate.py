@@ -1,0 +1,85 @@
+"""The gate: who is let in, and for how long."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from itsdangerous import TimestampSigner
+
+from plughost_dev_console.gate import Gate
+from plughost_dev_console.settings import Settings
+
+
+def _gate(key: bytes = b"k" * 32) -> Gate:
+    return Gate(key, {}, {}, Settings())
+
+
+def test_a_link_opens_once() -> None:
+    """The second use of a link gets nothing, and the session of the first goes on."""
+    gate = _gate()
+    link = gate.new_link()
+    cookie = gate.enter(link)
+    assert gate.enter(link) is None
+    assert gate.session(cookie) is not None
+
+
+def test_a_link_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link is refused once its time is over."""
+    gate = _gate()
+    before = int(time.time()) - 601
+    with monkeypatch.context() as earlier:
+        earlier.setattr(TimestampSigner, "get_timestamp", lambda _: before)
+        link = gate.new_link()
+    assert gate.enter(link) is None
+    assert gate.enter(gate.new_link()) is not None
+
+
+@pytest.mark.parametrize("link", ["", "x", "a.b.c", "é"])
+def test_rubbish_opens_nothing(link: str) -> None:
+    """What the gate didn't sign is no link, no session and no token."""
+    gate = _gate()
+    assert gate.enter(link) is None
+    assert gate.session(link) is None
+    assert not gate.recognises(link, "session")
+
+
+def test_what_is_signed_is_good_for_one_thing() -> None:
+    """A link is no session, a session no token, and nothing is good at another host's gate."""
+    gate, other = _gate(), _gate(b"o" * 32)
+    link = gate.new_link()
+    assert gate.session(link) is None
+    assert other.enter(link) is None
+    cookie = gate.enter(link)
+    session = gate.session(cookie)
+    assert session is not None
+    assert other.session(cookie) is None
+    assert not gate.recognises(cookie, session)
+
+
+def test_a_token_belongs_to_its_session() -> None:
+    """A token of one session is none of another."""
+    gate = _gate()
+    one, other = (gate.session(gate.enter(gate.new_link())) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert gate.recognises(gate.token(one), one)
+    assert not gate.recognises(gate.token(one), other)
+
+
+def test_a_session_that_was_left_is_over() -> None:
+    """Its cookie is good for nothing any more."""
+    gate = _gate()
+    cookie = gate.enter(gate.new_link())
+    session = gate.session(cookie)
+    assert session is not None
+    gate.leave(session)
+    assert gate.session(cookie) is None
+
+
+def test_links_and_sessions_are_bounded() -> None:
+    """Whoever makes links for ever only makes the oldest void."""
+    gate = _gate()
+    links = [gate.new_link() for _ in range(100)]
+    assert gate.enter(links[0]) is None
+    assert gate.enter(links[-1]) is not None

@@ -1,0 +1,155 @@
+"""The pages: what they show of a host."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+
+from plughost import Check, Health, Operation, PluginContext, Route, RouteGroup, hookimpl
+
+from .conftest import NASTY, Console, Item, Shop, Start
+
+PAGES = ("", "/plugins", "/routes", "/requests", "/log", "/stores", "/settings", "/health", "/hooks", "/load")
+
+
+class Failing:
+    """A plugin that fails."""
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Fail."""
+        raise RuntimeError(NASTY)
+
+
+class Ill:
+    """A plugin with a check that is down."""
+
+    @hookimpl
+    def register_checks(self, context: PluginContext[Any]) -> list[Check]:
+        """Return a check that is up, and one that raises."""
+
+        def fail() -> Health:
+            raise RuntimeError(NASTY)
+
+        return [Check(name="well", check=lambda: Health(up=True, data={"left": 7})), Check(name="ill", check=fail)]
+
+
+def _text(page: str) -> str:
+    """Return what a person reads on a page."""
+    main = page.partition("<main")[2].partition(">")[2].partition("</main>")[0]
+    return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", main).split()))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_shown_where_nothing_else_is_installed(start: Start, path: str) -> None:
+    """A host with only the console in it has something to say on each page."""
+    with start() as console:
+        answer = console.get(path)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert len(_text(answer.text)) > 60
+        assert answer.text.count('aria-current="page"') == 1
+
+
+def test_two_hundred_plugins_are_shown(start: Start) -> None:
+    """Each is on the page of plugins and on the overview, with a filter to find it by."""
+
+    class Many:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        @hookimpl
+        def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+            """Mount one route."""
+            return [RouteGroup(prefix=f"/many/{self._number}", routes=(Route("", Item(), _GET),))]
+
+    with start(**{f"many_{number}": Many(number) for number in range(200)}) as console:
+        for path in PAGES:
+            page = console.get(path).text
+            assert page.count("/q/dev/plugins/many-199") >= (path in ("", "/plugins", "/routes", "/hooks", "/load"))
+        assert "data-filter" in console.get("/plugins").text
+        assert "This host serves 201 plugins" in _text(console.get().text)
+
+
+_GET = {"GET": Operation(summary="Get")}
+
+
+def test_the_overview_offers_what_can_be_tried(console: Console) -> None:
+    """A path without fields is a link, and every operation has a command that works as pasted."""
+    page = console.get().text
+    assert f'href="{console.origin}/items"' in page
+    assert f"curl -g '{console.origin}/items/{{name}}'" in html.unescape(page)
+
+
+def test_what_a_plugin_says_is_shown_and_not_run(start: Start) -> None:
+    """Markup in summaries and reasons is text on every page."""
+    with start(shop=Shop, failing=Failing, ill=Ill) as console:
+        console.client.get(f"/items/{NASTY}?{NASTY}")
+        console.client.get("/items/broken")
+        shown = [console.get(path).text for path in (*PAGES, "/plugins/failing", "/plugins/shop", "/pages/shop/broken")]
+        assert sum(html.escape(NASTY) in page for page in shown) >= 6
+        assert [page for page in shown if NASTY in page] == []
+
+
+def test_a_failed_plugin_is_shown_with_its_reason(start: Start) -> None:
+    """The overview, the list and its own page tell what happened, and the log has the line from the start."""
+    with start(failing=Failing) as console:
+        for path in ("", "/plugins", "/plugins/failing"):
+            assert "register_routes: RuntimeError" in _text(console.get(path).text)
+        assert "plugin does not serve" in _text(console.get("/log").text)
+
+
+def test_a_page_of_a_plugin_is_shown_in_the_frame(console: Console) -> None:
+    """Its HTML is inserted as it is, and the navigation leads there."""
+    page = console.get("/pages/shop/shelf").text
+    assert "<h2>What is on it</h2>" in page
+    assert 'href="/q/dev/pages/shop/shelf" aria-current="page"' in page
+
+
+def test_a_page_that_fails_says_so(console: Console) -> None:
+    """The console goes on."""
+    answer = console.get("/pages/shop/broken")
+    assert answer.status_code == 200
+    assert "The plugin failed to make this page RuntimeError" in _text(answer.text)
+
+
+@pytest.mark.parametrize(
+    "path", ["/plugins/nobody", "/pages/shop/nothing", "/stores/a/b", "/assets/..%2Fplugin.py", "/jobs/x", "/x"]
+)
+def test_what_is_not_there_is_a_page_that_says_so(console: Console, path: str) -> None:
+    """An unknown name is a 404 in the console's looks."""
+    answer = console.get(path)
+    assert answer.status_code == 404
+    assert "To the console" in answer.text
+
+
+def test_settings_show_where_they_come_from_and_no_secret(start: Start) -> None:
+    """A value from the file is marked with the file's name, and a password is masked."""
+    settings = {"grace_time": 7, "stores": {"urls": {"unused": "postgresql://me:hunter2@db.example/x"}}}
+    with start(_settings=settings) as console:
+        page = console.get("/settings").text
+        assert "grace_time 7.0 30.0 plughost.toml" in _text(page)
+        assert "hunter2" not in page
+
+
+def test_health_tells_what_each_check_finds(start: Start) -> None:
+    """A check that raises is down, and the others are told all the same."""
+    with start(ill=Ill) as console:
+        text = _text(console.get("/health").text)
+    assert "Something is down" in text
+    assert "well up ill ready left: 7" in text
+    assert f"ill down ill ready error: RuntimeError: {NASTY}" in text
+
+
+def test_hooks_are_listed_with_who_implements_them(console: Console) -> None:
+    """Each hook names its plugins in the order in which they are asked, and each site its middleware."""
+    text = _text(console.get("/hooks").text)
+    assert re.search(r"register_routes Return .* called at build\. dev-console shop ", text)
+    assert "site main console-requests dev-console" in text
+
+
+def test_the_load_report_tells_each_stage(console: Console) -> None:
+    """A plugin's import and hooks are there with their times."""
+    assert re.search(r"shop [\d.]+ m?s import [\d.]+ m?s .*register_routes [\d.]+ ms", _text(console.get("/load").text))

@@ -1,0 +1,70 @@
+"""What is recorded: requests and lines of the log, and how they are told."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plughost.events import Event
+from plughost_dev_console.recording import Lines
+
+if TYPE_CHECKING:
+    from .conftest import Console, Start
+
+
+def _new(console: Console, what: str = "requests", after: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = console.get(f"/{what}/new?after={after}").json()
+    return found
+
+
+def test_requests_are_told_as_they_come(console: Console) -> None:
+    """What came after a number is told with plugin, status and time, but for the console's own."""
+    console.client.get("/items?x=1")
+    console.client.get("/nowhere")
+    console.get("/plugins")
+    first, second = _new(console)
+    assert (first["method"], first["path"], first["status"]) == ("GET", "/items?x=1", 200)
+    assert (first["plugin"], first["site"], first["http"]) == ("shop", "main", "HTTP/1.1")
+    assert first["ms"] >= 0
+    assert (second["plugin"], second["status"]) == ("", 404)
+    assert _new(console, after=first["number"]) == [second]
+
+
+def test_a_request_that_fails_is_told_with_its_id(console: Console) -> None:
+    """The id leads to the traceback in the log."""
+    console.client.get("/items/broken", headers={"X-Request-ID": "mine"})
+    assert [(each["status"], each["id"]) for each in _new(console)] == [(500, "mine")]
+    (line,) = [each for each in _new(console, "log") if each["level"] == "error"]
+    assert "request_id=mine" in line["fields"]
+    assert "ValueError" in line["trace"]
+
+
+def test_only_the_last_requests_are_kept(start: Start) -> None:
+    """The oldest make room, and what is asked for ever takes no memory."""
+    with start(_settings={"plugins": {"dev-console": {"requests": 10}}}) as console:
+        for number in range(25):
+            console.client.get(f"/{number}")
+        assert [each["path"] for each in _new(console)] == [f"/{number}" for number in range(15, 25)]
+
+
+@pytest.mark.parametrize("after", ["x", "1e9", "-"])
+def test_what_is_no_number_is_refused(console: Console, after: str) -> None:
+    """It is the client's mistake, not the server's."""
+    assert console.get(f"/requests/new?after={after}").status_code == 400
+
+
+def test_a_line_is_told_once_and_as_text() -> None:
+    """Two that watch, while one takes over from the other, don't double it; values are written, not kept."""
+    ring: deque[dict[str, Any]] = deque(maxlen=10)
+    one, other = (Lines(ring, count(1), "dev-console") for _ in range(2))
+    held: list[int] = [1]
+    event = Event("line", "shop", {"event": "sold", "level": "info", "items": held, "trace": "a\nb"})
+    one(event)
+    other(event)
+    held.append(2)
+    (line,) = one.since(0)
+    assert (line["text"], line["level"], line["plugin"], line["fields"]) == ("sold", "info", "shop", "items=[1]")
+    assert line["trace"] == "a\nb"

@@ -1,0 +1,77 @@
+"""Commands to paste: for each operation one that works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
+
+from plughost import Operation, Parameter, PluginContext, Route, RouteGroup, hookimpl
+from plughost_dev_console.trying import Offer, offers
+
+if TYPE_CHECKING:
+    from .conftest import Start
+
+
+class Sale(BaseModel):
+    """A body without examples."""
+
+    item: str
+    price: Decimal = Field(examples=[1.5])
+    note: str | None = None
+
+
+class Desk:
+    """A plugin with all kinds of operations."""
+
+    def on_get(self, req: object, resp: object, **fields: str) -> None:
+        """Answer."""
+
+    on_post = on_put = on_get
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount them."""
+        name = Parameter(name="name", place="path", description="", schema={"type": "string", "examples": ["a b/c"]})
+        quoted = {"it's": {"item": "it's"}}
+        routes = (
+            Route("", self, {
+                "GET": Operation(summary="", security=("bearer",)),
+                "POST": Operation(summary="", request=Sale),
+                "PUT": Operation(summary=""),
+            }),
+            Route("/{name}", self, {
+                "GET": Operation(summary="", parameters=(name,), security=("basic",)),
+                "POST": Operation(summary="", request=Sale, examples=quoted),
+                "PUT": Operation(summary=""),
+            }),
+        )  # fmt: skip
+        return [RouteGroup(prefix="/desk", routes=routes)]
+
+
+def _offers(start: Start) -> dict[tuple[str, str], Offer]:
+    with start(desk=Desk) as console:
+        view = console.host.host.view
+        plugin = next(each for each in view.plugins if each.name == "desk")
+        return {(each.method, each.path): each for each in offers(view, plugin, "localhost")}
+
+
+def test_commands_are_words_that_curl_takes(start: Start) -> None:
+    """Bodies and paths arrive as they were meant, whatever is in them."""
+    found = _offers(start)
+    plain = {key: re.sub(r":\d+", "", each.command) for key, each in found.items()}
+    assert plain["GET", "/desk"] == 'curl http://localhost/desk -H "Authorization: Bearer $TOKEN"'
+    assert plain["PUT", "/desk"] == "curl -X PUT http://localhost/desk"
+    assert plain["GET", "/desk/{name}"] == "curl http://localhost/desk/a%20b%2Fc -u EMAIL:PASSWORD"
+    body = shlex.split(found["POST", "/desk"].command)[-1]
+    assert json.loads(body) == {"item": "text", "price": 1.5}
+    assert json.loads(shlex.split(found["POST", "/desk/{name}"].command)[-1]) == {"item": "it's"}
+
+
+def test_only_what_a_browser_can_open_is_a_link(start: Start) -> None:
+    """What needs a field, a body or credentials has none."""
+    assert [each.link for each in _offers(start).values()] == [""] * 6

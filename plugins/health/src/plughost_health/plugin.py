@@ -1,0 +1,78 @@
+"""Health checks of a host at `/q/health`, in the shape of MicroProfile Health (CONTRACT 8)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import BaseModel
+
+from plughost import Answer, Operation, Route, RouteGroup, hookimpl
+from plughost_health.board import Board
+from plughost_health.checks import all_checks
+from plughost_health.settings import Settings
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost import PluginContext
+
+PREFIX: Final = "/q/health"
+_ABOUT: Final = {
+    "live": "Tell whether the process is well, or should be restarted",
+    "ready": "Tell whether the host takes requests, or should be left out for now",
+    "started": "Tell whether the host has started",
+}
+
+
+class CheckResult(BaseModel):
+    """What one check found."""
+
+    name: str
+    status: Literal["UP", "DOWN"]
+    data: dict[str, object] = {}
+
+
+class HealthReport(BaseModel):
+    """What all checks found."""
+
+    status: Literal["UP", "DOWN"]
+    checks: list[CheckResult]
+
+
+class Probe:
+    """Answers 200 when every check is up, else 503."""
+
+    def __init__(self, board: Board, kind: str | None) -> None:
+        """Answer for the checks of a kind; None for all."""
+        self._board = board
+        self._kind = kind
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Run the checks, or tell what they found a moment ago."""
+        found = self._board.look(self._kind)
+        up = all(each.health.up for each in found)
+        resp.status = 200 if up else 503
+        resp.cache_control = ["no-store"]
+        resp.media = {"status": "UP" if up else "DOWN", "checks": [each.as_plain() for each in found]}
+
+
+@hookimpl
+def register_settings() -> type[Settings]:
+    """Return the model of `[plugins.health]`."""
+    return Settings
+
+
+@hookimpl
+def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
+    """Mount the probes on the site `main`."""
+    board = Board(partial(all_checks, context), timeout=context.settings.timeout, keep=context.settings.cache)
+    routes = [Route("", Probe(board, None), {"GET": _operation("Tell what every health check finds")})]
+    routes += [Route(f"/{kind}", Probe(board, kind), {"GET": _operation(about)}) for kind, about in _ABOUT.items()]
+    return [RouteGroup(prefix=PREFIX, routes=tuple(routes), title="Health")]
+
+
+def _operation(summary: str) -> Operation:
+    up = Answer(description="Every check is up.", model=HealthReport)
+    down = Answer(description="A check is down.", model=HealthReport)
+    return Operation(summary=summary, answers={200: up, 503: down})

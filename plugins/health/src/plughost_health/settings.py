@@ -1,0 +1,20 @@
+"""The settings of the health plugin."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """The table `[plugins.health]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    timeout: float = Field(3.0, gt=0, description="Seconds after which a check that has not returned counts as down")
+    cache: float = Field(1.0, ge=0, description="Seconds for which what a check found is told again")
+    minimum_disk: ByteSize = Field(
+        ByteSize(100 * 1024 * 1024), description="Free space of the data folder's disk below which it is not ready"
+    )
+    minimum_certificate_days: int = Field(
+        0, ge=0, description="Days that the certificate must still be valid for the host to be ready"
+    )

@@ -1,0 +1,158 @@
+"""The health plugin, on a running host."""
+
+from __future__ import annotations
+
+import threading
+from importlib import metadata
+from typing import Any
+
+import httpx
+import pytest
+
+from plughost import Check, Health, PluginContext, hookimpl
+from plughost.discovery import Survey
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+
+class Watched:
+    """A plugin with one check, which the test controls."""
+
+    def __init__(self, check: Any, kinds: frozenset[str] = frozenset({"ready"})) -> None:
+        """Declare a check."""
+        self._check = Check(name="watched", check=check, kinds=kinds)  # type: ignore[arg-type] # the tests pass the contract's kinds
+
+    @hookimpl
+    def register_checks(self, context: PluginContext[Any]) -> list[Check]:
+        """Return the check."""
+        return [self._check]
+
+
+def _host(plugin: object | None = None, **settings: Any) -> Any:
+    installed = list(metadata.distributions())
+    if plugin is not None:
+        installed.append(plugin_distribution("watched", plugin))
+    wanted = ["health", *(["watched"] if plugin is not None else [])]
+    return running_host(wanted, settings={"plugins": {"health": {"cache": 0, **settings}}}, distributions=installed)
+
+
+def _checks(answer: httpx.Response) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in answer.json()["checks"]}
+
+
+@pytest.mark.parametrize("path", ["", "/live", "/ready", "/started"])
+def test_a_healthy_host_is_up(path: str) -> None:
+    """Each probe of a host with nothing wrong answers 200 and UP, and names the check that it is about."""
+    with _host() as host, host.client() as client:
+        answer = client.get(f"/q/health{path}")
+        assert (answer.status_code, answer.json()["status"]) == (200, "UP")
+        assert _checks(answer)["process" if path == "/live" else "host"]["status"] == "UP"
+
+
+def test_certificate_and_disk_are_watched() -> None:
+    """Readiness tells the days that the certificate is valid and the free space of the data folder's disk."""
+    with _host() as host, host.client() as client:
+        checks = _checks(client.get("/q/health/ready"))
+        assert checks["certificate"]["data"]["daysLeft"] > 300
+        assert checks["disk"]["data"]["freeBytes"] > 0
+
+
+def test_a_check_that_is_down_makes_only_its_probe_fail() -> None:
+    """A plugin's check that is down makes readiness 503 with its data, and leaves liveness at 200."""
+    with _host(Watched(lambda: Health(up=False, data={"why": "no paper"}))) as host, host.client() as client:
+        answer = client.get("/q/health/ready")
+        assert (answer.status_code, answer.json()["status"]) == (503, "DOWN")
+        assert _checks(answer)["watched"] == {"name": "watched", "status": "DOWN", "data": {"why": "no paper"}}
+        assert client.get("/q/health/live").status_code == 200
+
+
+def test_a_check_that_raises_tells_nothing_internal() -> None:
+    """A check that raises is down, and the answer holds the error's kind but not its message."""
+
+    def broken() -> Health:
+        raise OSError("secret/path")
+
+    with _host(Watched(broken)) as host, host.client() as client:
+        answer = client.get("/q/health")
+        assert answer.status_code == 503
+        assert _checks(answer)["watched"]["data"] == {"error": "OSError"}
+        assert "secret" not in answer.text
+
+
+def test_a_check_that_hangs_holds_one_thread() -> None:
+    """A check that does not return counts as down, however often it is asked, and runs only once."""
+    release, calls = threading.Event(), []
+
+    def hang() -> Health:
+        calls.append(1)
+        release.wait(30)
+        return Health(up=True)
+
+    with _host(Watched(hang), timeout=0.05) as host, host.client() as client:
+        answers = [client.get("/q/health/ready") for _ in range(3)]
+        release.set()
+        assert [answer.status_code for answer in answers] == [503, 503, 503]
+        assert "not returned" in _checks(answers[0])["watched"]["data"]["error"]
+        assert len(calls) == 1
+
+
+def test_a_storm_of_probes_runs_a_check_once() -> None:
+    """What a check found is told again while it is kept, so that many probes cost one run."""
+    calls = []
+
+    def count() -> Health:
+        calls.append(1)
+        return Health(up=True)
+
+    with _host(Watched(count), cache=600) as host, host.client() as client:
+        assert {client.get("/q/health/ready").status_code for _ in range(20)} == {200}
+        assert len(calls) == 1
+
+
+def test_too_little_disk_is_not_ready() -> None:
+    """Less free space than the setting asks for makes the host not ready."""
+    with _host(minimum_disk="1000 PB") as host, host.client() as client:
+        assert client.get("/q/health/ready").status_code == 503
+
+
+def test_a_broken_plugin_shows_and_does_not_take_the_others_out() -> None:
+    """A plugin that failed is named in the overall health, and readiness stays up."""
+    with _host(ImportError("nothing there")) as host, host.client() as client:
+        assert _checks(client.get("/q/health"))["plugins"]["data"] == {"watched": "failed"}
+        assert client.get("/q/health/ready").status_code == 200
+
+
+def test_ready_is_down_while_the_host_drains() -> None:
+    """A request that arrives on an open connection while another is still answered finds the host not ready."""
+    entered, release = threading.Event(), threading.Event()
+
+    def wait() -> Health:
+        entered.set()
+        return Health(up=release.wait(30))
+
+    with _host(Watched(wait, frozenset({"live"})), timeout=20) as host, host.client() as client:
+        assert client.get("/q/health/ready").status_code == 200
+        slow = threading.Thread(target=httpx.get, args=[f"{host.url()}/q/health/live"], kwargs={"timeout": 30})
+        slow.start()
+        assert entered.wait(10)
+        stopping = threading.Thread(target=host.host.stop)
+        stopping.start()
+        _wait_for_phase(host, "draining")
+        answer = client.get("/q/health/ready")
+        release.set()
+        slow.join()
+        stopping.join()
+    assert answer.status_code == 503
+    assert _checks(answer)["host"]["data"]["phase"] == "draining"
+
+
+def _wait_for_phase(host: RunningHost, phase: str) -> None:
+    for _ in range(1000):
+        if host.host.phase == phase:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"the host never came to be {phase}")
+
+
+def test_the_plugin_is_found() -> None:
+    """The installed distribution brings a plugin of the name health."""
+    assert "health" in {plugin.name for plugin in Survey().plugins}

@@ -1,0 +1,107 @@
+"""The host's own figures, worked out when they are asked for, and what it tells of as it happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import prometheus_client
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from plughost.certificates import CertificateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plughost.events import Event
+    from plughost.view import HostView
+
+STATES: Final = ("active", "disabled", "failed", "blocked")
+
+
+class HostState(Collector):
+    """The state of a host at the moment of a scrape."""
+
+    def __init__(self, host: HostView) -> None:
+        """Look at a host."""
+        self._host = host
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what the host is doing."""
+        yield GaugeMetricFamily("plughost_generation", "Number of the generation that serves.", self._host.generation)
+        yield self._plugins()
+        yield self._versions()
+        in_flight = GaugeMetricFamily(
+            "plughost_site_requests_in_flight", "Requests not answered to their end, by site.", labels=("site",)
+        )
+        for site, count in self._host.in_flight.items():
+            in_flight.add_metric([site], count)
+        yield in_flight
+        yield from self._certificate()
+
+    def _plugins(self) -> Metric:
+        counted = Counter(plugin.state for plugin in self._host.plugins)
+        metric = GaugeMetricFamily("plughost_plugins", "Installed plugins, by state.", labels=("state",))
+        for state in STATES:
+            metric.add_metric([state], counted[state])
+        return metric
+
+    def _versions(self) -> Metric:
+        metric = InfoMetricFamily("plughost_plugin", "Installed plugins.", labels=("plugin",))
+        for plugin in self._host.plugins:
+            metric.add_metric([plugin.name], {"version": plugin.version, "state": plugin.state})
+        return metric
+
+    def _certificate(self) -> Iterator[Metric]:
+        try:
+            info = self._host.certificate()
+        except CertificateError:
+            return
+        if info is not None:
+            days = (info.not_after - datetime.now(UTC)).total_seconds() / 86400
+            yield GaugeMetricFamily("plughost_certificate_days_left", "Days until the TLS certificate ends.", days)
+
+
+class Happenings:
+    """Counts the events of a host."""
+
+    def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
+        """Register what is counted."""
+        self._reloads = prometheus_client.Counter(
+            "plughost_reloads",
+            "Reloads, by result: swapped, or failed with nothing changed.",
+            ["result"],
+            registry=registry,
+        )
+        self._reload_seconds = prometheus_client.Histogram(
+            "plughost_reload_duration_seconds", "Seconds that a reload took.", registry=registry
+        )
+        self._logins = prometheus_client.Counter(
+            "plughost_logins", "Attempts to log in, by plugin and outcome.", ["plugin", "outcome"], registry=registry
+        )
+        self._stores = prometheus_client.Histogram(
+            "plughost_store_operation_seconds",
+            "Seconds that an operation of a store took, waiting included.",
+            ["store", "kind", "outcome"],
+            registry=registry,
+        )
+        self._waits = prometheus_client.Histogram(
+            "plughost_store_wait_seconds",
+            "Seconds that an operation of a store waited for others or for a connection.",
+            ["store"],
+            registry=registry,
+        )
+
+    def __call__(self, event: Event) -> None:
+        """Count an event; those of a name that is unknown here are left alone."""
+        fields = event.fields
+        if event.name == "store":
+            self._stores.labels(fields["store"], fields["kind"], fields["outcome"]).observe(fields["seconds"])
+            self._waits.labels(fields["store"]).observe(fields["waited"])
+        elif event.name == "login":
+            self._logins.labels(event.plugin or "", fields["outcome"]).inc()
+        elif event.name == "reload":
+            self._reloads.labels("swapped" if fields["swapped"] else "failed").inc()
+            self._reload_seconds.observe(fields["seconds"]["total"])

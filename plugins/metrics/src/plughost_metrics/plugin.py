@@ -1,0 +1,86 @@
+"""Metrics of a host at `/q/metrics`, for Prometheus (CONTRACT 8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from plughost import Answer, Middleware, Operation, Route, RouteGroup, hookimpl
+from plughost.http import preferred
+from plughost_metrics.host import Happenings, HostState
+from plughost_metrics.requests import RequestTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import falcon
+
+    from plughost import PluginContext
+
+TEXT: Final = "text/plain"
+OPENMETRICS: Final = "application/openmetrics-text"
+
+
+class Scrape:
+    """Answers with every metric, as text or as OpenMetrics."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Answer with a registry's metrics."""
+        self._registry = registry
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Write the metrics in the format that the request prefers."""
+        if preferred(req, (TEXT, OPENMETRICS)) == OPENMETRICS:
+            resp.content_type = openmetrics.CONTENT_TYPE_LATEST
+            resp.data = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call] # prometheus-client's
+        else:
+            resp.content_type = CONTENT_TYPE_PLAIN_0_0_4
+            resp.data = generate_latest(self._registry)
+
+
+class MetricsPlugin:
+    """The plugin; one for each host, since what it counts belongs to one."""
+
+    def __init__(self) -> None:
+        """Begin without figures."""
+        self._registry = CollectorRegistry()
+        self._times = RequestTimes()
+        self._happenings = Happenings(self._registry)
+        self._unsubscribe: Callable[[], None] | None = None
+        self._registry.register(self._times)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+
+    @hookimpl
+    def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
+        """Time every request of the host, outside of all other middleware."""
+        return [Middleware(name="metrics", component=self._times, scope="host")]
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount the metrics on the site `main`."""
+        answer = Answer(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS))
+        operation = Operation(summary="Tell the host's metrics", answers={200: answer}, produces=(TEXT, OPENMETRICS))
+        route = Route("", Scrape(self._registry), {"GET": operation})
+        return [RouteGroup(prefix="/q/metrics", routes=(route,), title="Metrics")]
+
+    @hookimpl
+    def started(self, context: PluginContext[Any]) -> None:
+        """Begin to watch the host."""
+        self._registry.register(HostState(context.host))
+        self._unsubscribe = context.host.events.subscribe(self._happenings)
+
+    @hookimpl
+    def stopping(self, context: PluginContext[Any]) -> None:
+        """Watch it no more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()

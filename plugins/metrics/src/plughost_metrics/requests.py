@@ -1,0 +1,102 @@
+"""Requests: counted and timed by plugin, method, route and status, with next to no work on their path."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plughost.http import Request
+
+LABELS: Final = ("plugin", "method", "route", "status")
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_METHODS: Final = frozenset(falcon.COMBINED_METHODS)
+_IN_FLIGHT: Final = "plughost.metrics.in_flight"
+
+Key = tuple[str, str, str, int]
+
+
+class _Cell:
+    """Requests that were alike: how many took how long."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+
+class RequestTimes(Collector):
+    """Times requests as a Falcon middleware, and tells of them as a collector of prometheus-client.
+
+    The route is the template of the route, never the path that was asked for, and an unregistered method is `other`:
+    nobody can make series by asking for what is not there.
+    """
+
+    def __init__(self) -> None:
+        """Begin without requests."""
+        self._lock = threading.Lock()
+        self._cells: dict[Key, _Cell] = {}
+        # By plugin, as many items as requests: a deque is counted up and down without a lock.
+        self._in_flight: dict[str, deque[None]] = {}
+
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Count the request as in flight for its plugin."""
+        plugin = req.mounted.plugin if req.mounted is not None else ""
+        in_flight = self._in_flight.get(plugin)
+        if in_flight is None:
+            in_flight = self._in_flight.setdefault(plugin, deque())
+        in_flight.append(None)
+        req.env[_IN_FLIGHT] = in_flight
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Count the request, and how long it took until its response began."""
+        mounted = req.mounted
+        seconds = perf_counter() - req.arrived
+        method = req.method if req.method in _METHODS else "other"
+        where = (mounted.plugin, method, mounted.template) if mounted is not None else ("", method, "")
+        key = (*where, resp.status_code)
+        with self._lock:
+            cell = self._cells.get(key)
+            if cell is None:
+                cell = self._cells[key] = _Cell()
+            cell.buckets[bisect_left(BOUNDS, seconds)] += 1
+            cell.seconds += seconds
+        in_flight = req.env.get(_IN_FLIGHT)
+        if in_flight is not None:  # None where other middleware answered before, as CORS does a preflight
+            in_flight.pop()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the histogram of the requests, whose count is how many there were, and those in flight."""
+        with self._lock:
+            cells = {key: (list(cell.buckets), cell.seconds) for key, cell in self._cells.items()}
+        times = HistogramMetricFamily(
+            "plughost_request_duration_seconds", "Seconds until the response to a request began.", labels=LABELS
+        )
+        for (plugin, method, route, status), (buckets, seconds) in cells.items():
+            times.add_metric([plugin, method, route, str(status)], _cumulated(buckets), seconds)
+        yield times
+        gauge = GaugeMetricFamily(
+            "plughost_requests_in_flight", "Requests being worked on, by plugin.", labels=("plugin",)
+        )
+        for plugin, in_flight in tuple(self._in_flight.items()):
+            gauge.add_metric([plugin], len(in_flight))
+        yield gauge
+
+
+def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:
+    total = 0
+    cumulated: list[tuple[str, float]] = []
+    for bound, count in zip((*map(str, BOUNDS), "+Inf"), buckets, strict=True):
+        total += count
+        cumulated.append((bound, total))
+    return cumulated

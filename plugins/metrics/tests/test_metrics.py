@@ -1,0 +1,193 @@
+"""The metrics plugin, on a running host."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from falcon.testing import create_environ
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import falcon
+    import httpx
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+class Item:
+    """Answers for every name, but one."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
+        """Answer."""
+        if name == "broken":
+            raise ValueError("secret")
+        resp.media = {"name": name}
+
+
+class Shop:
+    """A plugin to be measured."""
+
+    def __init__(self) -> None:
+        """Begin without a context."""
+        self.context: PluginContext[Any] | None = None
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount a route with a field."""
+        self.context = context
+        route = Route("/{name}", Item(), {"GET": Operation(summary="Show an item")})
+        return [RouteGroup(prefix="/items", routes=(route,))]
+
+
+@contextmanager
+def _host(plugin: object) -> Iterator[RunningHost]:
+    installed = [*metadata.distributions(), plugin_distribution("shop", plugin)]
+    with running_host(["metrics", "shop"], distributions=installed) as host:
+        yield host
+
+
+def _samples(client: httpx.Client) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = parse_text(client.get("/q/metrics").text)
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def _requests(client: httpx.Client) -> dict[tuple[str, str, str, str], float]:
+    return {
+        (labels["plugin"], labels["method"], labels["route"], labels["status"]): value
+        for (name, pairs), value in _samples(client).items()
+        if name == "plughost_request_duration_seconds_count" and (labels := dict(pairs))
+    }
+
+
+def test_requests_are_counted_by_the_route_that_answers() -> None:
+    """Requests count under plugin, method, template and status, and what no route matches under its prefix."""
+    with _host(Shop()) as host, host.client() as client:
+        for path in ("/items/a", "/items/b", "/items/broken", "/items/a/b", "/nowhere"):
+            client.get(path)
+        client.request("BREW", "/items/a")
+        counted = _requests(client)
+    assert counted[("shop", "GET", "/items/{name}", "200")] == 2
+    assert counted[("shop", "GET", "/items/{name}", "500")] == 1
+    assert counted[("shop", "GET", "/items/*", "404")] == 1
+    assert counted[("", "GET", "", "404")] == 1
+    assert counted[("shop", "other", "/items/{name}", "405")] == 1
+
+
+def test_ten_thousand_random_paths_add_no_series() -> None:
+    """However many paths are asked for, the number of series stays what it was."""
+    with _host(Shop()) as host, host.client() as client:
+        client.get("/x"), client.get("/items/x/y"), client.get("/items/x"), client.get("/q/metrics")
+        before = _samples(client).keys()
+        site = host.host.serving.sites["main"]
+        for number in range(10_000):
+            _ask(site, f"/random-{number}/{number}" if number % 2 else f"/items/{number}/{number}")
+        assert _samples(client).keys() == before
+
+
+def _ask(site: Any, path: str) -> None:
+    environ = create_environ(path)
+    list(site(environ, lambda status, headers: None))
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "parse"),
+    [
+        ("text/plain", "text/plain; version=0.0.4", parse_text),
+        ("*/*", "text/plain; version=0.0.4", parse_text),
+        (OPENMETRICS, "application/openmetrics-text; version=1.0.0", parse_openmetrics),
+        ("application/openmetrics-text;version=nonsense", "application/openmetrics-text", parse_openmetrics),
+    ],
+)
+def test_the_format_follows_accept(accept: str, content_type: str, parse: Any) -> None:
+    """Prometheus text and OpenMetrics are each what their own parser accepts, under the right Content-Type."""
+    with _host(Shop()) as host, host.client(headers={"Accept": accept}) as client:
+        answer = client.get("/q/metrics")
+        assert answer.headers["Content-Type"].startswith(content_type)
+        assert "plughost_plugins" in {family.name for family in parse(answer.text)}
+
+
+def test_an_accept_that_excludes_both_formats_is_refused() -> None:
+    """A client that takes neither format is told 406."""
+    with _host(Shop()) as host, host.client(headers={"Accept": "image/png"}) as client:
+        assert client.get("/q/metrics").status_code == 406
+
+
+def test_what_plugins_tell_of_is_counted() -> None:
+    """Logins by outcome and store operations by kind are counted from the events that plugins emit."""
+    shop = Shop()
+    with _host(shop) as host, host.client() as client:
+        assert shop.context is not None
+        shop.context.emit("login", outcome="refused")
+        shop.context.emit("store", store="s", kind="read", outcome="ok", seconds=0.2, waited=0.1)
+        shop.context.emit("something else", of="no concern")
+        samples = _samples(client)
+    assert samples["plughost_logins_total", (("outcome", "refused"), ("plugin", "shop"))] == 1
+    assert samples["plughost_store_operation_seconds_sum", (("kind", "read"), ("outcome", "ok"), ("store", "s"))] == 0.2
+    assert samples["plughost_store_wait_seconds_sum", (("store", "s"),)] == 0.1
+
+
+def test_the_host_tells_its_state() -> None:
+    """Plugins by state, the certificate's days, the generation and reloads show what the host is and did."""
+    with _host(Shop()) as host, host.client() as client:
+        host.host.reload()
+        samples = _samples(client)
+    assert samples["plughost_plugins", (("state", "active"),)] == 2
+    assert samples["plughost_generation", ()] == 2
+    assert samples["plughost_reloads_total", (("result", "swapped"),)] == 1
+    assert samples["plughost_certificate_days_left", ()] > 300
+    assert samples["plughost_requests_in_flight", (("plugin", "metrics"),)] == 1
+
+
+def test_figures_survive_a_reload() -> None:
+    """What was counted before a reload is still counted after it, and nothing twice."""
+    with _host(Shop()) as host, host.client() as client:
+        client.get("/items/a")
+        host.host.reload()
+        client.get("/items/a")
+        assert _requests(client)[("shop", "GET", "/items/{name}", "200")] == 2
+
+
+def test_two_hosts_in_one_process_count_apart() -> None:
+    """Each host has figures of its own."""
+    with _host(Shop()) as one, _host(Shop()) as other, one.client() as client, other.client() as other_client:
+        client.get("/items/a")
+        assert ("shop", "GET", "/items/{name}", "200") not in _requests(other_client)
+
+
+def test_a_changed_mount_starts_anew() -> None:
+    """A metrics plugin whose settings change is replaced as a whole: it counts from zero, and each thing once."""
+    with _host(Shop()) as host, host.client() as client:
+        client.get("/items/a")
+        file = host.host.settings.file
+        assert file is not None
+        file.write_text(file.read_text() + "\n[plugins.metrics]\nbody_limit = 1000\n")
+        assert host.host.reload().changed == ("metrics",)
+        assert ("shop", "GET", "/items/{name}", "200") not in _requests(client)
+        host.host.reload()
+        assert _samples(client)["plughost_reloads_total", (("result", "swapped"),)] == 2
+
+
+def test_a_request_that_other_middleware_answered_is_counted() -> None:
+    """A preflight, which CORS answers before anything else sees it, is answered and counted."""
+    installed = [*metadata.distributions(), plugin_distribution("shop", Shop())]
+    settings = {"sites": {"main": {"cors": {"origins": ["https://app.example.org"]}}}}
+    preflight = {"Origin": "https://app.example.org", "Access-Control-Request-Method": "GET"}
+    with (
+        running_host(["metrics", "shop"], distributions=installed, settings=settings) as host,
+        host.client() as client,
+    ):
+        assert client.options("/items/a", headers=preflight).is_success
+        assert sum(value for key, value in _requests(client).items() if key[1] == "OPTIONS") == 1

@@ -1,0 +1,43 @@
+"""The command `plughost openapi`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from plughost_openapi.addresses import Addresses
+from plughost_openapi.document import describe
+from plughost_openapi.rendering import Format, render
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from plughost.context import PluginContext
+    from plughost_openapi.settings import Settings
+
+
+@click.command("openapi")
+@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@click.option("--site", default="main", show_default=True, help="The site to describe.")
+@click.option("--format", "as_format", type=click.Choice(["yaml", "json"]), help="By default what FILE's name says.")
+@click.option("--dev", is_flag=True, help="Describe what is served in development mode.")
+@click.pass_obj
+def openapi_command(
+    context: PluginContext[Settings], file: TextIO, site: str, as_format: Format | None, dev: bool
+) -> None:
+    """Write the OpenAPI description of a site to FILE, or to standard output.
+
+    It describes what the installed plugins would serve with the settings as they are; no host needs to run.
+    """
+    view = context.host.preview(dev=dev)
+    for plugin in view.plugins:
+        if plugin.reason is not None:
+            click.echo(f"warning: {plugin.name} is {plugin.state} and left out: {plugin.reason}", err=True)
+    if site not in view.sites:
+        there = ", ".join(view.sites) or "none"
+        message = f"nothing is mounted on a site {site}; there are: {there}"
+        raise click.ClickException(message)
+    servers = Addresses(view, context.settings.servers).of(site)
+    chosen = as_format or ("json" if file.name.endswith(".json") else "yaml")
+    file.write(render(describe(view, site, servers), chosen))

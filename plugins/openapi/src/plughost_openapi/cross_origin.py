@@ -1,0 +1,58 @@
+"""Lets Swagger UI try out what other listeners of the same host serve (the Fetch standard, "HTTP-CORS protocol").
+
+The page comes from one port, and the library service, say, is on another: to a browser that is another origin. Pages
+of a listener of the plugin's own site may therefore use every site of the host, under the host name that they came
+from, and without the browser's own credentials: cookies and remembered passwords stay out of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import falcon
+
+if TYPE_CHECKING:
+    from plughost.http import Request
+    from plughost.view import HostView
+
+_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
+
+
+class TryItOut:
+    """The middleware."""
+
+    def __init__(self, view: HostView, plugin: str) -> None:
+        """Take whose pages are let in: those of the site on which a plugin is mounted."""
+        self._view = view
+        self._plugin = plugin
+
+    def process_request(self, req: Request, resp: falcon.Response) -> None:
+        """Answer a preflight."""
+        if req.method == "OPTIONS" and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in req.env and self._allows(req):
+            resp.status = falcon.HTTP_204
+            resp.set_header("Access-Control-Allow-Methods", _METHODS)
+            resp.set_header("Access-Control-Allow-Headers", req.get_header("Access-Control-Request-Headers") or "*")
+            resp.complete = True
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Let the page read the response."""
+        resp.append_header("Vary", "Origin")
+        if "HTTP_ORIGIN" in req.env and self._allows(req):
+            resp.set_header("Access-Control-Allow-Origin", req.env["HTTP_ORIGIN"])
+            resp.set_header("Access-Control-Expose-Headers", "*")
+
+    def _allows(self, req: Request) -> bool:
+        """Whether the page that sends the request came from this host, under the same host name."""
+        try:
+            origin = urlsplit(req.env.get("HTTP_ORIGIN", ""))
+            host, port = origin.hostname, origin.port
+        except ValueError:
+            return False
+        if not host or host != req.host.strip("[]").lower():
+            return False
+        own = next((each.sites for each in self._view.plugins if each.name == self._plugin), ())
+        return any(
+            listener.site in own and (listener.scheme, open_port) == (origin.scheme, port)
+            for listener, open_port in self._view.listeners.items()
+        )

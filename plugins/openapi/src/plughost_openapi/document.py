@@ -1,0 +1,264 @@
+"""The OpenAPI 3.1 description of a site, made of the declarations that are mounted there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost.declarations import Answer, Operation, Parameter, Route
+from plughost.ratelimits import RateLimit
+from plughost_openapi import errors
+from plughost_openapi.components import Components, Object
+from plughost_openapi.errors import Surroundings, host_errors
+from plughost_openapi.schemas import Schemas, Use
+
+if TYPE_CHECKING:
+    from plughost.http.mounting import MountedGroup
+    from plughost.view import HostView, PluginView
+
+OPENAPI: Final = "3.1.0"
+
+_FIELD: Final = re.compile(r"\{(?P<name>\w+)(?::(?P<converter>\w+)(?:\([^)]*\))?)?\}")
+_CONVERTERS: Final[Mapping[str, Object]] = {
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "uuid": {"type": "string", "format": "uuid"},
+    "path": {"type": "string"},
+}
+_VERBS: Final = {"POST": "post", "PUT": "update", "PATCH": "change", "DELETE": "delete"}
+
+
+def describe(view: HostView, site: str, servers: Sequence[str]) -> Object:
+    """Return the OpenAPI object of a site.
+
+    Args:
+        view: The host.
+        site: The site's name.
+        servers: The addresses at which it is reached, the one to use first.
+
+    Raises:
+        KeyError: The host has no such site, or nothing is mounted there.
+    """
+    groups = [each for each in view.sites[site].groups if each.group.described]
+    plugins = {plugin.name: plugin for plugin in view.plugins}
+    schemas = Schemas(_uses(groups))
+    components = Components(schemas)
+    paths: Object = {}
+    for mounted in groups:
+        writer = _GroupWriter(mounted, plugins, schemas, components)
+        paths.update((path, item) for path, item in writer.path_items())
+    _make_unique(paths)
+    version = metadata.version("plughost")
+    description = f"Everything that plughost {version} serves on the site `{site}`, a tag for each plugin."
+    found = {
+        "openapi": OPENAPI,
+        "info": {"title": f"plughost: {site}", "description": description, "version": version},
+        "servers": [{"url": url} for url in servers],
+        "tags": list(_tags(groups, plugins)),
+        "paths": paths,
+        "components": components.as_object(),
+    }
+    plain: Object = _plain(found)
+    return plain
+
+
+def _uses(groups: Iterable[MountedGroup]) -> Iterator[Use]:
+    for mounted in groups:
+        yield errors.body_model(mounted.group.errors), "serialization"
+        for route in mounted.group.routes:
+            for operation in route.operations.values():
+                if operation.request is not None:
+                    yield operation.request, "validation"
+                for answer in operation.answers.values():
+                    for model in _models(answer).values():
+                        yield model, "serialization"
+
+
+def _models(answer: Answer) -> Mapping[str, Any]:
+    """Return media type to model of an answer's body."""
+    if isinstance(answer.model, Mapping):
+        return answer.model
+    return {} if answer.model is None else dict.fromkeys(answer.media_types, answer.model)
+
+
+def _tags(groups: Iterable[MountedGroup], plugins: Mapping[str, PluginView]) -> Iterator[Object]:
+    titles: dict[str, list[str]] = {}
+    for mounted in groups:
+        titles.setdefault(mounted.rest.plugin, []).append(mounted.group.title)
+    for name, given in titles.items():
+        plugin = plugins[name]
+        title = ", ".join(filter(None, given)) or name
+        yield {"name": name, "description": f"{title} ({plugin.distribution} {plugin.version})"}
+
+
+class _GroupWriter:
+    """Writes the path items of one route group."""
+
+    def __init__(
+        self,
+        mounted: MountedGroup,
+        plugins: Mapping[str, PluginView],
+        schemas: Schemas,
+        components: Components,
+    ) -> None:
+        self._group = mounted.group
+        self._versions = mounted.rest.versions
+        self._plugin = plugins[mounted.rest.plugin]
+        self._schemas = schemas
+        self._components = components
+        offering = [self._plugin, *(plugins[name] for name in self._plugin.requires if name in plugins)]
+        self._stores = any(plugin.declared.stores for plugin in offering)
+        middleware = self._plugin.declared.middleware
+        self._limited = any(isinstance(each.component, RateLimit) and each.scope == "plugin" for each in middleware)
+
+    def path_items(self) -> Iterator[tuple[str, Object]]:
+        """Yield each path and its Path Item Object."""
+        for route in self._group.routes:
+            template = self._group.prefix + route.path
+            path = _FIELD.sub(lambda field: f"{{{field['name']}}}", template)
+            operations = {
+                method.lower(): self._operation(route, path, method, operation)
+                for method, operation in route.operations.items()
+                if method in ("GET", "PUT", "POST", "DELETE", "PATCH")
+            }
+            if operations:
+                yield path, operations
+
+    def _operation(self, route: Route, path: str, method: str, operation: Operation) -> Object:
+        around = Surroundings(
+            errors=self._group.errors,
+            versioned=self._versions is not None,
+            fields="{" in path,
+            stores=self._stores,
+            limited=self._limited,
+        )
+        written: Object = {
+            "tags": [self._plugin.name],
+            "summary": operation.summary,
+            "description": operation.description,
+            "operationId": _operation_id(path, method, operation),
+            "parameters": list(self._parameters(route, operation)),
+        }
+        if operation.request is not None:
+            written["requestBody"] = self._request_body(operation)
+        written["responses"] = dict(self._responses(operation, around))
+        if operation.security:
+            written["security"] = [self._components.security(scheme) for scheme in operation.security]
+        return {key: value for key, value in written.items() if value not in ("", [])}
+
+    def _parameters(self, route: Route, operation: Operation) -> Iterator[Object]:
+        declared = {(each.place, each.name): each for each in operation.parameters}
+        for field in _FIELD.finditer(self._group.prefix + route.path):
+            given = declared.pop(("path", field["name"]), None)
+            schema = _CONVERTERS.get(field["converter"] or "", {"type": "string", "minLength": 1})
+            yield _parameter(given or Parameter(name=field["name"], place="path", description="", schema=schema))
+        yield from (_parameter(each) for each in declared.values() if each.place != "path")
+        if self._versions is not None:
+            yield self._components.api_version(self._versions.spoken)
+        yield self._components.request_id()
+
+    def _request_body(self, operation: Operation) -> Object:
+        media: Object = {"schema": self._schemas.of(operation.request, "validation")}
+        if operation.examples:
+            media["examples"] = {
+                _example_name(name): {"summary": name, "value": value} for name, value in operation.examples.items()
+            }
+        return {"required": True, "content": {"application/json": media}}
+
+    def _responses(self, operation: Operation, around: Surroundings) -> Iterator[tuple[str, Object]]:
+        made = {status: (description, headers) for status, description, headers in host_errors(operation, around)}
+        for status in sorted({*operation.answers, *made}):
+            answer = operation.answers.get(status)
+            if answer is not None:
+                yield str(status), self._response(status, answer, around)
+            else:
+                description, headers = made[status]
+                yield str(status), self._components.error(status, description, headers, around)
+
+    def _response(self, status: int, answer: Answer, around: Surroundings) -> Object:
+        headers = dict(answer.headers)
+        if status in (429, 503):
+            headers = {**errors.RETRY_AFTER, **headers}
+        if self._limited:
+            headers |= _RATE_LIMIT
+        written: Object = {
+            "description": answer.description,
+            "headers": self._components.headers(headers, versioned=around.versioned),
+        }
+        content = self._content(status, answer, around)
+        if content:
+            written["content"] = content
+        return written
+
+    def _content(self, status: int, answer: Answer, around: Surroundings) -> Object:
+        if answer.schema is not None:
+            return {media_type: {"schema": answer.schema} for media_type in answer.media_types}
+        models = _models(answer)
+        if models:
+            return {name: {"schema": self._schemas.of(model, "serialization")} for name, model in models.items()}
+        return self._components.error_content(around) if status >= 400 and answer.media_types else {}
+
+
+_RATE_LIMIT: Final[Mapping[str, str]] = {
+    "RateLimit-Limit": "How many requests a client has in the window.",
+    "RateLimit-Remaining": "How many of them are left.",
+    "RateLimit-Reset": "Seconds until the window ends.",
+}
+
+
+def _parameter(declared: Parameter) -> Object:
+    schema = dict(declared.schema)
+    examples = schema.pop("examples", ())
+    written: Object = {"name": declared.name, "in": declared.place}
+    if declared.description:
+        written["description"] = declared.description
+    if declared.required or declared.place == "path":
+        written["required"] = True
+    written["schema"] = schema
+    if examples:
+        written["example"] = examples[0]
+    return written
+
+
+def _operation_id(path: str, method: str, operation: Operation) -> str:
+    """Return an id that stays as long as path and method do, and reads well as the name of a function."""
+    verb = _VERBS.get(method, "get")
+    if method == "GET" and any(_is_list(answer) for status, answer in operation.answers.items() if status == 200):
+        verb = "list"
+    if method == "POST" and 201 in operation.answers:
+        verb = "create"
+    path = re.sub(r"/\{(\w+)\}", r"/by_\1", path)
+    return "_".join([verb, *re.findall(r"[A-Za-z0-9]+", path)])
+
+
+def _is_list(answer: Answer) -> bool:
+    return any(getattr(model, "__origin__", None) in (list, tuple, Sequence) for model in _models(answer).values())
+
+
+def _make_unique(paths: Mapping[str, Object]) -> None:
+    """Number the operation ids of paths that only differ in what is no letter and no digit."""
+    seen: dict[str, int] = {}
+    for item in paths.values():
+        for operation in item.values():
+            name = operation["operationId"]
+            seen[name] = seen.get(name, 0) + 1
+            if seen[name] > 1:
+                operation["operationId"] = f"{name}_{seen[name]}"
+
+
+def _example_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value made of what JSON and YAML can write."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

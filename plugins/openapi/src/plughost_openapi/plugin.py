@@ -1,0 +1,129 @@
+"""The API description and Swagger UI (CONTRACT 8), made of what plugins declare."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost import hookimpl
+from plughost.declarations import Answer, Middleware, Operation, Parameter, Route, RouteGroup
+from plughost.http import PROBLEM_DETAILS
+from plughost_openapi.addresses import Addresses
+from plughost_openapi.commands import openapi_command
+from plughost_openapi.cross_origin import TryItOut
+from plughost_openapi.resources import JSON, OFFERS, YAML, Assets, Description, SwaggerUI
+from plughost_openapi.settings import Settings
+
+if TYPE_CHECKING:
+    import click
+
+    from plughost.context import PluginContext
+
+DESCRIPTION: Final = "/q/openapi"
+SWAGGER_UI: Final = "/q/swagger-ui"
+
+_ETAG: Final = {"ETag": "Tells this body from others; good for If-None-Match.", "Cache-Control": "Always `no-cache`."}
+_IF_NONE_MATCH: Final = Parameter(
+    name="If-None-Match", place="header", description="ETags of bodies that the client has: one of them is not sent."
+)
+_NOT_MODIFIED: Final = Answer(description="The client has this body already.", headers=_ETAG)
+
+
+@hookimpl
+def register_settings() -> type[Settings]:
+    """Return the model of `[plugins.openapi]`."""
+    return Settings
+
+
+@hookimpl
+def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
+    """Mount the description, and the page that shows it."""
+    addresses = Addresses(context.host, context.settings.servers)
+
+    def own_site() -> str:
+        return next(each for plugin in context.host.plugins if plugin.name == context.plugin for each in plugin.sites)
+
+    groups = []
+    if context.settings.serves_description(dev=context.dev):
+        resource = Description(context.host, addresses, own_site)
+        route = Route("", resource, {"GET": _describe_operation()})
+        groups.append(RouteGroup(prefix=DESCRIPTION, routes=(route,), title="API description"))
+    if context.settings.serves_swagger_ui(dev=context.dev):
+        folder = files(__package__) / "swagger_ui"
+        assets = Assets(folder)
+        page = Route("", SwaggerUI(folder, context.host, addresses, own_site), {"GET": _page_operation()})
+        rest = Route("/{name}", assets, {"GET": _asset_operation(assets.names)})
+        groups.append(RouteGroup(prefix=SWAGGER_UI, routes=(page, rest), title="Swagger UI"))
+    return groups
+
+
+@hookimpl
+def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
+    """Let the page use the host's other listeners."""
+    if not context.settings.serves_swagger_ui(dev=context.dev):
+        return []
+    return [Middleware(name="swagger-ui", component=TryItOut(context.host, context.plugin), scope="host")]
+
+
+@hookimpl
+def register_commands() -> list[click.Command]:
+    """Return the command `plughost openapi`."""
+    return [openapi_command]
+
+
+def _describe_operation() -> Operation:
+    text: dict[str, Any] = {"type": "string"}
+    shown = dict.fromkeys(YAML, str) | dict.fromkeys(JSON, dict[str, Any])
+    return Operation(
+        summary="Describe the API",
+        description="OpenAPI 3.1 of all that is mounted on a site.",
+        answers={
+            200: Answer(description="The description.", model=shown, headers=_ETAG),
+            304: _NOT_MODIFIED,
+            400: Answer(description="There is no such site or format.", media_types=(PROBLEM_DETAILS.media_type,)),
+        },
+        produces=OFFERS,
+        parameters=(
+            Parameter(name="site", place="query", description="The site; by default the one asked.", schema=text),
+            Parameter(
+                name="format",
+                place="query",
+                description="The format, whatever Accept says.",
+                schema={"type": "string", "enum": ["yaml", "json"]},
+            ),
+            _IF_NONE_MATCH,
+        ),
+    )
+
+
+def _page_operation() -> Operation:
+    return Operation(
+        summary="Show Swagger UI",
+        answers={
+            200: Answer(description="The page.", model=str, media_types=("text/html",), headers=_ETAG),
+            304: _NOT_MODIFIED,
+        },
+        produces=("text/html",),
+        parameters=(_IF_NONE_MATCH,),
+    )
+
+
+def _asset_operation(names: list[str]) -> Operation:
+    media_types = ("text/css", "text/javascript", "text/plain", "image/png")
+    return Operation(
+        summary="Get a file of Swagger UI",
+        answers={
+            200: Answer(description="The file.", model=str, media_types=media_types, headers=_ETAG),
+            304: _NOT_MODIFIED,
+        },
+        produces=(),
+        parameters=(
+            Parameter(
+                name="name",
+                place="path",
+                description="The file's name.",
+                schema={"type": "string", "enum": names},
+            ),
+            _IF_NONE_MATCH,
+        ),
+    )

@@ -1,0 +1,120 @@
+"""JSON Schemas of the models that operations name, with one name for each model on a site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+from pydantic import PydanticUserError, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.json_schema import GenerateJsonSchema
+
+Schema = dict[str, Any]
+Mode = Literal["validation", "serialization"]
+Use = tuple[Any, Mode]
+
+_REF: Final = "#/components/schemas/"
+_MAX_INT32: Final = 2**31 - 1
+_IN_MODULE: Final = re.compile(r"(?P<package>[a-z0-9_]+?)__(?:[a-z0-9_]+?__)*(?P<model>[A-Z]\w*(?:-\w+)?)")
+_ATTRIBUTES: Final = re.compile(r"\n\s*Attributes:\n(?P<lines>(?:[ \t]+\S.*\n?|\s*\n)*)")
+_ATTRIBUTE: Final = re.compile(r"^ {4}(\w+):[ ]?(.*(?:\n {5,}.*)*)", re.MULTILINE)
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves out the titles of members, which only repeat their names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+class Schemas:
+    """The schemas of some models.
+
+    Attributes:
+        components: What stands in the description's `components.schemas`.
+    """
+
+    def __init__(self, uses: Iterable[Use]) -> None:
+        """Make them.
+
+        Args:
+            uses: Each model, and whether it is read (`validation`) or sent (`serialization`). One that pydantic can't
+                describe is shown as something of any kind.
+        """
+        adapters = {use: adapter for use in dict.fromkeys(uses) if (adapter := _adapter(*use)) is not None}
+        keys = {use: number for number, use in enumerate(adapters)}
+        found, definitions = TypeAdapter.json_schemas(
+            [(keys[use], use[1], adapter) for use, adapter in adapters.items()],
+            ref_template=f"{_REF}{{model}}",
+            schema_generator=_Generator,
+        )
+        components = definitions.get("$defs", {})
+        names = _names(components)
+        self.components: dict[str, Schema] = {
+            names[name]: _described(_renamed(schema, names), names[name])
+            for name, schema in sorted(components.items(), key=lambda item: names[item[0]])
+        }
+        self._schemas: dict[Use, Schema] = {use: _renamed(found[keys[use], use[1]], names) for use in adapters}
+
+    def of(self, model: Any, mode: Mode) -> Schema:
+        """Return the schema of a model, which mostly is a reference to a component."""
+        return self._schemas.get((model, mode), {})
+
+
+def _adapter(model: Any, mode: Mode) -> TypeAdapter[Any] | None:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(model)
+        adapter.json_schema(mode=mode)
+    except (PydanticUserError, PydanticInvalidForJsonSchema):
+        return None
+    return adapter
+
+
+def _names(components: Mapping[str, Schema]) -> dict[str, str]:
+    """Return pydantic's name of each component to the one to show.
+
+    Models of one name in several packages come as `plughost_notes__plugin__Note`; that one is shown as `NotesNote`.
+    """
+    names: dict[str, str] = {}
+    for long in sorted(components, key=len):
+        path = _IN_MODULE.fullmatch(long)
+        short = _pascal(f"{path['package'].removeprefix('plughost_')}_{path['model']}" if path else long)
+        names[long] = short if short not in names.values() else long
+    return names
+
+
+def _pascal(words: str) -> str:
+    return "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", words))
+
+
+def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
+    """Return a schema whose references lead to the names that are shown.
+
+    Integers that 32 bits don't hold are said to have 64, since generators for many languages choose by that.
+    """
+    if isinstance(schema, list):
+        return [_renamed(each, names) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    renamed = {
+        key: f"{_REF}{names[value.removeprefix(_REF)]}"
+        if key == "$ref" and isinstance(value, str) and value.startswith(_REF)
+        else _renamed(value, names)
+        for key, value in schema.items()
+    }
+    if schema.get("type") == "integer" and schema.get("maximum", 0) > _MAX_INT32:
+        renamed.setdefault("format", "int64")
+    return renamed
+
+
+def _described(schema: Schema, name: str) -> Schema:
+    """Return a component whose members are described by its docstring's section `Attributes` (Google style)."""
+    found = _ATTRIBUTES.search(schema.get("description", ""))
+    if found:
+        properties = schema.get("properties", {})
+        for attribute, text in _ATTRIBUTE.findall(found["lines"]):
+            if attribute in properties:
+                properties[attribute].setdefault("description", " ".join(text.split()))
+        schema["description"] = (schema["description"][: found.start()]).strip()
+    return {**schema, "title": name} if "title" in schema else schema

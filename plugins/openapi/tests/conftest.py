@@ -1,0 +1,141 @@
+"""A host that describes itself and a third party's plugin, which takes notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import pytest
+from pydantic import BaseModel
+
+import plughost_openapi.plugin
+from plughost import hookimpl
+from plughost.declarations import Answer, Middleware, Operation, Parameter, Route, RouteGroup
+from plughost.http.json import Integer, Number, Text
+from plughost.ratelimits import RateLimit
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import falcon
+    import httpx
+
+    from plughost.context import PluginContext
+    from plughost.http import Problem
+
+
+class NoteDraft(BaseModel):
+    """A note to take.
+
+    Attributes:
+        text: What to remember,
+            in your own words.
+        weight: How much it matters.
+    """
+
+    text: Annotated[str, Text(max_length=40)]
+    weight: Annotated[int, Integer(minimum=0, maximum=2**40)]
+    price: Annotated[float, Number(minimum=0, integer_digits=3, fraction_digits=2)]
+
+
+class Note(NoteDraft):
+    """A note."""
+
+    id: int
+
+
+class Linked(BaseModel):
+    """A note in HAL."""
+
+    links: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Shout:
+    """An error format that doesn't tell what it looks like."""
+
+    media_type: str = "application/vnd.shout+json"
+    validation_status: int = 422
+
+    def render(self, problem: Problem) -> bytes:
+        """Return the problem, loudly."""
+        return msgspec.json.encode({"oh": problem.detail.upper()})
+
+
+def _resource(*methods: str) -> object:
+    """Return a resource with these methods; nobody calls them."""
+
+    def answer(self: object, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        """Answer with nothing."""
+
+    return type("Resource", (), {f"on_{method.lower()}": answer for method in methods})()
+
+
+class Plugin:
+    """Declares one of everything that a description can say."""
+
+    @hookimpl
+    def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
+        """Limit requests."""
+        return [Middleware(name="notes-limit", component=RateLimit(context, "1000/minute"))]
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount all there is."""
+        page = Parameter(name="page", place="query", description="Which.", schema={"type": "integer", "minimum": 0})
+        number = Parameter(name="id", place="path", description="Its number.", schema={"examples": [7]})
+        found = {"application/json": Note, "application/hal+json": Linked}
+        everything: Mapping[str, Operation] = {
+            "GET": Operation(
+                summary="List notes", answers={200: Answer(description="All.", model=list[Note])}, parameters=(page,)
+            ),
+            "POST": Operation(
+                summary="Take a note",
+                request=NoteDraft,
+                answers={
+                    201: Answer(description="It.", model=Note, headers={"Location": "Where."}),
+                    409: Answer(description="There already."),
+                },
+                security=("basic", "bearer"),
+                examples={"a thought": {"text": "1e3", "weight": 1, "price": 9.99}},
+            ),
+        }
+        one = {
+            "GET": Operation(
+                summary="Get a note",
+                answers={200: Answer(description="It.", model=found), 404: Answer(description="No.", media_types=())},
+                produces=tuple(found),
+                parameters=(number,),
+            ),
+            "DELETE": Operation(summary="Tear it up", answers={204: Answer(description="Gone.")}, produces=()),
+        }
+        routes = (Route("", _resource(*everything), everything), Route("/{id}", _resource(*one), one))
+        other = Route("/{when:int}/x-{rest}", _resource("PUT"), {"PUT": Operation(summary="Put")})
+        return [
+            RouteGroup(prefix="/notes", site="library", routes=routes, versions=("1.0", "1.1"), title="Notes"),
+            RouteGroup(prefix="/shouts", site="library", routes=(other,), errors=Shout()),
+        ]
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[RunningHost]:
+    """A host in development mode, with the notes on the site `library`."""
+    plugins = [plugin_distribution("openapi", plughost_openapi.plugin), plugin_distribution("notes", Plugin())]
+    with running_host(distributions=plugins, strict=True) as running:
+        yield running
+
+
+@pytest.fixture
+def client(host: RunningHost) -> Iterator[httpx.Client]:
+    """A client of the site that serves the description."""
+    with host.client() as opened:
+        yield opened
+
+
+@pytest.fixture
+def library(client: httpx.Client) -> dict[str, Any]:
+    """The description of the notes' site."""
+    found: dict[str, Any] = client.get("/q/openapi?site=library&format=json").json()
+    return found

@@ -1,0 +1,53 @@
+"""`plughost openapi`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from openapi_spec_validator import validate
+
+from plughost.cli import main
+from plughost_openapi.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_writes_to_standard_output() -> None:
+    """Without a file name the description comes as YAML, and nothing beside it."""
+    result = CliRunner().invoke(main, ["openapi", "--dev"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    description = yaml.safe_load(result.stdout)
+    validate(description)
+    assert description["servers"] == [{"url": "http://127.0.0.1:8080"}, {"url": "https://127.0.0.1:8443"}]
+
+
+def test_a_files_name_says_the_format() -> None:
+    """JSON goes into a file that is called so, and the settings are those of `--config`."""
+    Path("other.toml").write_text('[sites.main]\naddress = "0.0.0.0"\nlisteners = ["http"]\nhttp_port = 81\n')
+    result = CliRunner().invoke(main, ["openapi", "--config", "other.toml", "--dev", "api.json"])
+    assert (result.exit_code, result.output) == (0, "")
+    assert json.loads(Path("api.json").read_text())["servers"] == [{"url": "http://localhost:81"}]
+
+
+def test_an_unknown_site_writes_nothing() -> None:
+    """It is refused with the sites that there are, and a file is left as it was."""
+    Path("api.yaml").write_text("mine")
+    result = CliRunner().invoke(main, ["openapi", "--dev", "--site", "nowhere", "api.yaml"])
+    assert result.exit_code == 1
+    assert "there are: " in result.stderr
+    assert Path("api.yaml").read_text() == "mine"
+
+
+def test_a_page_without_a_description_is_refused() -> None:
+    """Settings that contradict one another say so."""
+    with pytest.raises(ValueError, match="needs the description"):
+        Settings(enabled=False, swagger_ui=True)
+    with pytest.raises(ValueError, match="servers"):
+        Settings(servers={"main": ("no address",)})

@@ -1,0 +1,124 @@
+"""`/q/openapi` over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+import plughost_openapi.plugin
+from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+    import httpx
+
+OPENAPI = plugin_distribution("openapi", plughost_openapi.plugin)
+
+
+@pytest.mark.parametrize(
+    ("query", "accept", "content_type"),
+    [
+        ("", "*/*", "application/yaml"),
+        ("", "text/html,application/xhtml+xml,*/*;q=0.8", "application/yaml"),
+        ("", "application/json", "application/json"),
+        ("", "application/vnd.oai.openapi+json", "application/vnd.oai.openapi+json"),
+        ("?format=json", "*/*", "application/json"),
+        ("?format=yaml", "application/json", "application/yaml"),
+        ("?format=&site=", "*/*", "application/yaml"),
+    ],
+)
+def test_it_comes_as_asked(client: httpx.Client, query: str, accept: str, content_type: str) -> None:
+    """YAML unless Accept or the address asks for JSON; both say the same."""
+    response = client.get(f"/q/openapi{query}", headers={"Accept": accept})
+    assert (response.status_code, response.headers["Content-Type"]) == (200, content_type)
+    assert yaml.safe_load(response.text)["paths"]["/q/openapi"]["get"]["tags"] == ["openapi"]
+
+
+def test_an_accept_that_excludes_both_is_406(client: httpx.Client) -> None:
+    """There is no third format."""
+    assert client.get("/q/openapi", headers={"Accept": "image/png"}).status_code == 406
+
+
+@pytest.mark.parametrize("query", ["site=nowhere", "format=xml"])
+def test_what_is_not_there_is_named(client: httpx.Client, query: str) -> None:
+    """An unknown site or format is a 400 that says what there is."""
+    response = client.get(f"/q/openapi?{query}")
+    assert response.status_code == 400
+    assert response.json()["detail"].startswith(query.partition("=")[0])
+
+
+def test_a_client_that_has_it_gets_304(client: httpx.Client) -> None:
+    """The ETag is the same until the description changes, also for HEAD, and differs between formats."""
+    first = client.get("/q/openapi")
+    tag = first.headers["ETag"]
+    assert client.head("/q/openapi").headers["ETag"] == tag
+    for known in (tag, f'"x", W/{tag}', "*"):
+        again = client.get("/q/openapi", headers={"If-None-Match": known})
+        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
+    assert client.get("/q/openapi?format=json", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_servers_are_called_as_the_reader_calls_them(client: httpx.Client, host: RunningHost) -> None:
+    """The Host header names the servers."""
+    for given, shown in [("example.org:1", "example.org"), ("[::1]:1", "[::1]")]:
+        response = client.get("/q/openapi?format=json", headers={"Host": given})
+        assert response.json()["servers"][0]["url"] == f"http://{shown}:{host.port()}"
+
+
+def test_it_follows_a_reload() -> None:
+    """What was installed since is described, under another ETag."""
+    plugins = [OPENAPI]
+    with running_host(distributions=plugins, settings={"required": ["openapi"]}) as host, host.client() as client:
+        before = client.get("/q/openapi")
+        assert "/more" not in before.text
+        plugins.append(plugin_distribution("more", More()))
+        assert host.host.reload().ok
+        after = client.get("/q/openapi", headers={"If-None-Match": before.headers["ETag"]})
+    assert after.status_code == 200
+    assert "/more" in after.text
+
+
+@pytest.mark.parametrize(
+    ("dev", "table", "statuses"),
+    [
+        (True, {}, (200, 200)),
+        (True, {"enabled": False}, None),
+        (True, {"swagger_ui": False}, (200, 404)),
+        (False, {}, None),
+        (False, {"enabled": True}, (200, 404)),
+        (False, {"swagger_ui": True}, (200, 200)),
+    ],
+)
+def test_it_is_served_in_development_or_by_setting(
+    dev: bool, table: dict[str, bool], statuses: tuple[int, int] | None
+) -> None:
+    """Without `--dev` nothing is served unless the settings say so, and each of the two is a setting of its own."""
+    settings = {"plugins": {"openapi": table}, "tls": {"self_signed": True}}
+    with running_host(distributions=[OPENAPI], settings=settings, dev=dev, strict=True) as host:
+        assert bool(host.host.ports) == bool(statuses)
+        if statuses:
+            with host.client() as client:
+                found = tuple(client.get(path).status_code for path in ("/q/openapi", "/q/swagger-ui"))
+            assert found == statuses
+
+
+def test_a_proxys_addresses_take_the_place_of_the_listeners() -> None:
+    """The settings name the servers of a site whose listeners clients never see."""
+    settings = {"plugins": {"openapi": {"servers": {"main": ["https://api.example.org/"]}}}}
+    with running_host(distributions=[OPENAPI], settings=settings) as host, host.client() as client:
+        assert client.get("/q/openapi?format=json").json()["servers"] == [{"url": "https://api.example.org"}]
+
+
+class More:
+    """A plugin with one route."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with nothing."""
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        return [RouteGroup(prefix="/more", routes=(Route("", self, {"GET": Operation(summary="Show more")}),))]

@@ -1,0 +1,136 @@
+"""What the description says of a third party's declarations, and of what the host adds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from openapi_spec_validator import validate
+
+if TYPE_CHECKING:
+    from plughost.testing import RunningHost
+
+Description = dict[str, Any]
+
+
+def _parameters(description: Description, operation: Description) -> dict[str, Description]:
+    shared = description["components"]["parameters"]
+    found = [shared[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in operation["parameters"]]
+    return {each["name"]: each for each in found}
+
+
+def _response(description: Description, operation: Description, status: int) -> Description:
+    found: Description = operation["responses"][str(status)]
+    return description["components"]["responses"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+
+
+def test_it_is_valid_openapi(library: Description) -> None:
+    """The validator of the specification finds no fault."""
+    assert library["openapi"] == "3.1.0"
+    validate(library)
+
+
+def test_every_route_and_method_is_there(library: Description) -> None:
+    """Each path, written as OpenAPI writes it, has the methods that the plugin declares and no other."""
+    assert {path: set(item) for path, item in library["paths"].items()} == {
+        "/notes": {"get", "post"},
+        "/notes/{id}": {"get", "delete"},
+        "/shouts/{when}/x-{rest}": {"put"},
+    }
+
+
+def test_operation_ids_are_unique_and_say_what_is_done(library: Description) -> None:
+    """They are made of method and path, so that a generated client's functions keep their names."""
+    ids = [operation["operationId"] for item in library["paths"].values() for operation in item.values()]
+    assert ids == [
+        "list_notes",
+        "create_notes",
+        "get_notes_by_id",
+        "delete_notes_by_id",
+        "update_shouts_by_when_x_rest",
+    ]
+
+
+def test_models_have_their_true_bounds_and_their_docstrings(library: Description) -> None:
+    """The request's schema is what the host checks, and a docstring's Attributes describe the members."""
+    draft = library["components"]["schemas"]["NoteDraft"]
+    text, weight, price = (draft["properties"][name] for name in ("text", "weight", "price"))
+    assert draft["description"] == "A note to take."
+    assert (text["maxLength"], text["description"]) == (40, "What to remember, in your own words.")
+    assert (weight["minimum"], weight["maximum"], weight["format"]) == (0, 2**40, "int64")
+    assert (price["exclusiveMaximum"], price["multipleOf"]) == (1000, 0.01)
+    body = library["paths"]["/notes"]["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"] == {"$ref": "#/components/schemas/NoteDraft"}
+    assert body["examples"]["a-thought"]["value"]["text"] == "1e3"
+
+
+def test_fields_of_the_path_are_parameters(library: Description) -> None:
+    """A declared one is as declared, with its example; another has the type that its converter gives it."""
+    declared = _parameters(library, library["paths"]["/notes/{id}"]["get"])["id"]
+    assert (declared["required"], declared["example"], declared["description"]) == (True, 7, "Its number.")
+    assert _parameters(library, library["paths"]["/notes/{id}"]["delete"])["id"]["schema"]["type"] == "string"
+    converted = _parameters(library, library["paths"]["/shouts/{when}/x-{rest}"]["put"])
+    assert (converted["when"]["schema"]["type"], converted["rest"]["schema"]["type"]) == ("integer", "string")
+
+
+def test_headers_and_queries_are_parameters(library: Description) -> None:
+    """Declared parameters, the request id, and where there are minor versions those that are spoken."""
+    found = _parameters(library, library["paths"]["/notes"]["get"])
+    assert found["page"]["schema"] == {"type": "integer", "minimum": 0}
+    assert found["API-Version"]["schema"]["enum"] == ["1.0", "1.1", "1"]
+    assert found["X-Request-ID"]["in"] == "header"
+    assert "API-Version" not in _parameters(library, library["paths"]["/shouts/{when}/x-{rest}"]["put"])
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "statuses"),
+    [
+        ("/notes", "get", {200, 400, 406, 429, 500, 503}),
+        ("/notes", "post", {201, 400, 401, 406, 409, 413, 415, 429, 500, 503}),
+        ("/notes/{id}", "delete", {204, 400, 404, 429, 500, 503}),
+        ("/shouts/{when}/x-{rest}", "put", {404, 406, 429, 500, 503}),
+    ],
+)
+def test_the_hosts_own_errors_are_added(library: Description, path: str, method: str, statuses: set[int]) -> None:
+    """An operation lists what it is declared to answer, and what the host can answer its requests with."""
+    assert {int(status) for status in library["paths"][path][method]["responses"]} == statuses
+
+
+def test_errors_are_in_the_format_of_their_group(library: Description) -> None:
+    """A format that tells its type has its schema, another one its media type; each has an example of its own."""
+    post, put = library["paths"]["/notes"]["post"], library["paths"]["/shouts/{when}/x-{rest}"]["put"]
+    problem = _response(library, post, 415)["content"]["application/problem+json"]
+    assert problem["schema"] == {"$ref": "#/components/schemas/ProblemJSON"}
+    assert problem["example"]["status"] == 415
+    shout = _response(library, put, 404)["content"]["application/vnd.shout+json"]
+    assert shout["example"] == {"oh": "THERE IS NOTHING AT THIS ADDRESS."}
+    assert _response(library, post, 409)["content"].keys() == {"application/problem+json"}
+    assert "content" not in _response(library, library["paths"]["/notes/{id}"]["get"], 404)
+    assert "Retry-After" in _response(library, post, 429)["headers"]
+
+
+def test_answers_have_a_schema_for_each_media_type(library: Description) -> None:
+    """Where a resource is made in several shapes, each media type shows its own."""
+    content = _response(library, library["paths"]["/notes/{id}"]["get"], 200)["content"]
+    assert {name: each["schema"]["$ref"].rpartition("/")[2] for name, each in content.items()} == {
+        "application/json": "Note",
+        "application/hal+json": "Linked",
+    }
+
+
+def test_security_schemes_are_alternatives(library: Description) -> None:
+    """Each scheme of an operation lets a request in by itself, and only used ones are defined."""
+    assert library["paths"]["/notes"]["post"]["security"] == [{"basic": []}, {"bearer": []}]
+    schemes = library["components"]["securitySchemes"]
+    assert {name: each["scheme"] for name, each in schemes.items()} == {"basic": "basic", "bearer": "bearer"}
+    assert "security" not in library["paths"]["/notes"]["get"]
+
+
+def test_a_tag_for_each_plugin_and_a_server_for_each_listener(host: RunningHost, library: Description) -> None:
+    """Tags name the distribution; servers are the listeners as the reader reaches them, its own scheme first."""
+    assert library["tags"] == [{"name": "notes", "description": "Notes (plughost-notes 1.0)"}]
+    ports = host.port("library"), host.port("library", "https")
+    assert [each["url"] for each in library["servers"]] == [
+        f"http://127.0.0.1:{ports[0]}",
+        f"https://127.0.0.1:{ports[1]}",
+    ]

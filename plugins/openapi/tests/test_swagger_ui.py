@@ -1,0 +1,97 @@
+"""Swagger UI's page and files, and its way to the host's other listeners."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import httpx
+
+    from plughost.testing import RunningHost
+
+PAGE = "/q/swagger-ui"
+
+
+def test_the_page_loads_its_own_files_only(client: httpx.Client) -> None:
+    """Every address in the page is on this host and is served, and no script stands in the page."""
+    page = client.get(PAGE)
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    files = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(files) == 7
+    assert [client.get(file).status_code for file in files] == [200] * 7
+    assert re.findall(r"<script[^>]*>([^<]*)", page.text) == ["", "", ""]
+    assert "style=" not in page.text
+
+
+def test_a_policy_keeps_the_page_to_this_host(client: httpx.Client, host: RunningHost) -> None:
+    """The Content-Security-Policy lets scripts and styles from here only, and requests to the host's listeners only."""
+    policy = dict(part.split(" ", 1) for part in client.get(PAGE).headers["Content-Security-Policy"].split("; "))
+    assert (policy["default-src"], policy["script-src"]) == ("'none'", "'self'")
+    assert "'unsafe-inline'" not in policy["style-src"]
+    assert set(policy["connect-src"].split()) == {
+        "'self'",
+        *(f"{scheme}://127.0.0.1:{port}" for (_, scheme), port in host.host.ports.items()),
+    }
+
+
+def test_the_page_offers_every_site_its_own_first(client: httpx.Client) -> None:
+    """The list at the top of the page has the site that it came from, then the others."""
+    assert 'data-sites="main library"' in client.get(f"{PAGE}/").text
+
+
+@pytest.mark.parametrize(
+    ("name", "content_type"),
+    [
+        ("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+        ("swagger-ui.css", "text/css; charset=utf-8"),
+        ("favicon-32x32.png", "image/png"),
+        ("LICENSE", "text/plain; charset=utf-8"),
+    ],
+)
+def test_files_have_their_type_and_are_kept(client: httpx.Client, name: str, content_type: str) -> None:
+    """A file says what it is, and a browser that has it gets 304."""
+    file = client.get(f"{PAGE}/{name}")
+    assert (file.status_code, file.headers["Content-Type"], file.headers["Cache-Control"]) == (
+        200,
+        content_type,
+        "no-cache",
+    )
+    again = client.get(f"{PAGE}/{name}", headers={"If-None-Match": file.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "name", ["index.html", "nothing.js", "..%2Fplugin.py", "%2E%2E%2Fplugin.py", "%2Fetc%2Fpasswd"]
+)
+def test_no_other_file_is_served(client: httpx.Client, name: str) -> None:
+    """A name that is not one of the page's files is a 404, whatever it leads to."""
+    assert client.get(f"{PAGE}/{name}").status_code == 404
+
+
+def test_the_page_may_use_the_other_listeners(host: RunningHost) -> None:
+    """A preflight from the page is answered for every listener, and the answers may be read; cookies stay out."""
+    headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    for site, scheme in host.host.ports:
+        with host.client(site, scheme) as client:
+            origin = f"https://{client.base_url.host}:{host.port('main', 'https')}"
+            asked = client.options("/notes", headers={"Origin": origin, **headers})
+            assert (asked.status_code, asked.headers["Access-Control-Allow-Headers"]) == (204, "authorization")
+            answer = client.get("/nowhere", headers={"Origin": origin})
+        assert answer.headers["Access-Control-Allow-Origin"] == origin
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+        assert "Origin" in answer.headers["Vary"]
+
+
+def test_other_pages_may_not(host: RunningHost) -> None:
+    """Another host name, port or scheme, the other site, and what is no origin are let nowhere."""
+    main, library = host.port(), host.port("library")
+    strangers = [f"http://evil.example:{main}", "http://127.0.0.1:1", f"https://127.0.0.1:{main}", "null", "http://["]
+    for origin in [*strangers, f"http://127.0.0.1:{library}", f"http://127.0.0.1:{main}x", "http://127.0.0.1"]:
+        with host.client("library") as client:
+            answer = client.get("/notes", headers={"Origin": origin})
+            asked = client.options("/notes", headers={"Origin": origin, "Access-Control-Request-Method": "GET"})
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert "Access-Control-Allow-Methods" not in asked.headers
