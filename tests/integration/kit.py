@@ -1,0 +1,192 @@
+"""What tests that cross plugins share: hosts in processes of their own, and clients over every listener."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import tomlkit
+
+from plughost.control import ask
+
+PATIENCE: Final = 120.0
+"""Seconds after which something that was waited for has failed to happen."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One way to reach a host over HTTP.
+
+    Attributes:
+        scheme: The listener.
+        http2: Whether HTTP/2 is spoken.
+    """
+
+    scheme: str
+    http2: bool = False
+
+    def __str__(self) -> str:
+        """Return the lane's name in test ids."""
+        return f"{self.scheme}{'-2' if self.http2 else ''}"
+
+
+LANES: Final = (Lane("http"), Lane("https"), Lane("https", http2=True))
+
+
+def until(condition: Callable[[], Any], patience: float = PATIENCE) -> None:
+    """Return once a condition is true.
+
+    Args:
+        condition: What is asked again and again.
+        patience: Seconds after which the test fails.
+    """
+    deadline = time.monotonic() + patience
+    tick = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        tick.wait(0.02)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process holds.
+
+    Attributes:
+        memory: Resident bytes.
+        threads: Threads.
+        files: Open file descriptors.
+    """
+
+    memory: int
+    threads: int
+    files: int
+
+
+class HostProcess:
+    """A host that runs in a process of its own.
+
+    Attributes:
+        process: The process.
+        data_dir: Its data folder.
+        errors: The file that has its standard error.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        """Wrap a host that has started."""
+        self.process = process
+        self.data_dir = folder / "data"
+        self.errors = folder / "errors.txt"
+        listeners = self.ask("status")["listeners"]
+        self._ports = {(each["site"], each["scheme"]): int(each["port"]) for each in listeners}
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """Send it a command, and return the answer."""
+        return ask(self.data_dir, command, **arguments)
+
+    def port(self, site: str = "main", scheme: str = "http") -> int:
+        """Return the port of a listener."""
+        return self._ports[site, scheme]
+
+    def url(self, site: str = "main", scheme: str = "http") -> str:
+        """Return the URL of a listener."""
+        return f"{scheme}://127.0.0.1:{self.port(site, scheme)}"
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """What trusts its self-signed certificate, and no other."""
+        return ssl.create_default_context(cafile=str(self.data_dir / "tls" / "certificate.pem"))
+
+    def client(self, lane: Lane = LANES[0], site: str = "main", **options: Any) -> httpx.Client:
+        """Return a client over a lane."""
+        verify: ssl.SSLContext | bool = self.tls if lane.scheme == "https" else True
+        settings: dict[str, Any] = {"timeout": PATIENCE, "trust_env": False, "verify": verify, **options}
+        return httpx.Client(base_url=self.url(site, lane.scheme), http1=not lane.http2, http2=lane.http2, **settings)
+
+    def usage(self) -> Usage:
+        """Return what its process holds now."""
+        proc = Path("/proc", str(self.process.pid))
+        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        return Usage(
+            memory=int(status["VmRSS"].split()[0]) * 1024,
+            threads=int(status["Threads"]),
+            files=len(list((proc / "fd").iterdir())),
+        )
+
+    def stop(self) -> int:
+        """Send SIGTERM; return the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """Write the settings file of a host that keeps its data in `folder/data`, on ports that the system chooses."""
+    free = {"http_port": 0, "https_port": 0}
+    given = settings.get("sites", {})
+    sites = {site: {**free, **given.get(site, {})} for site in ("main", "library")}
+    file = folder / "plughost.toml"
+    fresh = folder / "plughost.toml.new"
+    fresh.write_text(tomlkit.dumps({"data_dir": "data", "log": {"access": False}, **settings, "sites": sites}))
+    fresh.replace(file)
+    return file
+
+
+@contextmanager
+def host_process(
+    folder: Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    python: Path | str = sys.executable,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[HostProcess]:
+    """Run `plughost serve --dev` for the length of a `with` block; it is killed at the end if it still runs.
+
+    Args:
+        folder: Where its settings and data are.
+        settings: What `plughost.toml` holds, beside ports and the data folder.
+        python: The interpreter of the environment that it runs in.
+        arguments: Further arguments of `plughost serve`.
+        environment: Variables beside those of this process.
+    """
+    file = write_settings(folder, settings or {})
+    command = [
+        str(python),
+        "-P",
+        "-c",
+        "from plughost.cli import main; main()",
+        "serve",
+        "--dev",
+        "--config",
+        file.name,
+    ]
+    with (folder / "errors.txt").open("w") as errors:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        )
+    assert process.stdout is not None
+    try:
+        started = any("Press Ctrl+C" in line for line in process.stdout)
+        assert started, f"the host did not start: {(folder / 'errors.txt').read_text()}"
+        yield HostProcess(process, folder)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdout.close()

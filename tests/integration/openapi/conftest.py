@@ -1,0 +1,32 @@
+"""A host that serves every installed plugin, for clients that know nothing of it but its description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from plughost.testing import RunningHost, running_host
+
+SITES = ("main", "library")
+# Clients that try everything ask often, and with wrong passwords.
+SETTINGS = {
+    "plugins": {
+        "library-auth": {"login_limit_account": "100000/minute", "login_limit_address": "100000/minute"},
+        "profile-template": {"rate_limit": "100000/minute"},
+    }
+}
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[RunningHost]:
+    """A host with every plugin, in development mode."""
+    with running_host(settings=SETTINGS, strict=True) as running:
+        yield running
+
+
+@pytest.fixture(params=SITES)
+def site(request: pytest.FixtureRequest) -> str:
+    """Each site in turn."""
+    name: str = request.param
+    return name

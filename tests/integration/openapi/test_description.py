@@ -1,0 +1,71 @@
+"""The description of every plugin together."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import yaml
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+if TYPE_CHECKING:
+    from plughost.testing import RunningHost
+
+
+def test_every_site_is_described_by_valid_openapi(host: RunningHost, site: str) -> None:
+    """The validator of the specification finds no fault, and YAML and JSON say the same."""
+    with host.client() as client:
+        as_json = client.get(f"/q/openapi?site={site}&format=json").json()
+        as_yaml = yaml.safe_load(client.get(f"/q/openapi?site={site}").text)
+    validate(as_json)
+    assert as_yaml == as_json
+
+
+def test_nothing_that_is_mounted_is_left_out(host: RunningHost, site: str) -> None:
+    """Every method of every described route is an operation of its plugin's tag, with an id of its own."""
+    with host.client() as client:
+        paths = client.get(f"/q/openapi?site={site}&format=json").json()["paths"]
+    operations = [operation for item in paths.values() for operation in item.values()]
+    groups = [group for group in host.host.view.sites[site].groups if group.group.described]
+    mounted = Counter(group.rest.plugin for group in groups for route in group.group.routes for _ in route.operations)
+    assert Counter(operation["tags"][0] for operation in operations) == mounted
+    assert max(Counter(operation["operationId"] for operation in operations).values()) == 1
+
+
+def test_every_body_that_is_read_has_an_example_that_works(host: RunningHost) -> None:
+    """The first example of each operation with a body is accepted as it stands."""
+    with host.client() as client:
+        description = client.get("/q/openapi?format=json").json()
+        answers = {}
+        for path, item in description["paths"].items():
+            for method, operation in item.items():
+                for media in operation.get("requestBody", {"content": {}})["content"].values():
+                    example = next(iter(media["examples"].values()))["value"]
+                    url = path
+                    for parameter in operation["parameters"]:
+                        if parameter.get("in") == "path":
+                            url = url.replace(f"{{{parameter['name']}}}", str(parameter["example"]))
+                    answers[f"{method} {path}"] = client.request(method, url, json=example).status_code
+    assert len(answers) >= 7
+    assert {name: status for name, status in answers.items() if status not in (200, 201, 204, 409)} == {}
+
+
+def test_every_media_type_is_made_as_described(host: RunningHost) -> None:
+    """What a list answers for each media type of JSON that it offers has that media type's schema."""
+    checked = set()
+    with host.client() as client:
+        assert client.post("/products", json={"sku": "HAL", "name": "x", "price": 19.99, "stock": 1}).status_code == 201
+        description = json.loads(client.get("/q/openapi?format=json").text, parse_float=Decimal)
+        for path, item in description["paths"].items():
+            if "get" not in item or "{" in path:
+                continue
+            for media_type, media in item["get"]["responses"]["200"]["content"].items():
+                if media_type.endswith("json"):
+                    answer = client.get(path, headers={"Accept": media_type})
+                    schema = {**media["schema"], "components": description["components"]}
+                    Draft202012Validator(schema).validate(json.loads(answer.text, parse_float=Decimal))
+                    checked.add(media_type)
+    assert checked >= {"application/json", "application/hal+json"}

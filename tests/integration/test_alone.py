@@ -1,0 +1,81 @@
+"""Each service installs and runs alone: real wheels in a clean virtual environment, and what they require."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.integration.kit import LANES, PATIENCE, host_process
+from tests.integration.packages import ROOT
+from tests.integration.test_subsets import PROBES, expected, without_names
+
+# The distributions that each service brings along (DESIGN, Stores).
+BROUGHT: Final = {
+    "catalog-v1": {"catalog-core"},
+    "catalog-v2": {"catalog-core"},
+    "catalog-v3": {"catalog-core", "catalog-store"},
+    "catalog-v4": {"catalog-core", "catalog-store"},
+    "catalog-crud": {"catalog-core", "catalog-store"},
+}
+NEEDED: Final = sorted({*PROBES, "catalog-core", "catalog-store"})
+
+Install = Callable[[Path, str], Path]
+
+
+@pytest.fixture(scope="session")
+def uv() -> str:
+    """The program that makes the environments; pip would take minutes for them."""
+    found = shutil.which("uv")
+    if found is None:
+        pytest.skip("no service is installed alone: there is no uv")
+    return found
+
+
+@pytest.fixture(scope="session")
+def wheels(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with wheels of the host and every service, built as for a release."""
+    sources, folder = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheels")
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "tests", ".*")
+    shutil.copytree(ROOT / "host", sources / "plughost" / "host", ignore=ignore)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources / "plughost")
+    for name in NEEDED:
+        shutil.copytree(ROOT / "plugins" / name, sources / name, ignore=ignore)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda each: run(uv, "build", "--wheel", "--out-dir", folder, each), sources.iterdir()))
+    return folder
+
+
+def run(*command: str | Path) -> str:
+    """Run a command that must succeed; return what it printed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("service", PROBES)
+def test_a_service_installs_and_runs_alone(service: str, uv: str, wheels: Path, tmp_path: Path) -> None:
+    """It comes with what it requires, and answers on its site's listeners; there is nothing else, and no other port."""
+    python = tmp_path / "venv" / "bin" / "python"
+    run(uv, "venv", "--quiet", tmp_path / "venv")
+    run(uv, "pip", "install", "--quiet", "--python", python, "--find-links", wheels, f"plughost-{service}")
+    listed: list[dict[str, Any]] = json.loads(run(uv, "pip", "list", "--format", "json", "--python", python))
+    ours = {each["name"] for each in listed if each["name"].startswith("plughost")}
+    assert ours == {"plughost", *(f"plughost-{name}" for name in {service, *BROUGHT.get(service, ())})}
+    site, _ = PROBES[service]
+    with host_process(tmp_path, python=python) as host:
+        listeners = host.ask("status")["listeners"]
+        assert {(each["site"], each["scheme"]) for each in listeners} == {(site, "http"), (site, "https")}
+        for lane in LANES:
+            with host.client(lane, site) as client:
+                answered = {name for name, (_, other) in PROBES.items() if client.get(other).status_code == 200}
+                assert answered == {service}
+        assert host.stop() == 0
+    routes = json.loads(run(python.with_name("plughost"), "routes", "--json", "--config", tmp_path / "plughost.toml"))
+    assert {(each["site"], without_names(each["path"])) for each in routes} == expected((service,))

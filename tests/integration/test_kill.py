@@ -1,0 +1,154 @@
+"""A host killed in the middle of writing, again and again: what it acknowledged is there (CONTRACT 6).
+
+`PLUGHOST_TEST_KILLS` sets the number of kills, 3 by default.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import tomlkit
+
+from plughost.testing import store_settings
+
+KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "3"))
+CREATES = 500
+CLIENTS = 16
+PLUGHOST = (sys.executable, "-c", "from plughost.cli import main; main()")
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that keeps records.
+
+    Attributes:
+        path: Where they are.
+        key: The member of a record that names it.
+        body: Returns the body of a create.
+        address: Returns where a record is.
+    """
+
+    path: str
+    key: str
+    body: Callable[[str], dict[str, Any]]
+    address: Callable[[dict[str, Any]], str]
+
+
+SERVICES = (
+    Service("/messages", "content", lambda text: {"content": text}, lambda record: f"/messages/{record['id']}"),
+    Service(
+        "/api/v3/products",
+        "sku",
+        lambda text: {"sku": text, "name": "Tea", "price": 19.99, "stock": 1},
+        lambda record: f"/api/v3/products/{record['sku']}",
+    ),
+)
+
+
+@dataclass
+class Ledger:
+    """What a service acknowledged to its clients.
+
+    Attributes:
+        created: Id to record.
+        maybe_deleted: Ids of which a delete was sent.
+        deleted: Ids of which a delete was acknowledged.
+    """
+
+    created: dict[int, dict[str, Any]] = field(default_factory=dict)
+    maybe_deleted: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
+
+    def check(self, service: Service, listed: list[dict[str, Any]]) -> None:
+        """Compare with what the service lists."""
+        by_id = {record["id"]: record for record in listed}
+        assert len(by_id) == len(listed), "an id is there twice"
+        assert len({record[service.key] for record in listed}) == len(listed), "a record is there twice"
+        assert not self.deleted & by_id.keys(), "an acknowledged delete was undone"
+        kept = self.created.keys() - self.maybe_deleted
+        assert {key: by_id.get(key) for key in kept} == {key: self.created[key] for key in kept}
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a host in a process of its own, which is killed at the end; return it and its address."""
+    command = [*PLUGHOST, "serve", "--dev", "--config", str(folder / "plughost.toml")]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with (folder / "errors.txt").open("a") as errors:
+        host = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+    assert host.stdout is not None
+    try:
+        found = next((found for line in host.stdout if (found := re.search(r"main +(http://[\d.]+:\d+)", line))), None)
+        assert found, f"the host did not start: {(folder / 'errors.txt').read_text()}"
+        yield host, found[1]
+    finally:
+        host.kill()
+        host.wait()
+        host.stdout.close()
+
+
+def write(url: str, numbers: Iterator[int], ledgers: dict[str, Ledger], enough: threading.Semaphore) -> None:
+    """Create records, and delete every fifth, until the host is gone."""
+    with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+        try:
+            for number in numbers:
+                service = SERVICES[number % 2]
+                ledger = ledgers[service.path]
+                created = client.post(service.path, json=service.body(f"record-{number}"))
+                assert created.status_code == 201
+                record = created.json()
+                assert record["id"] not in ledger.created, "an id was given out twice"
+                ledger.created[record["id"]] = record
+                enough.release()
+                if number % 10 < 2:
+                    ledger.maybe_deleted.add(record["id"])
+                    assert client.delete(service.address(record)).status_code == 204
+                    ledger.deleted.add(record["id"])
+        except httpx.TransportError:
+            return
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_what_was_acknowledged_survives_kill_9(engine: str, tmp_path: Path) -> None:
+    """After each kill in the middle of concurrent creates every acknowledged record is there, none twice.
+
+    No id is given out again, those of deleted records included.
+    """
+    ledgers = {service.path: Ledger() for service in SERVICES}
+    with store_settings(engine) as settings:
+        free = {"http_port": 0, "https_port": 0}
+        sites = {"main": free, "library": free}
+        table = {"data_dir": str(tmp_path / "data"), "sites": sites, "log": {"access": False}, **settings}
+        (tmp_path / "plughost.toml").write_text(tomlkit.dumps(table))
+        for kill in range(KILLS + 1):
+            with serving(tmp_path) as (host, url):
+                for service in SERVICES:
+                    ledgers[service.path].check(service, httpx.get(url + service.path, trust_env=False).json())
+                if kill < KILLS:
+                    kill_while_writing(host, url, kill, ledgers)
+
+
+def kill_while_writing(host: subprocess.Popen[str], url: str, kill: int, ledgers: dict[str, Ledger]) -> None:
+    """Let many clients write, and kill the host somewhere on the way."""
+    enough = threading.Semaphore(0)
+    first = kill * CLIENTS * CREATES
+    shares = [iter(range(start, start + CREATES)) for start in range(first, first + CLIENTS * CREATES, CREATES)]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        writers = [pool.submit(write, url, share, ledgers, enough) for share in shares]
+        arrived = all(enough.acquire(timeout=60) for _ in range(CREATES // 2 + 17 * kill))
+        host.kill()
+        for writer in writers:
+            writer.result()
+    assert arrived, "the host was too slow"

@@ -1,0 +1,99 @@
+"""Profiles of users whom library-auth names: tokens of one plugin and site, used on another (CONTRACT 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import bcrypt
+import pytest
+
+from plughost.testing import RunningHost, running_host, store_settings
+
+if TYPE_CHECKING:
+    import httpx
+
+PROFILE = "/users/profile"
+USERS = 100
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
+    """A host with both plugins and a hundred users, on each engine."""
+    users = [
+        {
+            "email": f"user{number}@example.org",
+            "password_hash": bcrypt.hashpw(f"password {number}".encode(), bcrypt.gensalt(4)).decode(),
+            "role": "user",
+        }
+        for number in range(USERS)
+    ]
+    plugins = {
+        "library-auth": {"users": users, "algorithm": "EdDSA"},
+        "profile-template": {"auth": "bearer", "rate_limit": "20/hour"},
+    }
+    with (
+        store_settings(request.param) as settings,
+        running_host(
+            ["library-auth", "profile-template"], settings={**settings, "plugins": plugins}, strict=True
+        ) as running,
+    ):
+        yield running
+
+
+def test_a_hundred_users_in_parallel_are_never_mixed_up(host: RunningHost) -> None:
+    """Each logs in, reads, writes and reads again, and sees nobody's data but the own, with a limit each."""
+    with (
+        host.client("library", "https") as library,
+        host.client("main", "http") as plain,
+        host.client("main", "https", http2=True) as secure,
+    ):
+
+        def use(number: int) -> dict[str, Any]:
+            email, client = f"user{number}@example.org", (plain, secure)[number % 2]
+            token = library.get("/mylibrary/setup/login", auth=(email, f"password {number}")).text
+            client_headers = {"Authorization": f"Bearer {token}"}
+            first = data(client.get(PROFILE, headers=client_headers))
+            assert (first["email"], first["displayName"]) == (email, f"user{number}")
+            for turn in range(3):
+                change = {"displayName": f"{number}, turn {turn}", "heightCm": 100 + number}
+                wrote = client.put(PROFILE, json=change, headers=client_headers)
+                other = (secure, plain)[number % 2].get(PROFILE, headers=client_headers)
+                assert data(other) == data(wrote)
+                assert data(wrote) == {**first, **change, "updatedAt": data(wrote)["updatedAt"]}
+            assert other.headers["RateLimit-Remaining"] == str(20 - 7)
+            return first
+
+        with ThreadPoolExecutor(16) as pool:
+            profiles = list(pool.map(use, range(USERS)))
+    assert len({profile["userId"] for profile in profiles}) == USERS
+
+
+def test_refusals_of_the_library_are_in_the_profile_s_envelope(host: RunningHost) -> None:
+    """A forged token is 401 as RFC 6750 has it, in the format of the prefix that was asked."""
+    with host.client() as client:
+        answer = client.get(PROFILE, headers={"Authorization": "Bearer no.such.token"})
+        assert (answer.status_code, answer.json()["status"], answer.json()["code"]) == (401, "error", 401)
+        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="mylibrary", error="invalid_token"'
+
+
+def test_tokens_over_plain_http_are_refused_where_set() -> None:
+    """library-auth's `require_tls` holds for whoever takes its tokens: 403 in the envelope."""
+    plugins = {"library-auth": {"require_tls": True}, "profile-template": {"auth": "bearer"}}
+    with running_host(["library-auth", "profile-template"], settings={"plugins": plugins}) as host:
+        with host.client("library", "https") as library:
+            token = library.get("/mylibrary/setup/login", auth=("user@example.org", "user")).text
+        headers = {"Authorization": f"Bearer {token}"}
+        with host.client() as plain, host.client(scheme="https") as secure:
+            refused = plain.get(PROFILE, headers=headers)
+            assert (refused.status_code, refused.json()["code"]) == (403, 403)
+            assert str(host.port("main", "https")) in refused.json()["message"]
+            assert secure.get(PROFILE, headers=headers).status_code == 200
+
+
+def data(answer: httpx.Response) -> dict[str, Any]:
+    """Return the profile in an answer."""
+    assert answer.status_code == 200, answer.text
+    profile: dict[str, Any] = answer.json()["data"]
+    return profile

@@ -1,0 +1,61 @@
+"""Creates of one SKU that race through different plugins, listeners and hosts (CONTRACT 4).
+
+The suites of catalog-v1 to v4 race creates through the listeners of one plugin.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import cycle, islice, product
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+from tests.integration.kit import LANES
+
+from plughost.testing import running_host, store_settings
+
+if TYPE_CHECKING:
+    from plughost.testing import RunningHost
+
+RACERS: Final = 200
+PLUGINS: Final = {
+    "catalog-v3": "/api/v3/products",
+    "catalog-v4": "/api/v4/products",
+    "catalog-crud": "/products",
+}
+UNLIMITED: Final = httpx.Limits(max_connections=None)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "two hosts on one postgresql"])
+def hosts(request: pytest.FixtureRequest) -> Iterator[list[RunningHost]]:
+    """One host on each engine, and two on one database."""
+    number = 2 if request.param.startswith("two") else 1
+    with store_settings(request.param.split()[-1]) as settings, ExitStack() as stack:
+        yield [stack.enter_context(running_host(PLUGINS, settings=settings, strict=True)) for _ in range(number)]
+
+
+def test_of_creates_that_race_through_plugins_that_share_a_store_one_wins(hosts: list[RunningHost]) -> None:
+    """Of 200 creates of one SKU at once, one is 201 and the others are 409, whichever way each of them went."""
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(
+                host.client(scheme=lane.scheme, http1=not lane.http2, http2=lane.http2, limits=UNLIMITED)
+            )
+            for host, lane in product(hosts, LANES)
+        ]
+        together = threading.Barrier(RACERS)
+
+        def create(way: tuple[httpx.Client, str]) -> int:
+            client, path = way
+            together.wait()
+            return client.post(path, json={"sku": "race", "name": "Tea", "price": 1, "stock": 1}).status_code
+
+        ways = islice(cycle(product(clients, PLUGINS.values())), RACERS)
+        with ThreadPoolExecutor(RACERS) as pool:
+            assert sorted(pool.map(create, ways)) == [201] + [409] * (RACERS - 1)
+        for client, path in product(clients, PLUGINS.values()):
+            assert [each["sku"] for each in client.get(path).json()] == ["race"]

@@ -1,0 +1,108 @@
+"""SIGTERM under load: whoever was let in is answered, over each engine and protocol, and the host ends well.
+
+`PLUGHOST_TEST_TRIES` sets how often it is tried with each engine, twice by default.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+from tests.host.packages import plugin_entry, write_package
+from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_process, until
+from tests.integration.load import Load
+
+if TYPE_CHECKING:
+    from plughost.settings import EngineName
+
+TRIES: Final = int(os.environ.get("PLUGHOST_TEST_TRIES", "2"))
+HELD: Final = 4
+"""Slow requests in flight on each lane."""
+
+SLOW: Final = """
+import pathlib, threading
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+class Slow:
+    def on_get(self, req, resp, name):
+        pathlib.Path(f"begun-{name}").touch()
+        while not pathlib.Path("go-on").exists():
+            threading.Event().wait(0.01)
+        resp.media = name
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/slow", routes=(Route("/{name}", Slow(), {"GET": Operation(summary="Wait")}),))]
+"""
+
+
+@pytest.fixture(params=["waitress", "granian"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess]:
+    """A host with every plugin and a slow one, whose HTTP listener is of each engine; HTTPS is granian's."""
+    engine: EngineName = request.param
+    packages = tmp_path / "packages"
+    write_package(packages, "slow", {"slow_plugin.py": SLOW}, entry_points=plugin_entry("slow", "slow_plugin"))
+    settings = {"sites": {"main": {"http_engine": engine, "threads": 3 * HELD}}}
+    with host_process(tmp_path, settings, environment={"PYTHONPATH": str(packages)}) as running:
+        yield running
+
+
+def refuses(host: HostProcess) -> bool:
+    """Return whether no listener of the site accepts connections any more."""
+    for scheme in ("http", "https"):
+        try:
+            socket.create_connection(("127.0.0.1", host.port(scheme=scheme)), timeout=PATIENCE).close()
+        except ConnectionError:  # refused, or reset in the moment of closing
+            continue
+        return False
+    return True
+
+
+def hold(host: HostProcess, lane: Lane, name: str) -> str:
+    """Ask for something slow over a connection of its own; return the answer."""
+    with host.client(lane) as client:
+        answer = client.get(f"/slow/{name}")
+        assert answer.status_code == 200
+        return str(answer.json())
+
+
+def use(client: httpx.Client) -> str:
+    """List products and create one, as a client does that goes on until nobody listens any more."""
+    try:
+        assert client.get("/api/v2/products").status_code == 200
+        assert client.post("/api/v2/products", json={}).status_code == 400
+    except httpx.ConnectError:
+        return "refused"
+    return "served"
+
+
+@pytest.mark.parametrize("attempt", range(TRIES))
+def test_sigterm_under_load_loses_nothing(host: HostProcess, tmp_path: Path, attempt: int) -> None:
+    """Slow requests in flight are answered, and clients that ask on are told to close, before they are refused."""
+    names = [(lane, f"{lane}-{number}") for lane in LANES for number in range(HELD)]
+    with ThreadPoolExecutor(len(names)) as pool, Load(host) as load, ExitStack() as stack:
+        stack.callback((tmp_path / "go-on").touch)  # whatever happens, nobody is held for ever
+        load.add("products", use, LANES[:2])
+        held: list[Future[str]] = [pool.submit(hold, host, lane, name) for lane, name in names]
+        until(lambda: len(list(tmp_path.glob("begun-*"))) == len(names))
+        served = load.tally["served"]
+        until(lambda: load.tally["served"] > served + 20)
+        host.process.send_signal(signal.SIGTERM)
+        until(lambda: refuses(host))
+        until(lambda: load.tally["refused"])
+        assert host.ask("status")["phase"] == "draining"
+        (tmp_path / "go-on").touch()
+        assert [each.result(PATIENCE) for each in held] == [name for _, name in names]
+    assert load.failures == []
+    assert host.process.wait(PATIENCE) == 0
+    assert "Traceback" not in host.errors.read_text()

@@ -1,0 +1,139 @@
+"""Every subset of the services serves exactly its routes, whichever others are skipped (`--without`).
+
+The 8 subsets of the first three services open real listeners and are asked over each. The 256 subsets of all eight are
+built like any generation, stores and all, and asked through the sites' WSGI applications: 256 times four listeners,
+with a thread pool each, would take minutes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from falcon.testing import TestClient
+from tests.integration.kit import LANES
+
+from plughost.host import Host
+from plughost.http.site import Site
+from plughost.logs import silent_logger
+from plughost.settings import read_settings
+from plughost.testing import running_host
+
+if TYPE_CHECKING:
+    from plughost.generation import Generation
+
+Routes = frozenset[tuple[str, str]]
+
+# Where each service is asked, and the templates that it mounts (SPEC Endpoints, CONTRACT 3 to 7).
+PROBES: Final = {
+    "library-auth": ("library", "/mylibrary/.well-known/jwks.json"),
+    "catalog-v1": ("main", "/api/v1/products"),
+    "catalog-v2": ("main", "/api/v2/products"),
+    "catalog-v3": ("main", "/api/v3/products"),
+    "catalog-v4": ("main", "/api/v4/products"),
+    "catalog-crud": ("main", "/products"),
+    "messages": ("main", "/messages"),
+    "profile-template": ("main", "/users/profile"),
+}
+TEMPLATES: Final = {
+    "library-auth": {
+        "/mylibrary/setup/login",
+        "/mylibrary/setup/secured",
+        "/mylibrary/setup/secured/admin",
+        "/mylibrary/libraryAuthentification",
+        "/mylibrary/.well-known/jwks.json",
+    },
+    "catalog-v1": {"/api/v1/products"},
+    "catalog-v2": {"/api/v2/products", "/api/v2/products/{}"},
+    "catalog-v3": {"/api/v3/products", "/api/v3/products/{}"},
+    "catalog-v4": {"/api/v4/products", "/api/v4/products/{}"},
+    "catalog-crud": {"/products", "/products/count", "/products/{}"},
+    "messages": {"/messages", "/messages/{}"},
+    "profile-template": {"/users/profile"},
+}
+FIRST_THREE: Final = ("library-auth", "catalog-v1", "catalog-v2")
+
+
+def subsets(services: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield every subset."""
+    for size in range(len(services) + 1):
+        yield from combinations(services, size)
+
+
+def expected(services: tuple[str, ...]) -> Routes:
+    """Return the site and template of each route of some services."""
+    return frozenset((PROBES[each][0], template) for each in services for template in TEMPLATES[each])
+
+
+def without_names(template: str) -> str:
+    """Return a template, whatever its fields are called."""
+    return re.sub(r"\{\w+\}", "{}", template)
+
+
+def mounted(generation: Generation) -> Routes:
+    """Return the site and template of each route of a generation."""
+    return frozenset(
+        (name, without_names(template))
+        for name, site in generation.sites.items()
+        for group in site.groups
+        for template in group.routes
+    )
+
+
+def others() -> set[str]:
+    """Return what is installed and is none of the services."""
+    names = {each.name for each in Host(read_settings(None, environment={}), logger=silent_logger()).survey().plugins}
+    return names - set(PROBES) - {"catalog-store"}
+
+
+@pytest.mark.parametrize("services", list(subsets(FIRST_THREE)), ids=lambda services: "+".join(services) or "none")
+def test_a_subset_serves_its_routes_on_its_sites_ports(services: tuple[str, ...]) -> None:
+    """What is not skipped answers on every listener of its site; the rest is 404, or has no port at all."""
+    skipped = {*others(), "catalog-store", *PROBES} - set(services)
+    with running_host(without=skipped, strict=True) as host:
+        assert host.host.generation is not None
+        assert mounted(host.host.generation) == expected(services)
+        sites = {PROBES[each][0] for each in services}
+        assert host.host.ports.keys() == {(site, scheme) for site in sites for scheme in ("http", "https")}
+        for site in sites:
+            for lane in LANES:
+                with host.client(site, lane.scheme, http1=not lane.http2, http2=lane.http2) as client:
+                    answered = {path for _, path in PROBES.values() if client.get(path).status_code == 200}
+                    assert answered == {PROBES[each][1] for each in services if PROBES[each][0] == site}
+
+
+def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) -> None:
+    """All 256: what is not skipped answers, on its site and nowhere else, and what is skipped is 404."""
+    settings = tmp_path / "plughost.toml"
+    settings.write_text("[log]\naccess = false\n")
+    further = others()
+    wrong = []
+    for services in subsets(tuple(PROBES)):
+        without = further | (PROBES.keys() - set(services))
+        host = Host(
+            read_settings(settings, environment={}), dev=True, without=without, strict=True, logger=silent_logger()
+        )
+        generation = host.build()
+        try:
+            if mounted(generation) != expected(services) or answering(generation) != set(services):
+                wrong.append((services, mounted(generation), answering(generation)))
+        finally:
+            generation.close()
+    assert wrong == []
+
+
+def answering(generation: Generation) -> set[str]:
+    """Return the services that answer on their site, and see that they don't on the other."""
+    answered = set()
+    for name, site in generation.sites.items():
+        client = TestClient(Site(name, site.app))
+        for service, (home, path) in PROBES.items():
+            status = client.simulate_get(path).status_code
+            assert status in ({200, 404} if home == name else {404}), (service, name, status)
+            if status == 200:
+                answered.add(service)
+    return answered
