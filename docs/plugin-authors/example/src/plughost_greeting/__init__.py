@@ -1,0 +1,1 @@
+"""Greets people by name: a small plugin for plughost."""

@@ -1,0 +1,55 @@
+"""The example dashboard and alert rules ask for metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from plughost.testing import running_host
+
+FOLDER = Path(__file__).parents[2] / "docs" / "operators" / "monitoring"
+
+
+@pytest.fixture(scope="module")
+def samples() -> dict[str, set[str]]:
+    """Name of each sample that a host with a store, a login and a reload behind it exposes, to its labels."""
+    with running_host(["metrics", "messages", "library-auth"]) as host, host.client() as client:
+        client.get("/messages")
+        with host.client("library", "https") as library:
+            library.get("/mylibrary/setup/login", auth=("user@example.org", "wrong"))
+        host.host.reload()
+        families = list(text_string_to_metric_families(client.get("/q/metrics").text))
+    return {sample.name: set(sample.labels) | {"instance", "job"} for each in families for sample in each.samples}
+
+
+def _dashboard() -> list[str]:
+    panels = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+def _alerts() -> list[str]:
+    groups = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("expression", [*_dashboard(), *_alerts()])
+def test_an_expression_asks_for_what_there_is(expression: str, samples: dict[str, set[str]]) -> None:
+    """Every metric that an expression names is exposed, with the labels that it selects by."""
+    named = re.findall(r"\b((?:plughost|process)_\w+)(?:\{([^}]*)\})?", expression)
+    assert named or expression.startswith("up{")
+    for name, selectors in named:
+        assert name in samples, name
+        assert set(re.findall(r"(\w+)=", selectors)) <= samples[name]
+
+
+def test_every_alert_says_what_to_do() -> None:
+    """Each rule has a summary and an action for the person who is woken."""
+    groups = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        assert set(rule["annotations"]) == {"summary", "action"}
+        assert rule["labels"]["severity"] in {"critical", "warning"}

@@ -1,0 +1,192 @@
+"""What the pages of the documentation show is true: commands run, examples are valid, links lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import sys
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost.host import Host
+from plughost.logs import silent_logger
+from plughost.settings import read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+# What can't be run, and why; the page says the same in a comment before the block.
+NOT_RUN: Final = {
+    "README.md: it runs the tests of the documentation, too",
+    "docs/operators/monitoring.md: it is Prometheus's own configuration",
+    "docs/operators/serving.md: systemd reads it",
+    "docs/plugin-authors/README.md: a picture of a folder",
+    "docs/plugin-authors/concepts.md: a diagram",
+}
+
+# The parts of conftest.py that the tests are given; modules here can't import from each other.
+Page = Any
+Session = Any
+Block = Any
+
+
+def test_what_is_not_run_is_listed(all_pages: list[Page]) -> None:
+    """A block is left out of the tests only on purpose: the page says why, and this file lists it."""
+    found = {
+        f"{page.name}: {block.told('not run')}"
+        for page in all_pages
+        for block in page.blocks()
+        if block.told("not run") is not None
+    }
+    assert found == NOT_RUN
+
+
+def test_the_commands_and_examples_of_a_page_work(
+    session_page: Page, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a page's blocks, in their order: commands, settings, Python, JSON, and what they print."""
+    monkeypatch.chdir(session.folder)
+    reader = _Reader(session_page, session)
+    for block in session_page.blocks():
+        try:
+            reader.read(block)
+        except Exception as error:
+            error.add_note(f"in {session_page.name}:{block.line}")
+            raise
+
+
+class _Reader:
+    """Somebody who tries out a page from top to bottom."""
+
+    def __init__(self, page: Page, session: Session) -> None:
+        self._page = page
+        self._session = session
+        self._printed = ""
+        self._module = types.ModuleType("page")
+
+    def read(self, block: Block) -> None:
+        """Do what a block says."""
+        if block.told("not run") is not None or block.told("help") is not None or block.marker == "signature":
+            return
+        if block.marker == "stopped":
+            self._session.stop_hosts()
+        if block.marker == "prints":
+            _compare(block.text, self._printed)
+        elif (name := block.told("file")) is not None:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(block.text + "\n", encoding="utf-8")
+        elif (name := block.told("example")) is not None:
+            example = Path(__file__).parents[2] / "docs" / "plugin-authors" / "example" / name
+            assert f"\n{block.text}\n" in f"\n{example.read_text(encoding='utf-8')}\n", f"{name} has it otherwise"
+        else:
+            known = {"console": self._console, "bash": self._bash, "python": self._python}
+            known |= {"toml": _check_settings, "json": self._json}
+            assert block.language in known, f"a block of {block.language or 'no language'} needs a comment before it"
+            known[block.language](block)
+
+    def _console(self, block: Block) -> None:
+        """Run the commands after `$ `, and compare what is shown below them."""
+        commands = re.findall(r"^\$ (.*(?:\n> .*)*)((?:\n(?!\$ ).*)*)", block.text, re.MULTILINE)
+        for number, (command, shown) in enumerate(commands):
+            if shown.startswith("\nplughost ") and " serve" in command:
+                status, self._printed = 0, self._session.serve(command)
+            else:
+                status, self._printed = self._session.run(command.replace("\n> ", "\n"))
+            asked = number + 1 < len(commands) and commands[number + 1][0] == "echo $?"
+            assert status == 0 or asked, f"`{command}` ended with {status}:\n{self._printed}"
+            if shown:
+                _compare(shown.removeprefix("\n"), self._printed)
+
+    def _bash(self, block: Block) -> None:
+        status, self._printed = self._session.run(block.text)
+        assert status == 0, f"it ended with {status}:\n{self._printed}"
+
+    def _python(self, block: Block) -> None:
+        """Run it with the names of the blocks before it."""
+        source = "\n" * block.line + self._session.actual(block.text)
+        code = compile(source, self._page.name, "exec", dont_inherit=True)
+        with contextlib.redirect_stdout(io.StringIO()) as out, _registered(self._module):
+            exec(code, self._module.__dict__)
+        self._printed = self._session.documented(out.getvalue())
+
+    def _json(self, block: Block) -> None:
+        json.loads(block.text)
+
+
+@contextlib.contextmanager
+def _registered(module: types.ModuleType) -> Iterator[None]:
+    """Let pydantic and dataclasses find the module of the classes that a page defines."""
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    finally:
+        del sys.modules[module.__name__]
+
+
+def _check_settings(block: Block) -> None:
+    """Settings can be pasted into `plughost.toml`: every key is known, every value valid, for plugins too."""
+    file = Path("checked.toml")
+    file.write_text(block.text + "\n", encoding="utf-8")
+    generation = Host(read_settings(file, {}), logger=silent_logger()).build(look_only=True)
+    generation.close()
+    invalid = [str(entry.failure) for entry in generation.roster if "checked.toml" in str(entry.failure)]
+    assert [*invalid, *generation.warnings] == []
+
+
+def _compare(shown: str, printed: str) -> None:
+    """Compare what a page shows with what was printed, whatever the number of spaces between words.
+
+    `...` stands for any text; on a line of its own, for any lines.
+    """
+    patterns = []
+    for line in _lines(shown):
+        any_text = re.sub(r"(\\ )?\\\.\\\.\\\.(\\ )?", ".*?", re.escape(line))
+        patterns.append(r"(?:.*\n)*?" if line == "..." else any_text + r"\n")
+    text = "".join(f"{line}\n" for line in _lines(printed))
+    assert re.fullmatch("".join(patterns), text), f"the page shows\n{shown}\nand printed is\n{printed}"
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.rstrip().splitlines()]
+
+
+def test_links_lead_somewhere(page: Page, root: Path) -> None:
+    """Every relative link of a page names a file of this checkout, and a heading in it where it names one."""
+    text = re.sub(r"^```.*?^```", "", page.text, flags=re.MULTILINE | re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.path.parent / name).resolve() if name else page.path
+        there = file.exists() and file.is_relative_to(root)
+        if not there or (anchor and anchor not in _anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def _anchors(file: Path) -> set[str]:
+    """Return the anchors that GitHub gives a page's headings."""
+    text = re.sub(r"^```.*?^```", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_linked_from_another(all_pages: list[Page], root: Path) -> None:
+    """A reader who starts at the README comes to every page; what a link to a folder leads to is its README."""
+    reached = {root / "README.md"}
+    waiting = [root / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            file = (page.parent / target).resolve()
+            file = file / "README.md" if file.is_dir() else file
+            if file.suffix == ".md" and file.is_file() and file not in reached:
+                reached.add(file)
+                waiting.append(file)
+    assert {page.path for page in all_pages} - reached == set()

@@ -1,0 +1,236 @@
+"""The references of the documentation say what the code says: settings, commands, hooks, declarations, names, messages.
+
+Where one has drifted, the failing assertion shows what the page is to hold; `python tests/docs/update_references.py`
+writes it there for settings and commands.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+from click.testing import CliRunner
+from pydantic import BaseModel, SecretStr
+
+import plughost
+import plughost.http
+import plughost.http.json
+import plughost.stores
+import plughost.testing
+from plughost import declarations, hookspecs
+from plughost.cli import main
+from plughost.context import PluginContext
+from plughost.host import Host
+from plughost.logs import silent_logger
+from plughost.settings import HostSettings, MountSettings, read_settings
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+# What the host itself and its own tests use of a package that is public in the main.
+NOT_FOR_AUTHORS: Final = {
+    "StoreConfig",
+    "Stores",
+    "StoresConfig",
+    "open_stores",
+    "prepare_stores",
+}
+
+
+def _page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def _region(page: str, start: str) -> str:
+    """Return what a page has between a comment and the next `end`."""
+    found = re.search(rf"^<!-- {re.escape(start)} -->\n(.*?)^<!-- end -->", page, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"the page needs <!-- {start} --> and <!-- end -->"
+    return found[1]
+
+
+def _settings_models() -> dict[str, type[BaseModel]]:
+    """Return the models of the installed plugins' settings, by plugin."""
+    generation = Host(read_settings(None, {}), logger=silent_logger()).build(look_only=True)
+    generation.close()
+    return {entry.name: entry.settings_model for entry in generation.roster if entry.settings_model is not None}
+
+
+def test_every_setting_of_the_host_is_in_the_reference() -> None:
+    """The settings reference has the key, the default and the description of each setting."""
+    assert _region(_page("operators/settings.md"), "settings") == _table(HostSettings)
+
+
+def test_what_every_plugin_is_asked_for_is_in_the_reference() -> None:
+    """The keys that each plugin's table may have are there."""
+    assert _region(_page("operators/settings.md"), "settings of every plugin") == _table(MountSettings)
+
+
+def test_every_setting_of_the_plugins_is_in_the_reference() -> None:
+    """Each installed plugin that has settings has a table with all of them."""
+    page = _page("operators/settings.md")
+    for name, model in _settings_models().items():
+        assert _region(page, f"settings of {name}") == _table(model)
+
+
+def _table(model: type[BaseModel]) -> str:
+    rows = [f"| `{key}` | {default} | {text} |".replace("|  |", "| |") for key, default, text in _merged(_rows(model))]
+    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def _merged(rows: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Return rows in which what is the same for both sites stands once."""
+    given = list(rows)
+    sites = ("sites.main.", "sites.library.")
+    merged: dict[tuple[str, str, str], None] = {}
+    for key, default, text in given:
+        twins = [f"{site}{key.removeprefix(each)}" for each in sites if key.startswith(each) for site in sites]
+        same = bool(twins) and all((twin, default, text) in given for twin in twins)
+        merged[f"sites.<site>.{key.split('.', 2)[2]}" if same else key, default, text] = None
+    return list(merged)
+
+
+def _rows(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str, str]]:
+    for name, info in model.model_fields.items():
+        inner = info.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _rows(inner, f"{above}{name}.")
+        else:
+            described = info.description or _attributes(model).get(name, "").rstrip(".")
+            yield f"{above}{name}", _shown(info.get_default(call_default_factory=True)), described
+
+
+def _attributes(described: type) -> dict[str, str]:
+    """Return the attributes that a Google docstring describes."""
+    _, _, text = (inspect.getdoc(described) or "").partition("Attributes:\n")
+    entries = re.findall(r"^(\w+): (.*(?:\n +.*)*)", textwrap.dedent(text), re.MULTILINE)
+    return {name: " ".join(words.split()) for name, words in entries}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if isinstance(value, tuple):
+        value = list(value)
+    return f"`{json.dumps(value if isinstance(value, (bool, int, float, list, dict)) else str(value))}`"
+
+
+def test_every_command_is_in_the_reference() -> None:
+    """The command reference shows the help of each command, word for word, and of no other."""
+    shown = dict(
+        re.findall(r"^<!-- help: ([^\n]*) -->\n```text\n(.*?)```", _page("operators/cli.md"), re.MULTILINE | re.DOTALL)
+    )
+    assert shown == {" ".join(path): _help(path) for path in _commands(main, ("plughost",))}
+
+
+def _commands(command: click.Command | None, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from _commands(command.get_command(context, name), (*path, name))
+
+
+def _help(path: tuple[str, ...]) -> str:
+    run = CliRunner().invoke(main, [*path[1:], "--help"], prog_name=path[0], terminal_width=80)
+    return run.output.rstrip() + "\n"
+
+
+def _hooks() -> dict[str, ast.FunctionDef]:
+    tree = ast.parse(inspect.getsource(hookspecs))
+    return {
+        node.name: node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(each, ast.Name) and each.id == "hookspec" for each in node.decorator_list)
+    }
+
+
+def test_every_hook_is_documented_with_its_arguments() -> None:
+    """The hook reference has a heading and the exact signature of each hook, and of no other."""
+    page = _page("plugin-authors/hooks.md")
+    signatures = {name: f"def {name}({ast.unparse(node.args)}) -> {_unparsed(node)}" for name, node in _hooks().items()}
+    assert (
+        dict(re.findall(r"^## `(\w+)`\n\n<!-- signature -->\n```python\n(.*)\n```", page, re.MULTILINE)) == signatures
+    )
+
+
+def _unparsed(node: ast.FunctionDef) -> str:
+    assert node.returns is not None
+    return ast.unparse(node.returns)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        *(getattr(declarations, name) for name in plughost.__all__ if hasattr(declarations, name)),
+        PluginContext,
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_every_declaration_is_documented_with_its_fields(described: Any) -> None:
+    """The reference of declarations has a section for each, with a row for each public attribute and its default."""
+    page = _page("plugin-authors/declarations.md")
+    found = re.search(rf"^## {described.__name__}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"there is no section {described.__name__}"
+    shown = [(name, default.strip()) for name, default in re.findall(r"^\| `(\w+)` \|(.*?)\|", found[1], re.MULTILINE)]
+    names = list(_attributes(described))
+    assert [name for name, _ in shown] == names
+    given = {} if described is PluginContext else {each.name: each for each in dataclasses.fields(described)}
+    defaults = {name: _default(field) for name, field in given.items()}
+    assert dict(shown) == {name: defaults.get(name, "") for name in names}
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    """Return a field's default as Python writes it; empty where there is none."""
+    if field.default_factory is not dataclasses.MISSING:
+        made = field.default_factory()
+        return f"`{json.dumps(dict(made))}`"
+    if field.default is dataclasses.MISSING:
+        return ""
+    if field.name == "errors":
+        return "`PROBLEM_DETAILS`"
+    return f"`{field.default!r}`".replace("'", '"')
+
+
+@pytest.mark.parametrize(
+    "package",
+    [plughost, plughost.http, plughost.http.json, plughost.stores, plughost.testing],
+    ids=lambda package: package.__name__,
+)
+def test_every_public_name_is_mentioned(package: Any) -> None:
+    """Whatever plugin authors may import is in the documentation for them."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "plugin-authors").glob("*.md"))
+    missing = {name for name in package.__all__ if not re.search(rf"\b{name}\b", text)}
+    assert missing - NOT_FOR_AUTHORS == set()
+
+
+def test_the_messages_of_the_troubleshooting_page_are_the_hosts() -> None:
+    """Every message that the page quotes stands in the code, around what varies."""
+    host = Path(plughost.__file__).parent
+    code = "".join(path.read_text(encoding="utf-8") for path in host.rglob("*.py"))
+    code = re.sub(r'"\n\s+f?"', "", re.sub(r"\{[^{}]*\}", "<>", code))
+    rows = re.findall(r"^\|(.*)\|.*\|$", _page("operators/troubleshooting.md"), re.MULTILINE)
+    quoted = [text for row in rows for text in re.findall(r"`([^`]*)`", row) if " " in text]
+    assert quoted
+    unknown = [text for text in quoted if not _stands_in(code, text)]
+    assert unknown == [], unknown
+
+
+def _stands_in(code: str, message: str) -> bool:
+    parts = [part.strip(" ,;:") for part in re.split(r"<[^<>]*>|ModuleNotFoundError.*", message)]
+    return all(part in code for part in parts if len(part) > 3)
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "src/plughost_greeting/plugin.py", "tests/test_greeting.py"])
+def test_the_first_page_for_plugin_authors_shows_the_example(name: str) -> None:
+    """It shows a part of each file of the example; that the part is the file's own is tested with the pages."""
+    assert f"<!-- example: {name} -->" in _page("plugin-authors/README.md")

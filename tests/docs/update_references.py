@@ -1,0 +1,65 @@
+"""Writes what test_reference.py wants into the references of settings and commands: `python update_references.py`.
+
+New plugins and commands get a section of their own; what stands around the tables is for people to write. All plugins
+of the checkout have to be installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def _references() -> Any:
+    """Return test_reference.py as a module, which knows what the pages are to hold."""
+    spec = importlib.util.spec_from_file_location("test_reference", HERE / "test_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def with_settings(page: str, references: Any) -> str:
+    """Return the settings page with every table as the models have it."""
+    models = references._settings_models()
+    wanted = {"settings": references.HostSettings, "settings of every plugin": references.MountSettings}
+    wanted |= {f"settings of {name}": model for name, model in models.items()}
+    for name in models:
+        if f"<!-- settings of {name} -->" not in page:
+            page += f"\n## Of {name}\n\n<!-- settings of {name} -->\n<!-- end -->\n"
+    for start, model in wanted.items():
+        filled = f"<!-- {start} -->\n{references._table(model)}<!-- end -->"
+        page = re.sub(rf"<!-- {start} -->\n.*?<!-- end -->", lambda _, new=filled: new, page, flags=re.DOTALL)  # type: ignore[misc] # mypy can't type a lambda's default
+    return page
+
+
+def with_commands(page: str, references: Any) -> str:
+    """Return the command page with a section for each command, in their order, and the text that each had."""
+    head, *sections = re.split(r"(?m)^(?=###? plughost)", page)
+    texts = {}
+    for section in sections:
+        title, _, rest = section.partition("\n")
+        texts[title.lstrip("# ")] = rest.partition("<!-- help:")[0].strip()
+    for path in references._commands(references.main, ("plughost",)):
+        name = " ".join(path)
+        text = f"{texts[name]}\n\n" if texts.get(name) else ""
+        shown = f"<!-- help: {name} -->\n```text\n{references._help(path)}```\n"
+        head += f"{'##' if len(path) < 3 else '###'} {name}\n\n{text}{shown}\n"
+    return f"{head.rstrip()}\n"
+
+
+def main() -> None:
+    """Rewrite both pages in place."""
+    references = _references()
+    for name, change in (("settings.md", with_settings), ("cli.md", with_commands)):
+        page = HERE.parents[1] / "docs" / "operators" / name
+        page.write_text(change(page.read_text(encoding="utf-8"), references), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
