@@ -1,0 +1,74 @@
+"""What the suites of the host and of every plugin share: which distributions and which services are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from importlib.metadata import distributions, requires
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import pytest
+
+POSTGRESQL: Final = ("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
+REDIS: Final = ("PLUGHOST_TEST_REDIS", "redis://127.0.0.1:6379/0")
+
+
+def _installed() -> set[str]:
+    names = {distribution.name for distribution in distributions()}
+    return {name for name in names if name == "plughost" or name.startswith("plughost-")}
+
+
+def _closure(name: str) -> set[str]:
+    """Return the distribution and those of ours that it requires, directly or not."""
+    found = {name}
+    for requirement in requires(name) or ():
+        required = re.match(r"[\w.-]+", requirement)
+        if required and required[0].startswith("plughost") and "extra ==" not in requirement:
+            found |= _closure(required[0])
+    return found
+
+
+def pytest_sessionstart() -> None:
+    """Refuse to test a distribution beside others of ours that it doesn't require."""
+    only = os.environ.get("PLUGHOST_TEST_ONLY")
+    if only and _installed() != _closure(only):
+        raise pytest.UsageError(f"{only} is to be tested with {sorted(_closure(only))}; found {sorted(_installed())}")
+
+
+def pytest_report_header() -> list[str]:
+    """Tell which of our distributions are installed."""
+    return [f"installed: {', '.join(sorted(_installed()))}"]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Let a distribution pass that has no test file yet."""
+    files = [file for path in session.config.args for file in Path(path.split("::")[0]).rglob("test_*.py")]
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not files:
+        session.exitstatus = pytest.ExitCode.OK
+
+
+def _address_of(service: tuple[str, str]) -> str:
+    """Return the service's URL, or skip the test where nothing answers there."""
+    variable, default = service
+    url = os.environ.get(variable, default)
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 0), timeout=5).close()
+    except OSError as error:
+        pytest.skip(f"nothing answers at {parts.hostname}:{parts.port} ({error}); {variable} names another server")
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> str:
+    """The URL of a PostgreSQL server on which tests may make databases of their own."""
+    return _address_of(POSTGRESQL)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """The URL of a Redis server in which tests may keep keys of their own."""
+    return _address_of(REDIS)

@@ -1,0 +1,118 @@
+"""`plughost cert create|show|export`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from plughost.certificates import PreparedTLS, ensure_self_signed
+from plughost.cli.cert import cert
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """Return a data folder that isn't there yet."""
+    return tmp_path / "data"
+
+
+def run(data_dir: Path, *arguments: str, **variables: str) -> Result:
+    """Run `plughost cert` with the settings of the environment given."""
+    return CliRunner(env={"PLUGHOST_DATA_DIR": str(data_dir), **variables}).invoke(cert, arguments)
+
+
+def test_create_tells_where_and_what_for(data_dir: Path) -> None:
+    """`create` says where the certificate lies and which names it is for; again, that it is there."""
+    first = run(data_dir, "create", "--name", "dev.test")
+    assert first.exit_code == 0
+    assert f"Made {data_dir / 'tls' / 'certificate.pem'}" in first.output
+    assert "localhost, 127.0.0.1, ::1, dev.test" in first.output
+    assert "names = [...]" in first.output
+    assert "Already there" in run(data_dir, "create", "--name", "dev.test").output
+    assert "Made" in run(data_dir, "create", "--name", "dev.test", "--force").output
+
+
+def test_create_takes_the_names_of_the_settings(data_dir: Path) -> None:
+    """What `create` makes is what the next start of the host uses."""
+    run(data_dir, "create", PLUGHOST_TLS__NAMES='["set.test"]')
+    assert not ensure_self_signed(data_dir / "tls", ["set.test"]).made
+
+
+def test_config_option_chooses_the_settings(data_dir: Path, tmp_path: Path) -> None:
+    """`--config` names the settings file, as for every command."""
+    (tmp_path / "other.toml").write_text('[tls]\nnames = ["file.test"]\n')
+    assert "file.test" in run(data_dir, "create", "--config", str(tmp_path / "other.toml")).output
+
+
+def test_data_dir_option_goes_before_the_settings(data_dir: Path, tmp_path: Path) -> None:
+    """`--data-dir` chooses another data folder."""
+    assert run(data_dir, "create", "--data-dir", str(tmp_path / "other")).exit_code == 0
+    assert (tmp_path / "other" / "tls" / "key.pem").exists()
+    assert not data_dir.exists()
+
+
+def test_show_as_json_and_as_table(data_dir: Path) -> None:
+    """`show` tells the same to people and to programs."""
+    run(data_dir, "create")
+    shown: dict[str, Any] = json.loads(run(data_dir, "show", "--json").output)
+    assert shown["names"] == ["localhost", "127.0.0.1", "::1"]
+    assert shown["self_signed"] is True
+    assert shown["days_left"] == 396
+    table = run(data_dir, "show").output
+    assert shown["key_type"] in table
+    assert "396 days left" in table
+
+
+@pytest.mark.parametrize("arguments", [["export"], ["export", "-"]])
+def test_export_writes_only_the_certificate(data_dir: Path, arguments: list[str]) -> None:
+    """`export` writes the PEM certificate and nothing else to standard output."""
+    run(data_dir, "create")
+    assert run(data_dir, *arguments).stdout == (data_dir / "tls" / "certificate.pem").read_text()
+
+
+def test_clients_verify_with_the_exported_file(data_dir: Path, tmp_path: Path, handshake: Any) -> None:
+    """A client that trusts the exported file verifies the server."""
+    run(data_dir, "create")
+    exported = tmp_path / "plughost.pem"
+    assert run(data_dir, "export", str(exported)).exit_code == 0
+    files = PreparedTLS(certificate=data_dir / "tls" / "certificate.pem", key=data_dir / "tls" / "key.pem")
+    assert handshake(files, "localhost", exported)
+
+
+def test_export_never_writes_a_key(data_dir: Path, tmp_path: Path, authority: Any) -> None:
+    """Of an operator's file that holds certificate and key, only the certificate is exported."""
+    issued = authority.issue()
+    (tmp_path / "both.pem").write_bytes(issued.key_pem() + issued.pem)
+    result = run(data_dir, "export", PLUGHOST_TLS__CERTIFICATE=str(tmp_path / "both.pem"))
+    assert result.stdout == issued.pem.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "reason"),
+    [
+        (["show"], {}, "`plughost cert create` makes one"),
+        (["export"], {}, "`plughost cert create` makes one"),
+        (["create", "--name", "https://x"], {}, "no host name or IP address"),
+        (["show"], {"PLUGHOST_TLS__CERTIFICATE": "/nowhere/a.pem"}, "/nowhere/a.pem: there is no such file"),
+    ],
+    ids=["show", "export", "name", "settings"],
+)
+def test_errors_are_one_message(data_dir: Path, arguments: list[str], variables: dict[str, str], reason: str) -> None:
+    """What the operator can mend is one message and exit code 1, with no traceback."""
+    result = run(data_dir, *arguments, **variables)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert result.output.startswith("Error: ")
+    assert reason in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_export_to_a_place_that_is_not_there(data_dir: Path, tmp_path: Path) -> None:
+    """A file that cannot be written is named."""
+    run(data_dir, "create")
+    result = run(data_dir, "export", str(tmp_path / "missing" / "a.pem"))
+    assert result.exit_code == 1
+    assert result.output == f"Error: {tmp_path / 'missing' / 'a.pem'}: No such file or directory\n"

@@ -1,0 +1,153 @@
+"""The command line, with the plugins of a folder and no others."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.host.packages import plugin_entry, saying, write_package
+
+from plughost.cli.main import main
+from plughost.discovery import discover
+
+PATIENCE = 60.0
+
+
+class Line:
+    """A command line in a folder of its own, which sees only the plugins that are installed there."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start with an empty folder and ports that the system chooses."""
+        self.folder = folder
+        self.packages = folder / "packages"
+        self.packages.mkdir()
+        self.elsewhere = discover()
+        self.configure("")
+
+    def configure(self, text: str) -> None:
+        """Write the settings file; ports are left to the system."""
+        ports = "".join(f"[sites.{site}]\nhttp_port = 0\nhttps_port = 0\n" for site in ("main", "library"))
+        (self.folder / "plughost.toml").write_text(f"{text}\n{ports}")
+
+    def install(
+        self, name: str, source: str | None = None, *, version: str = "1.0", requires: tuple[str, ...] = ()
+    ) -> None:
+        """Install a plugin; one that says its name by default."""
+        module = f"cli_{name.replace('-', '_')}"
+        files = {f"{module}.py": saying(f"'{name}'", f"/{name}") if source is None else source}
+        entry = plugin_entry(name, module)
+        write_package(self.packages, f"cli-{name}", files, version=version, requires=requires, entry_points=entry)
+
+    def run(self, *arguments: str) -> Result:
+        """Run a command in this process."""
+        return CliRunner().invoke(main, arguments)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Run a command in a process of its own, without what this environment has installed beside the folder."""
+        others = [word for found in self.elsewhere for word in ("--without", found.name)]
+        return subprocess.Popen(
+            [sys.executable, "-c", "from plughost.cli.main import main; main()", *arguments, *others],
+            cwd=self.folder,
+            text=True,
+            **{
+                "env": {**os.environ, "PYTHONPATH": str(self.packages)},
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                **options,
+            },
+        )
+
+    def on_terminal(self, width: int, *arguments: str) -> list[str]:
+        """Run a command on a terminal of a width; return the rows that it shows."""
+        terminal, side = os.openpty()
+        termios.tcsetwinsize(side, (50, width))
+        environment = {**os.environ, "PYTHONPATH": str(self.packages), "TERM": "xterm", "NO_COLOR": "1"}
+        environment.pop("COLUMNS", None)
+        process = self.start(*arguments, stdin=side, stdout=side, stderr=side, env=environment)
+        os.close(side)
+        shown = b""
+        with suppress(OSError):  # which is how a terminal ends
+            while chunk := os.read(terminal, 65536):
+                shown += chunk
+        os.close(terminal)
+        process.wait(PATIENCE)
+        return re.sub(r"\x1b\[[0-9;]*m|\r", "", shown.decode()).splitlines()
+
+
+@pytest.fixture
+def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
+    """A command line."""
+    line = Line(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(line.packages))
+    own = list(metadata.distributions(name="plughost"))
+
+    def distributions(**given: Any) -> Iterator[metadata.Distribution]:
+        if given:
+            return iter(list(metadata.Distribution.discover(**given)))
+        return iter([*metadata.Distribution.discover(path=[str(line.packages)]), *own])
+
+    monkeypatch.setattr(metadata, "distributions", distributions)
+    yield line
+    for name in [name for name in sys.modules if name.startswith("cli_")]:
+        del sys.modules[name]
+
+
+class Serving:
+    """A host in a process of its own."""
+
+    def __init__(self, line: Line, process: subprocess.Popen[str]) -> None:
+        """Wait until it serves."""
+        self.line = line
+        self.process = process
+        self.told = ""
+        assert process.stdout is not None
+        for text in process.stdout:
+            self.told += text
+            if "Ctrl+C" in text:
+                break
+        else:
+            pytest.fail(f"it does not serve: {self.told}{process.communicate()[1]}")
+
+    def url(self, site: str = "main") -> str:
+        """Return the address of its HTTP listener."""
+        row = next(row for row in self.told.splitlines() if row.split()[:1] == [site])
+        return next(word for word in row.split() if word.startswith("http://"))
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Send a signal; return the exit code and what it wrote to standard error."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        """Wait until it ends."""
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def serving(line: Line) -> Iterator[Any]:
+    """Start hosts; they are ended with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> Serving:
+        process = line.start("serve", "--dev", *arguments)
+        started.append(process)
+        return Serving(line, process)
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()

@@ -1,0 +1,205 @@
+"""Commands that look at a host: what they print, for people and for programs, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Line
+
+COMMANDS = """
+import click
+from plughost import hookimpl
+
+
+@click.command()
+@click.pass_obj
+def greet(context):
+    click.echo(f"hello from {context.plugin} in {context.data_dir.name}")
+
+
+@hookimpl
+def register_commands():
+    return [greet]
+"""
+BROKEN = "raise RuntimeError('broken on purpose')"
+SECRETS = """
+from pydantic import BaseModel, SecretStr
+from plughost import hookimpl
+
+
+class Settings(BaseModel):
+    token: SecretStr = SecretStr("")
+
+
+@hookimpl
+def register_settings():
+    return Settings
+"""
+
+
+def test_plugins_lists_each_with_its_state(line: Line) -> None:
+    """The table has each plugin; a failure is told below with its reason, and is exit code 1."""
+    line.install("good")
+    line.install("bad", BROKEN)
+    line.install("needy", requires=("cli-bad",))
+    result = line.run("plugins")
+    assert result.exit_code == 1
+    assert "bad (cli-bad 1.0) is failed.\n  import: RuntimeError at cli_bad.py:1: broken on purpose." in result.output
+    assert "needy (cli-needy 1.0) is blocked." in result.output
+    states = {row.split()[0]: row.split()[3] for row in result.output.splitlines()[1:4]}
+    assert states == {"good": "active", "bad": "failed", "needy": "blocked"}
+
+
+def test_plugins_as_json_keeps_its_shape(line: Line) -> None:
+    """Programs find the same members for each plugin, whatever became of it."""
+    line.install("good")
+    line.install("bad", BROKEN)
+    told = {each["name"]: each for each in json.loads(line.run("plugins", "--json").output)}
+    assert told["good"] == {
+        "name": "good",
+        "distribution": "cli-good",
+        "version": "1.0",
+        "state": "active",
+        "reason": None,
+        "stage": None,
+        "hooks": ["register_routes"],
+        "sites": ["main"],
+        "prefixes": ["/good"],
+        "requires": [],
+    }
+    assert told["bad"].keys() == told["good"].keys()
+    assert (told["bad"]["state"], told["bad"]["stage"]) == ("failed", "import")
+
+
+def test_without_and_disabled_are_not_imported(line: Line) -> None:
+    """A skipped plugin is listed as disabled, is no failure, and its code never runs."""
+    line.install("bad", BROKEN)
+    line.install("worse", BROKEN)
+    line.configure("disabled = ['worse']")
+    result = line.run("plugins", "--without", "bad", "--json")
+    assert result.exit_code == 0
+    assert [each["state"] for each in json.loads(result.output)] == ["disabled", "disabled"]
+
+
+def test_no_plugin_is_told(line: Line) -> None:
+    """With nothing installed, the commands say so and how to go on."""
+    assert "No plugin is installed. Install one:" in line.run("plugins").output
+    assert line.run("routes").output == "No route is mounted.\n"
+    assert line.run("check", "--dev").output == "0 plugins, all well.\n"
+
+
+def test_routes_lists_each_method(line: Line) -> None:
+    """Each method has a row, and as JSON each route its operations."""
+    line.install("good")
+    assert "GET      /good  good" in line.run("routes").output
+    assert json.loads(line.run("routes", "--json").output) == [
+        {"site": "main", "path": "/good", "plugin": "good", "versions": [], "operations": {"GET": "Say"}}
+    ]
+
+
+def test_settings_masks_secrets_and_tells_sources(line: Line) -> None:
+    """Each value has its source; a secret is masked in both forms."""
+    line.install("secretive", SECRETS)
+    line.configure("grace_time = 5\n[plugins.secretive]\ntoken = 'hunter2'")
+    told = {each["key"]: each for each in json.loads(line.run("settings", "--json").output)}
+    assert told["grace_time"] == {"key": "grace_time", "value": 5.0, "default": 30.0, "source": "plughost.toml"}
+    assert told["plugins.secretive.token"]["source"] == "plughost.toml"
+    assert "hunter2" not in json.dumps(told) + line.run("settings").output
+
+
+@pytest.mark.parametrize("command", ["plugins", "routes", "settings", "check", "status", "reload"])
+def test_settings_that_cannot_be_used_are_exit_code_2(line: Line, command: str) -> None:
+    """Every problem is a line on standard error, without a traceback."""
+    line.configure("adress = 1\ngrace_time = -1")
+    result = line.run(command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: plughost.toml: ")
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_a_config_that_is_missing_is_told(line: Line) -> None:
+    """`--config` with no such file is exit code 2, and names it."""
+    result = line.run("plugins", "--config", "ghost.toml")
+    assert (result.exit_code, "ghost.toml: there is no such file" in result.stderr) == (2, True)
+
+
+def test_check_finds_all_without_opening_a_port(line: Line) -> None:
+    """Every broken plugin is a problem, the certificate too; exit code 1, and all well is 0."""
+    line.install("good")
+    assert line.run("check", "--dev").exit_code == 0
+    assert "certificate" in line.run("check").output
+    line.install("bad", BROKEN)
+    line.install("worse", "import nothing_of_that_name")
+    line.install("clash", "from cli_good import register_routes")
+    result = line.run("check", "--dev")
+    assert result.exit_code == 1
+    assert len([row for row in result.output.splitlines() if row.startswith("problem: ")]) == 3
+    told = json.loads(line.run("check", "--dev", "--json").output)
+    assert (told["ok"], len(told["problems"]), told["warnings"]) == (False, 3, [])
+
+
+@pytest.mark.parametrize("command", ["status", "reload"])
+def test_without_a_host_it_is_told(line: Line, command: str) -> None:
+    """Asking a host that does not run is exit code 1 with what to do."""
+    result = line.run(command)
+    assert result.exit_code == 1
+    assert "No host is running on the data folder" in result.stderr
+    assert "plughost serve" in result.stderr
+
+
+def test_a_plugin_brings_commands(line: Line) -> None:
+    """They stand below the plugin's name, and get its context."""
+    line.install("greeter", COMMANDS)
+    assert "greeter" in line.run("--help").output
+    assert line.run("greeter", "greet").output == "hello from greeter in greeter\n"
+
+
+def test_a_broken_plugin_breaks_no_command_but_its_own(line: Line) -> None:
+    """The help and the other plugins' commands work; its own name tells why it is broken."""
+    line.install("bad", BROKEN)
+    line.install("greeter", COMMANDS)
+    line.install("liar", "from plughost import hookimpl\n@hookimpl\ndef register_commands():\n    return 7\n")
+    line.install("exits", "raise SystemExit(3)")
+    assert line.run("--help").exit_code == 0
+    assert line.run("greeter", "greet").exit_code == 0
+    for name in ("bad", "liar", "exits"):
+        result = line.run(name, "anything", "--at-all")
+        assert (result.exit_code, f"{name} (cli-{name} 1.0): " in result.stderr) == (1, True)
+
+
+def test_the_help_imports_no_disabled_plugin(line: Line) -> None:
+    """`plughost --help` loads plugins for their commands, but none that the settings disable."""
+    line.install("bad", "import pathlib; pathlib.Path('imported').touch()\nraise RuntimeError")
+    line.configure("disabled = ['bad']")
+    assert line.run("--help").exit_code == 0
+    assert not (line.folder / "imported").exists()
+
+
+def test_a_plugin_called_like_a_command_is_told(line: Line) -> None:
+    """The host's command stays the host's, and the plugin fails with the reason."""
+    line.install("plugins", COMMANDS)
+    result = line.run("plugins")
+    assert result.exit_code == 1
+    assert "`plughost plugins` is a command of the host" in result.output
+
+
+def test_an_unknown_command_is_exit_code_2(line: Line) -> None:
+    """What is neither a command nor a plugin is a mistake on the command line."""
+    assert line.run("ghost").exit_code == 2
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("command", ["plugins", "routes"])
+def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None:
+    """On a terminal of either width each plugin has one row, no word is broken, and no row ends in spaces."""
+    line.install("good")
+    line.install("a-plugin-of-a-long-name")
+    shown = line.on_terminal(width, command)
+    assert not [row for row in shown if row.endswith(" ") or len(row) > width]
+    words = {word for row in shown for word in row.split()}
+    assert words >= {"good", "a-plugin-of-a-long-name", "main"}
+    assert ("routes" in words or "does" in words) == (width == 120)

@@ -1,0 +1,196 @@
+"""`plughost serve` as a process: what it prints, the signals it takes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from tests.cli.conftest import Serving
+from tests.host.plugins import until
+
+from plughost.control import ask
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Line
+
+Serve = Callable[..., "Serving"]
+
+SLOW = """
+import pathlib, threading
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+class Slow:
+    def on_get(self, req, resp):
+        pathlib.Path("begun").touch()
+        while not pathlib.Path("go-on").exists():
+            threading.Event().wait(0.01)
+        resp.media = "answered"
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/slow", routes=(Route("", Slow(), {"GET": Operation(summary="Wait")}),))]
+"""
+
+
+def fails(url: str) -> None:
+    """Ask, and see the connection end without an answer."""
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(url, trust_env=False, timeout=60)
+
+
+def test_it_prints_what_is_served_where(line: Line, serving: Serve) -> None:
+    """The first lines have the addresses, every plugin with its state, and how to stop."""
+    line.install("good")
+    line.install("bad", "raise RuntimeError('broken on purpose')")
+    host = serving()
+    assert httpx.get(f"{host.url()}/good", trust_env=False).json()["word"] == "good"
+    told = [row.split() for row in host.told.splitlines()]
+    assert ["good", "1.0", "active", "/good"] in told
+    assert next(row for row in told if row[:1] == ["bad"])[2] == "failed"
+    assert told[-1] == ["Press", "Ctrl+C", "to", "stop."]
+    assert not any(row.endswith(" ") for row in host.told.splitlines())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, number: int) -> None:
+    """After SIGTERM or SIGINT a slow request is answered, and the exit code is 0."""
+    line.install("slow", SLOW)
+    host = serving()
+    answers: list[Any] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(httpx.get(f"{host.url()}/slow", trust_env=False, timeout=60).json())
+    )
+    asking.start()
+    until((line.folder / "begun").exists)
+    host.process.send_signal(number)
+    (line.folder / "go-on").touch()
+    code, errors = host.ended()
+    asking.join(60)
+    assert (code, answers) == (0, ["answered"])
+    assert "Stopping: answering what is in flight" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_second_sigint_ends_it_at_once(line: Line, serving: Serve) -> None:
+    """Who presses Ctrl+C twice doesn't wait for what is in flight."""
+    line.install("slow", SLOW)
+    host = serving()
+    asking = threading.Thread(target=fails, args=(f"{host.url()}/slow",))
+    asking.start()
+    until((line.folder / "begun").exists)
+    host.process.send_signal(signal.SIGINT)
+    assert host.process.stderr is not None
+    while "Stopping" not in host.process.stderr.readline():
+        assert host.process.poll() is None
+    assert host.end(signal.SIGINT)[0] == -signal.SIGINT
+    asking.join(60)
+
+
+def test_what_outlasts_the_grace_time_is_cut_off(line: Line, serving: Serve) -> None:
+    """A request that is not answered within grace_time is cut off, which is exit code 1."""
+    line.install("slow", SLOW)
+    line.configure("grace_time = 0.2")
+    host = serving()
+    asking = threading.Thread(target=fails, args=(f"{host.url()}/slow",))
+    asking.start()
+    until((line.folder / "begun").exists)
+    code, errors = host.end(signal.SIGTERM)
+    asking.join(60)
+    assert (code, "setting grace_time" in errors) == (1, True)
+
+
+def test_sighup_reloads(line: Line, serving: Serve) -> None:
+    """SIGHUP takes up what was installed since; `status` and `reload` reach the host and have stable shapes."""
+    line.install("good")
+    host = serving()
+    line.install("late")
+    host.process.send_signal(signal.SIGHUP)
+    until(lambda: httpx.get(f"{host.url()}/late", trust_env=False).status_code == 200)
+    until(lambda: ask(line.folder / "plughost-data", "status")["last_reload"] is not None)
+    status = json.loads(line.run("status", "--json").output)
+    assert (status["pid"], status["phase"], status["generation"]) == (host.process.pid, "serving", 2)
+    assert status["last_reload"]["added"] == ["late"]
+    assert {each["scheme"] for each in status["listeners"]} == {"http", "https"}
+    report = json.loads(line.run("reload", "--json").output)
+    assert report.keys() >= {"ok", "swapped", "generation", "added", "removed", "changed", "unchanged", "failed"}
+    assert (report["generation"], report["unchanged"]) == (3, ["good", "late"])
+    assert "Generation 4 serves, after" in line.run("reload").output
+    assert "plughost 0" in line.run("status").output
+
+
+def test_a_port_in_use_is_told(line: Line) -> None:
+    """A port that somebody else has is one readable line and exit code 1."""
+    line.install("good")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (line.folder / "plughost.toml").write_text(f"[sites.main]\nhttp_port = {port}\nhttps_port = 0\n")
+        process = line.start("serve", "--dev")
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert str(port) in errors
+    assert errors.startswith("Error: ")
+    assert "Traceback" not in errors
+
+
+def test_a_second_host_on_the_data_folder_is_refused(line: Line, serving: Serve) -> None:
+    """Two hosts on one data folder are a mistake that is told, and the first serves on."""
+    line.install("good")
+    host = serving()
+    second = line.start("serve", "--dev")
+    _, errors = second.communicate(timeout=60)
+    assert (second.returncode, "Another host runs on the data folder" in errors) == (1, True)
+    assert httpx.get(f"{host.url()}/good", trust_env=False).status_code == 200
+    assert host.end(signal.SIGTERM)[0] == 0
+
+
+def test_without_a_plugin_it_says_so(serving: Serve) -> None:
+    """A host without a plugin opens no port, says how to install one, and waits."""
+    host = serving()
+    assert "No plugin mounts a route, so no port is open. Install one:" in host.told
+    assert host.end(signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(("--strict",), 1), (("--config", "ghost.toml"), 2)])
+def test_it_refuses_to_start_readably(line: Line, arguments: tuple[str, ...], code: int) -> None:
+    """A refusal names the plugin or the file, without a traceback."""
+    line.install("bad", "raise RuntimeError('broken on purpose')")
+    process = line.start("serve", "--dev", *arguments)
+    _, errors = process.communicate(timeout=60)
+    told = [row for row in errors.splitlines() if not row.startswith("{")]  # beside what is logged
+    assert process.returncode == code
+    assert not [row for row in told if "Traceback" in row]
+    assert "bad is failed" in told[-1] or "ghost.toml" in told[-1]
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(line: Line, serving: Serve) -> None:
+    """Once nobody reads standard error any more, requests are answered as before."""
+    line.install("good")
+    host = serving()
+    assert host.process.stderr is not None
+    host.process.stderr.close()
+    host.process.stderr = None
+    for _ in range(3):
+        assert httpx.get(f"{host.url()}/good", trust_env=False).status_code == 200
+    assert host.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_closed_terminal_ends_it(line: Line) -> None:
+    """SIGHUP from a terminal that is gone ends a host that was started on it, instead of a reload."""
+    line.install("good")
+    terminal, standard_input = os.openpty()
+    process = line.start("serve", "--dev", stdin=standard_input, start_new_session=True)
+    os.close(standard_input)
+    Serving(line, process)
+    os.close(terminal)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 0
+    process.communicate()

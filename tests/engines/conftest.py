@@ -1,0 +1,259 @@
+"""Engines on ephemeral ports, over every way of reaching them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import http.client
+import ipaddress
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from plughost.engines import Engine, EngineOptions, Listener, TLSFiles, open_engine
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication
+
+Environ = dict[str, Any]
+Until = Callable[[Callable[[], Any]], None]
+Exchange = Callable[[socket.socket, bytes], tuple[http.client.HTTPResponse, bytes]]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One way to reach an application: an engine, a scheme and a protocol version."""
+
+    engine: Literal["waitress", "granian"]
+    scheme: Literal["http", "https"]
+    http2: bool = False
+
+    def __str__(self) -> str:
+        """Return the lane's name in test ids."""
+        return f"{self.engine}-{self.scheme}-{2 if self.http2 else 1}"
+
+
+LANES = (
+    Lane("waitress", "http"),
+    Lane("granian", "http"),
+    Lane("granian", "https"),
+    Lane("granian", "https", http2=True),
+)
+
+
+@dataclass
+class Served:
+    """An engine that serves, and clients for it."""
+
+    lane: Lane
+    engine: Engine
+    certificate: Path
+    clients: list[httpx.Client] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"{self.lane.scheme}://127.0.0.1:{self.engine.port}"
+
+    def client(self, **settings: Any) -> httpx.Client:
+        """Return a client of the lane's protocol version."""
+        context = ssl.create_default_context(cafile=self.certificate) if self.lane.scheme == "https" else True
+        client = httpx.Client(
+            base_url=self.url,
+            http1=not self.lane.http2,
+            http2=self.lane.http2,
+            verify=context,
+            timeout=20,
+            trust_env=False,
+            **settings,
+        )
+        self.clients.append(client)
+        return client
+
+    def connect(self) -> socket.socket:
+        """Return a connection for HTTP/1.1, its TLS handshake done."""
+        raw = socket.create_connection(("127.0.0.1", self.engine.port), timeout=20)
+        if self.lane.scheme == "http":
+            return raw
+        return ssl.create_default_context(cafile=self.certificate).wrap_socket(raw, server_hostname="127.0.0.1")
+
+    def close(self) -> None:
+        """Close clients and engine."""
+        for client in self.clients:
+            client.close()
+        self.engine.drain(2)
+
+
+class Serve(Protocol):
+    """Starts an engine that is stopped after the test."""
+
+    def __call__(self, application: WSGIApplication, lane: Lane | None = None, **options: Any) -> Served:
+        """Serve the application."""
+        ...
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> TLSFiles:
+    """A self-signed certificate for 127.0.0.1."""
+    folder = tmp_path_factory.mktemp("certificate")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "plughost tests")])
+    now = datetime.datetime.now(datetime.UTC)
+    alternatives = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(alternatives, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = TLSFiles(certificate=folder / "cert.pem", key=folder / "key.pem")
+    files.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files.key.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return files
+
+
+@pytest.fixture(params=LANES, ids=str)
+def lane(request: pytest.FixtureRequest) -> Lane:
+    """Each way to reach an application."""
+    chosen: Lane = request.param
+    return chosen
+
+
+@pytest.fixture(params=LANES[:3], ids=str)
+def lane1(request: pytest.FixtureRequest) -> Lane:
+    """Each way to reach an application over HTTP/1.1."""
+    chosen: Lane = request.param
+    return chosen
+
+
+@pytest.fixture
+def https_lane() -> Lane:
+    """TLS with HTTP/1.1."""
+    return LANES[2]
+
+
+@pytest.fixture
+def serve(certificate: TLSFiles) -> Iterator[Serve]:
+    """Return what starts an engine."""
+    with contextlib.ExitStack() as stack:
+
+        def start(application: WSGIApplication, lane: Lane | None = None, **options: Any) -> Served:
+            chosen = lane or LANES[0]
+            listener = Listener(site="main", scheme=chosen.scheme, address="127.0.0.1", port=0, engine=chosen.engine)
+            engine = open_engine(application, listener, EngineOptions(**options), certificate)
+            engine.start()
+            served = Served(chosen, engine, certificate.certificate)
+            stack.callback(served.close)
+            return served
+
+        yield start
+
+
+def echo_environ(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Answer with the texts of the environ, and the body as `body`."""
+    texts = {name: value for name, value in environ.items() if isinstance(value, str)}
+    body = json.dumps(texts | {"body": environ["wsgi.input"].read(1 << 20).decode("latin-1")}).encode()
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def count_body(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Answer with the number of bytes in the body; 413 where it was too long to be read."""
+    size = 0
+    while part := environ["wsgi.input"].read(65536):
+        size += len(part)
+    said = environ.get("CONTENT_LENGTH") or "0"
+    status = "200 OK" if int(said) == size else "413 Content Too Large"
+    body = f"{size} of {said}".encode()
+    start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+@pytest.fixture
+def environ_app() -> WSGIApplication:
+    """An application that answers with its environ."""
+    return echo_environ
+
+
+@pytest.fixture
+def counting_app() -> WSGIApplication:
+    """An application that counts the bytes of the body."""
+    return count_body
+
+
+class Gate:
+    """An application that answers `/held` when the gate is opened, and everything else at once."""
+
+    def __init__(self) -> None:
+        """Begin closed."""
+        self.opened = threading.Event()
+        self.entered = threading.Semaphore(0)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer with the path."""
+        if environ["PATH_INFO"].startswith("/held"):
+            self.entered.release()
+            assert self.opened.wait(20)
+        body = environ["PATH_INFO"].encode("latin-1")
+        start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    def wait_until_entered(self, requests: int = 1) -> None:
+        """Return once so many held requests have reached the application."""
+        for _ in range(requests):
+            assert self.entered.acquire(timeout=20)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """An application that holds requests; opened at the end, whatever happens."""
+    held = Gate()
+    yield held
+    held.opened.set()
+
+
+@pytest.fixture
+def until() -> Until:
+    """Return what waits for a condition, and fails after 20 s."""
+
+    def wait(condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + 20
+        tick = threading.Event()
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not come true"
+            tick.wait(0.01)
+
+    return wait
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    """Return what sends raw bytes over a connection, and reads one response."""
+
+    def send(connection: socket.socket, request: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        connection.sendall(request)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return response, response.read()
+
+    return send

@@ -1,0 +1,151 @@
+"""Request bodies arrive complete before the application is called, up to the limit."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from shutil import which
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from wsgiref.types import WSGIApplication
+
+    from tests.engines.conftest import Exchange, Gate, Lane, Serve, Until
+
+LIMIT = 10_000
+
+
+def test_a_chunked_body_arrives_with_its_true_length(
+    serve: Serve, lane1: Lane, environ_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """Chunks are joined, and CONTENT_LENGTH is their sum."""
+    request = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
+    with serve(environ_app, lane1).connect() as connection:
+        _, body = exchange(connection, request)
+    assert b'"body": "abcde"' in body
+    assert b'"CONTENT_LENGTH": "5"' in body
+    assert b"TRANSFER_ENCODING" not in body
+
+
+def test_a_body_of_unknown_length_arrives(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
+    """A body that is made as it is sent arrives complete; over HTTP/2 nothing announces its length."""
+    seen = serve(environ_app, lane).client().post("/", content=iter([b"ab", b"c" * 70_000, b"d"])).json()
+    assert seen["CONTENT_LENGTH"] == "70003"
+    assert len(seen["body"]) == 70_003
+
+
+@pytest.mark.parametrize("size", [0, 1, 524_288, 524_289, 3_000_000])
+def test_bodies_of_any_size_arrive_whole(serve: Serve, lane: Lane, counting_app: WSGIApplication, size: int) -> None:
+    """In memory or spooled to a file, the application reads what was sent."""
+    client = serve(counting_app, lane, body_limit=4_000_000).client()
+    assert client.post("/", content=b"x" * size).text == f"{size} of {size}"
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "unannounced"])
+def test_a_body_at_the_limit_is_read_and_one_above_is_not(
+    serve: Serve, lane: Lane, counting_app: WSGIApplication, announced: bool
+) -> None:
+    """Above the limit the application gets no body and a CONTENT_LENGTH above the limit, and its 413 is seen."""
+    served = serve(counting_app, lane, body_limit=LIMIT)
+    for size, status in ((LIMIT, 200), (LIMIT + 1, 413), (3_000_000, 413), (LIMIT, 200)):
+        body = b"x" * size
+        answer = served.client().post("/", content=body if announced else iter([body[:5], body[5:]]))
+        assert answer.status_code == status, size
+        if status == 413:
+            read, _, said = answer.text.partition(" of ")
+            assert read == "0"
+            assert int(said) > LIMIT
+
+
+def test_small_chunks_do_not_count_their_framing(
+    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """A body within the limit passes, however it is cut."""
+    chunks = b"1;some=extension\r\nx\r\n" * 1000
+    request = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    with serve(counting_app, lane1, body_limit=1000).connect() as connection:
+        response, body = exchange(connection, request)
+    assert (response.status, body) == (200, b"1000 of 1000")
+
+
+def test_a_refused_body_is_answered_while_it_is_being_sent(
+    serve: Serve, lane1: Lane, counting_app: WSGIApplication
+) -> None:
+    """A client that sends all before it reads finds the 413, not a reset."""
+    with serve(counting_app, lane1, body_limit=LIMIT).connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n")
+        for _ in range(80):
+            connection.sendall(b"x" * 100_000)
+        assert connection.recv(12) == b"HTTP/1.1 413"
+
+
+def test_the_connection_ends_cleanly_after_a_refused_body(
+    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """What follows a refused body is not taken for a request."""
+    smuggled = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
+    request = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n"
+    with serve(counting_app, lane1, body_limit=LIMIT).connect() as connection:
+        response, _ = exchange(connection, request + smuggled)
+        assert (response.status, response.getheader("Connection")) == (413, "close")
+        connection.shutdown(socket.SHUT_WR) if lane1.scheme == "http" else None
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("options", [[], ["-H", "Expect:"], ["-H", "Transfer-Encoding: chunked"]], ids=str)
+def test_curl_sees_the_413(
+    serve: Serve, lane: Lane, counting_app: WSGIApplication, tmp_path: Path, options: list[str]
+) -> None:
+    """curl, which says Expect: 100-continue, prints the status."""
+    if which("curl") is None:
+        pytest.skip("curl is not installed")
+    (tmp_path / "big").write_bytes(bytes(5_000_000))
+    served = serve(counting_app, lane, body_limit=LIMIT)
+    version = "--http2" if lane.http2 else "--http1.1"
+    command = ["curl", "-sS", version, "--cacert", str(served.certificate)]
+    command += ["-o", str(tmp_path / "out"), "-w", "%{http_code}", *options, "-T", str(tmp_path / "big")]
+    done = subprocess.run([*command, f"{served.url}/"], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("413", 0), done.stderr
+
+
+def test_expect_continue_is_answered_before_the_body_is_sent(
+    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """A client that waits for 100 gets it, then sends its body."""
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+    with serve(counting_app, lane1).connect() as connection:
+        connection.sendall(head)
+        assert connection.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        response, body = exchange(connection, b"abc")
+    assert (response.status, body) == (200, b"3 of 3")
+
+
+def test_expect_continue_without_a_body_is_answered(
+    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """A request that expects 100 and has no body does not hang."""
+    with serve(counting_app, lane1).connect() as connection:
+        response, _ = exchange(
+            connection, b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n"
+        )
+    assert response.status == 200
+
+
+def test_the_limit_can_be_changed_while_serving(serve: Serve, lane: Lane, counting_app: WSGIApplication) -> None:
+    """A new limit holds for the next request."""
+    served = serve(counting_app, lane, body_limit=10)
+    assert served.client().post("/", content=b"x" * 20).status_code == 413
+    served.engine.set_body_limit(20)
+    assert served.client().post("/", content=b"x" * 20).status_code == 200
+
+
+def test_a_body_that_breaks_off_reaches_no_application(serve: Serve, lane1: Lane, gate: Gate, until: Until) -> None:
+    """A client that leaves in the middle of its body is forgotten; the next one is served."""
+    served = serve(gate, lane1)
+    with served.connect() as connection:
+        connection.sendall(b"POST /held HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+    assert served.client().get("/after").text == "/after"
+    assert not gate.entered.acquire(blocking=False)

@@ -1,0 +1,147 @@
+"""Clients that idle, dawdle or stall leave the others served."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.engines.conftest import Gate, Lane, Serve, Served, Until
+
+IDLE, HALF_SENT, SLOW_BODIES = 1100, 500, 20
+
+
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    """Make room for the connections of both sides."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 3 * IDLE
+    if soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            pytest.skip(f"this process may open {hard} files only, {needed} are needed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def connect(served: Served, connections: int) -> list[socket.socket]:
+    """Open so many connections, without a TLS handshake."""
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.engine.port), timeout=20))
+            for _ in range(connections)
+        ]
+        stack.pop_all()
+        return opened
+
+
+def assert_served(served: Served) -> None:
+    """Check that new clients are answered, more of them than there are threads."""
+    for number in range(8):
+        assert served.client().get(f"/other{number}").text == f"/other{number}"
+
+
+def test_idle_connections_leave_others_served(serve: Serve, lane: Lane, gate: Gate, descriptors: None) -> None:
+    """1100 connections that say nothing, over TLS not even a handshake."""
+    served = serve(gate, lane)
+    opened = connect(served, IDLE)
+    assert_served(served)
+    for connection in opened:
+        connection.close()
+
+
+def test_half_sent_headers_leave_others_served(serve: Serve, lane: Lane, gate: Gate, descriptors: None) -> None:
+    """500 requests whose header never ends, after the handshake where there is one."""
+    served = serve(gate, lane)
+    opened = [served.connect() for _ in range(HALF_SENT)]
+    for connection in opened:
+        connection.sendall(b"GET /never HTTP/1.1\r\nHost: h\r\nX-Half")
+    assert_served(served)
+    for connection in opened:
+        connection.close()
+
+
+def test_slow_bodies_hold_no_thread(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """20 bodies that never end, and four threads."""
+    served = serve(gate, lane)
+    opened = [served.connect() for _ in range(SLOW_BODIES)]
+    for connection in opened:
+        connection.sendall(b"POST /never HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nx")
+    assert_served(served)
+    for connection in opened:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET /half HTTP/1.1\r\nHost:",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc",
+        b"GET /done HTTP/1.1\r\nHost: h\r\n\r\n",
+    ],
+    ids=["nothing", "half a header", "half a body", "a whole request"],
+)
+def test_a_connection_that_stays_silent_is_closed(serve: Serve, lane1: Lane, gate: Gate, said: bytes) -> None:
+    """After the idle time-out the server closes it, whatever was said before."""
+    with serve(gate, lane1, idle_timeout=1).connect() as connection:
+        connection.sendall(said)
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(65536):
+                pass
+
+
+def test_a_connection_without_a_handshake_is_closed(serve: Serve, https_lane: Lane, gate: Gate) -> None:
+    """A TLS client that never begins is sent away."""
+    (connection,) = connect(serve(gate, https_lane, idle_timeout=1), 1)
+    with connection, contextlib.suppress(ConnectionError):
+        assert connection.recv(1) == b""
+
+
+def test_a_long_request_outlives_the_idle_time_out(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
+    """A connection that waits for its answer is not idle."""
+    served = serve(gate, lane, idle_timeout=1)
+    with served.connect() as idle:
+        answers: list[str] = []
+        waiting = threading.Thread(target=lambda: answers.append(served.client().get("/held").text))
+        waiting.start()
+        gate.wait_until_entered()
+        with contextlib.suppress(ConnectionError):
+            assert idle.recv(1) == b""
+        with served.connect() as later, contextlib.suppress(ConnectionError):
+            assert later.recv(1) == b""
+    gate.opened.set()
+    waiting.join(20)
+    assert answers == ["/held"]
+
+
+def test_connections_over_the_limit_wait_their_turn(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """With the limit reached, the next client is served once another leaves."""
+    served = serve(gate, lane, connection_limit=10)
+    opened = connect(served, 30)
+    for connection in opened:
+        connection.close()
+    assert_served(served)
+
+
+def test_waiting_requests_are_not_worth_a_line_in_the_log(
+    serve: Serve, lane1: Lane, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Requests that wait for the only thread are answered, and nothing is logged about them."""
+    served = serve(gate, lane1, threads=1)
+    opened = [served.connect() for _ in range(10)]
+    for connection in opened:
+        connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+    gate.wait_until_entered()
+    gate.opened.set()
+    for connection in opened:
+        with connection:
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    assert caplog.records == []

@@ -1,0 +1,192 @@
+"""An engine that stops answers what it was asked."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from wsgiref.types import StartResponse, WSGIApplication
+
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, Until
+
+
+class Draining(threading.Thread):
+    """Drains an engine in the background."""
+
+    def __init__(self, served: Served, grace: float = 20.0) -> None:
+        """Begin at once."""
+        super().__init__()
+        self.served = served
+        self.grace = grace
+        self.answered: bool | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Drain."""
+        self.answered = self.served.engine.drain(self.grace)
+
+
+def refuses(served: Served) -> bool:
+    """Return whether new connections are refused."""
+    try:
+        socket.create_connection(("127.0.0.1", served.engine.port), timeout=20).close()
+    except ConnectionError:  # refused, or reset in the moment of closing
+        return True
+    return False
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until, attempt: int) -> None:
+    """Ten slow requests are all answered after the port was closed."""
+    served = serve(gate, lane, threads=10)
+    answers: list[str] = []
+    asking = [
+        threading.Thread(target=lambda n=n: answers.append(served.client().get(f"/held{n}").text)) for n in range(10)
+    ]
+    for thread in asking:
+        thread.start()
+    gate.wait_until_entered(10)
+    draining = Draining(served)
+    until(lambda: refuses(served))
+    gate.opened.set()
+    for thread in asking:
+        thread.join(20)
+    draining.join(20)
+    assert draining.answered is True
+    assert sorted(answers) == [f"/held{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_requests_that_were_sent_are_answered(serve: Serve, lane1: Lane, gate: Gate, attempt: int) -> None:
+    """Requests that wait for a thread, and requests that nobody has read yet, are answered."""
+    served = serve(gate, lane1, threads=2)
+    opened = [served.connect() for _ in range(20)]
+    for number, connection in enumerate(opened):
+        connection.sendall(b"GET /held%d HTTP/1.1\r\nHost: h\r\n\r\n" % number)
+    draining = Draining(served)
+    gate.opened.set()
+    for number, connection in enumerate(opened):
+        with connection:
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            assert (response.status, response.read()) == (200, b"/held%d" % number)
+    draining.join(20)
+    assert draining.answered is True
+
+
+def test_streams_of_one_connection_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
+    """Requests that share a client's connections are answered; HTTP/2 shares one."""
+    served = serve(gate, lane, threads=6)
+    client = served.client()
+    assert client.get("/warm").text == "/warm"
+    answers: list[str] = []
+    asking = [threading.Thread(target=lambda n=n: answers.append(client.get(f"/held{n}").text)) for n in range(6)]
+    for thread in asking:
+        thread.start()
+    gate.wait_until_entered(6)
+    draining = Draining(served)
+    until(lambda: refuses(served))
+    gate.opened.set()
+    for thread in asking:
+        thread.join(20)
+    draining.join(20)
+    assert draining.answered is True
+    assert sorted(answers) == [f"/held{n}" for n in range(6)]
+
+
+def test_a_client_under_way_is_told_to_close(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """A connection that asks on while draining is answered until it is told `Connection: close`."""
+    served = serve(gate, lane1)
+    with served.connect() as connection:
+        draining: Draining | None = None
+        for number in range(100_000):
+            connection.sendall(b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n" % number)
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            assert response.read() == b"/%d" % number
+            if response.getheader("Connection") == "close":
+                break
+            draining = draining or Draining(served)
+        assert response.getheader("Connection") == "close"
+    assert draining is not None
+    draining.join(20)
+    assert draining.answered is True
+
+
+def test_idle_connections_do_not_hold_the_drain(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """Kept-alive and silent connections are closed without waiting for the grace time."""
+    served = serve(gate, lane)
+    assert served.client().get("/once").text == "/once"
+    with served.connect() as silent:
+        draining = Draining(served, grace=300)
+        draining.join(20)
+        assert draining.answered is True
+        assert silent.recv(1) == b""
+
+
+def test_a_body_on_its_way_is_waited_for(
+    serve: Serve, lane1: Lane, gate: Gate, counting_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """A request whose second half comes while draining is answered."""
+    served = serve(counting_app, lane1)
+    with served.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab")
+        draining = Draining(served)
+        response, body = exchange(connection, b"cd")
+        assert (response.status, body) == (200, b"4 of 4")
+    draining.join(20)
+    assert draining.answered is True
+
+
+def test_what_outlasts_the_grace_is_cut_off_and_told(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """The drain ends in time and says that a request was not answered."""
+    served = serve(gate, lane)
+    failures: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            served.client().get("/held")
+        except Exception as error:  # noqa: BLE001 - which one depends on the protocol
+            failures.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    gate.wait_until_entered()
+    assert served.engine.drain(0.2) is False
+    asking.join(20)
+    assert len(failures) == 1
+
+
+def test_a_long_download_is_finished(serve: Serve, lane: Lane, until: Until) -> None:
+    """A response that is being streamed ends where it should."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        yield b"x" * 100_000
+        entered.set()
+        assert go_on.wait(20)
+        for _ in range(50):
+            yield b"y" * 100_000
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return parts()
+
+    served = serve(application, lane)
+    sizes: list[int] = []
+    downloading = threading.Thread(target=lambda: sizes.append(len(served.client().get("/").content)))
+    downloading.start()
+    assert entered.wait(20)
+    draining = Draining(served)
+    until(lambda: refuses(served))
+    go_on.set()
+    downloading.join(20)
+    draining.join(20)
+    assert draining.answered is True
+    assert sizes == [5_100_000]

@@ -1,0 +1,169 @@
+"""Ports are had or refused in words, and an engine leaves nothing behind."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plughost.engines import EngineOptions, Listener, ListenError, TLSFiles, open_engine
+from plughost.engines.native_threads import name_this_thread, wait_for_threads
+
+if TYPE_CHECKING:
+    from tests.engines.conftest import Gate, Lane, Serve, Until
+
+
+def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
+    """Return a listener of a lane."""
+    return Listener(site="main", scheme=lane.scheme, address=address, port=port, engine=lane.engine)
+
+
+def test_two_engines_on_one_port_are_refused(serve: Serve, lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+    """The second one says which port, and what to do; the first serves on."""
+    served = serve(gate, lane1)
+    second = open_engine(gate, listener(lane1, served.engine.port), EngineOptions(), certificate)
+    with pytest.raises(ListenError, match=rf"127\.0\.0\.1, port {served.engine.port} .*another program uses the port"):
+        second.start()
+    assert served.client().get("/first").text == "/first"
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_that_cannot_be_had_is_named(lane1: Lane, certificate: TLSFiles, gate: Gate, address: str) -> None:
+    """The message names the address."""
+    with pytest.raises(ListenError, match=address):
+        open_engine(gate, listener(lane1, address=address), EngineOptions(), certificate).start()
+
+
+def test_waitress_refuses_https(certificate: TLSFiles, gate: Gate) -> None:
+    """The message names the engine to set."""
+    with pytest.raises(ListenError, match="granian"):
+        open_engine(
+            gate,
+            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="waitress"),
+            EngineOptions(),
+            certificate,
+        )
+
+
+def test_https_needs_a_certificate(gate: Gate) -> None:
+    """Without one, nothing is opened."""
+    with pytest.raises(ListenError, match="certificate"):
+        open_engine(
+            gate,
+            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
+            EngineOptions(),
+        )
+
+
+def test_a_certificate_that_cannot_be_used_is_reported(gate: Gate, certificate: TLSFiles, tmp_path: Path) -> None:
+    """A key that is none, and a file that is not there."""
+    broken = tmp_path / "key.pem"
+    broken.write_text("nothing")
+    for key in (broken, tmp_path / "missing.pem"):
+        engine = open_engine(
+            gate,
+            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
+            EngineOptions(),
+            TLSFiles(certificate=certificate.certificate, key=key),
+        )
+        with pytest.raises(ListenError, match="certificate and its key"):
+            engine.start()
+
+
+def test_an_inherited_socket_is_served(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+    """A listening socket from elsewhere is used as it is, with who waits in its backlog."""
+    handed = socket.create_server(("127.0.0.1", 0))
+    port = handed.getsockname()[1]
+    engine = open_engine(gate, listener(lane1, port), EngineOptions(), certificate)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as early:
+        engine.start(handed)
+        assert engine.port == port
+        if lane1.scheme == "https":
+            context = ssl.create_default_context(cafile=certificate.certificate)
+            early = context.wrap_socket(early, server_hostname="127.0.0.1")  # noqa: PLW2901 - the same connection
+        early.sendall(b"GET /early HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        assert early.recv(15) == b"HTTP/1.1 200 OK"
+        early.close()
+    assert engine.drain(2)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="file descriptors are counted in /proc")
+def test_starting_and_stopping_leaves_nothing_behind(
+    lane1: Lane, certificate: TLSFiles, gate: Gate, until: Until
+) -> None:
+    """Ten lives on one port leave no thread and no file descriptor."""
+
+    def live(port: int = 0) -> int:
+        engine = open_engine(gate, listener(lane1, port), EngineOptions(), certificate)
+        engine.start()
+        with socket.create_connection(("127.0.0.1", engine.port), timeout=20):
+            assert engine.drain(5)
+        return engine.port
+
+    def descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    def threads() -> int:
+        return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+    port = live()
+    before = descriptors(), threading.active_count(), threads()
+    for _ in range(10):
+        live(port)
+    until(lambda: descriptors() <= before[0] and threading.active_count() <= before[1] and threads() <= before[2])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
+def test_native_threads_are_waited_for() -> None:
+    """A thread is found by the name that it inherited, until it has ended."""
+    named, release = threading.Event(), threading.Event()
+
+    def live() -> None:
+        name_this_thread("plughost-test-x")
+        named.set()
+        release.wait(20)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    assert named.wait(20)
+    assert not wait_for_threads("plughost-test-x", 0)
+    release.set()
+    assert wait_for_threads("plughost-test-x", 20)
+    thread.join(20)
+
+
+def test_an_engine_starts_again_after_its_drain(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+    """The same object serves a second time."""
+    engine = open_engine(gate, listener(lane1), EngineOptions(), certificate)
+    for _ in range(2):
+        engine.start()
+        socket.create_connection(("127.0.0.1", engine.port), timeout=20).close()
+        assert engine.drain(5)
+
+
+def test_draining_what_never_started_is_nothing(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+    """It answers that nothing was lost."""
+    assert open_engine(gate, listener(lane1), EngineOptions(), certificate).drain(1)
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")  # that it is refused is the point
+@pytest.mark.parametrize(("version", "spoken"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])
+def test_tls_1_2_is_the_least(serve: Serve, gate: Gate, https_lane: Lane, version: str, *, spoken: bool) -> None:
+    """TLS 1.2 and 1.3 are spoken, 1.1 is not (CONTRACT 1)."""
+    served = serve(gate, https_lane)
+    context = ssl.create_default_context(cafile=served.certificate)
+    context.set_ciphers("DEFAULT@SECLEVEL=0")
+    context.maximum_version = ssl.TLSVersion[version]
+    context.minimum_version = context.maximum_version
+    with socket.create_connection(("127.0.0.1", served.engine.port), timeout=20) as raw:
+        if not spoken:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                context.wrap_socket(raw, server_hostname="127.0.0.1")
+        else:
+            with context.wrap_socket(raw, server_hostname="127.0.0.1") as secure:
+                assert secure.version() == version.replace("_", ".")

@@ -1,0 +1,312 @@
+"""Responses arrive as the application makes them, and never look complete when they are not."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from wsgiref.types import StartResponse, WSGIApplication
+
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve
+
+Headers = list[tuple[str, str]]
+
+PLAIN: Headers = [("Content-Type", "text/plain")]
+
+
+class Parts:
+    """An iterable of parts that tells how often it was closed, and in which thread."""
+
+    def __init__(self, parts: Iterable[bytes], gate: threading.Event | None = None) -> None:
+        """Take the parts; with a gate, wait for it after the first."""
+        self.parts = iter(parts)
+        self.gate = gate
+        self.closed: list[str] = []
+        self.done = threading.Event()
+        self.first = True
+
+    def __iter__(self) -> Parts:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next part."""
+        if not self.first and self.gate is not None:
+            assert self.gate.wait(20)
+        self.first = False
+        return next(self.parts)
+
+    def close(self) -> None:
+        """Note that it was closed."""
+        self.closed.append(threading.current_thread().name)
+        self.done.set()
+
+
+def answer_with(parts: Iterable[bytes], headers: Headers = PLAIN, status: str = "200 OK") -> WSGIApplication:
+    """Return an application that answers with an iterable."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response(status, list(headers))
+        return parts
+
+    return application
+
+
+def fail_after(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield parts, then fail."""
+    yield from parts
+    raise RuntimeError("secret")
+
+
+def test_a_response_arrives_part_by_part(serve: Serve, lane: Lane) -> None:
+    """The first part can be read while the application still makes the second."""
+    gate = threading.Event()
+    client = serve(answer_with(Parts([b"one", b"two"], gate)), lane).client()
+    with client.stream("GET", "/") as answer:
+        received = answer.iter_raw()
+        assert next(received) == b"one"
+        gate.set()
+        assert b"".join(received) == b"two"
+
+
+def test_a_long_response_arrives_whole(serve: Serve, lane: Lane) -> None:
+    """Ten megabytes in odd parts, empty ones between them, arrive in order."""
+    parts = [bytes([number % 256]) * (number * 37 % 20_000) for number in range(1000)]
+    assert serve(answer_with(iter(parts)), lane).client().get("/").content == b"".join(parts)
+
+
+@pytest.mark.parametrize("body", [[], [b""], [b"one"], [b"one", b"two"], (b"a", b"", b"b")], ids=str)
+def test_a_list_is_sent_with_its_length(serve: Serve, lane: Lane, body: list[bytes] | tuple[bytes, ...]) -> None:
+    """A body that is there at once needs no chunks."""
+    answer = serve(answer_with(body), lane).client().get("/")
+    assert answer.content == b"".join(body)
+    if answer.content and (lane.engine == "granian" or len(body) == 1):
+        assert answer.headers["Content-Length"] == str(len(b"".join(body)))
+
+
+def test_write_works_as_pep_3333_says(serve: Serve, lane: Lane) -> None:
+    """What goes through start_response's `write` comes before what is returned."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        write = start_response("200 OK", PLAIN)
+        write(b"one ")
+        write(b"two ")
+        return [b"three"]
+
+    assert serve(application, lane).client().get("/").text == "one two three"
+
+
+def test_the_iterable_is_closed_once_after_its_end(serve: Serve, lane: Lane) -> None:
+    """`close` is called once, in a worker thread."""
+    parts = Parts([b"a", b"b"])
+    assert serve(answer_with(parts), lane).client().get("/").text == "ab"
+    assert parts.done.wait(20)
+    assert len(parts.closed) == 1
+    assert parts.closed[0] != threading.current_thread().name
+
+
+def test_a_client_that_leaves_stops_the_iteration(serve: Serve, lane: Lane) -> None:
+    """An endless response ends when nobody listens any more, and its iterable is closed once."""
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"x" * 10_000
+
+    parts = Parts(endless())
+    served = serve(answer_with(parts), lane)
+    client = served.client()
+    with client.stream("GET", "/") as answer:
+        next(answer.iter_raw())
+    client.close()
+    assert parts.done.wait(20)
+    assert len(parts.closed) == 1
+
+
+def test_a_client_that_takes_nothing_holds_no_thread_for_ever(serve: Serve, lane1: Lane) -> None:
+    """A response that nobody reads is given up after the idle time-out."""
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"x" * 1_000_000
+
+    parts = Parts(endless())
+    with serve(answer_with(parts), lane1, idle_timeout=1).connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert parts.done.wait(20)
+
+
+def test_an_error_before_the_response_is_a_500_that_tells_nothing(serve: Serve, lane: Lane) -> None:
+    """The client gets generic problem details with a request id, and the connection works on."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        raise RuntimeError("secret")
+
+    client = serve(application, lane).client()
+    for _ in range(2):
+        answer = client.get("/", headers={"X-Request-ID": "my-id"})
+        assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
+        assert (answer.headers["X-Request-ID"], answer.headers["X-Content-Type-Options"]) == ("my-id", "nosniff")
+        assert answer.json()["status"] == 500
+        assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_an_application_cannot_end_the_engine(serve: Serve, lane: Lane, error: type[BaseException]) -> None:
+    """An application that calls sys.exit is answered with 500, and so is the next request."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        raise error
+
+    client = serve(application, lane, threads=1).client()
+    assert [client.get("/").status_code for _ in range(3)] == [500, 500, 500]
+
+
+@pytest.mark.parametrize("length", [[], [("Content-Length", "1000000")]], ids=["unknown length", "known length"])
+@pytest.mark.parametrize("parts", [[b"some"], [b"x" * 100_000] * 5], ids=["short", "long"])
+def test_an_error_in_the_middle_cuts_the_response(
+    serve: Serve, lane: Lane, length: Headers, parts: list[bytes]
+) -> None:
+    """No client takes a response for complete that is not."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", PLAIN + length)
+        return fail_after(parts)
+
+    with pytest.raises(httpx.TransportError):
+        serve(application, lane).client().get("/")
+
+
+def test_an_error_in_one_response_spares_the_others(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """A request in flight beside it is answered, over HTTP/2 on the same connection."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/fail":
+            start_response("200 OK", PLAIN)
+            return fail_after([b"some"])
+        return gate(environ, start_response)
+
+    client = serve(application, lane).client()
+    answers: list[str] = []
+    other = threading.Thread(target=lambda: answers.append(client.get("/held").text))
+    other.start()
+    gate.wait_until_entered()
+    with pytest.raises(httpx.TransportError):
+        client.get("/fail")
+    gate.opened.set()
+    other.join(20)
+    assert answers == ["/held"]
+
+
+@pytest.mark.parametrize("headers", [[], [("Content-Length", "5")]], ids=["no length", "length"])
+def test_head_has_headers_and_no_body(serve: Serve, lane1: Lane, headers: Headers, exchange: Exchange) -> None:
+    """The connection can be used after a HEAD, or is closed; nothing of a body is seen."""
+    with serve(answer_with([b"hello"], PLAIN + headers), lane1).connect() as connection:
+        connection.sendall(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+    assert received.startswith(b"HTTP/1.1 200")
+    assert received.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
+def test_statuses_without_a_body_keep_the_connection(serve: Serve, lane: Lane, status: str) -> None:
+    """204 and 304 end with their headers."""
+    client = serve(answer_with([], [("ETag", '"x"')], status), lane).client()
+    assert [str(client.get("/").status_code) for _ in range(3)] == [status[:3]] * 3
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "body"),
+    [
+        ("DELETE", "204 No Content", []),
+        ("GET", "304 Not Modified", []),
+        ("HEAD", "200 OK", []),
+        ("GET", "200 OK", iter([b"of unknown ", b"length"])),
+    ],
+    ids=["204", "304", "HEAD", "stream"],
+)
+def test_a_response_without_a_length_keeps_the_connection(
+    serve: Serve, lane1: Lane, method: str, status: str, body: Iterable[bytes]
+) -> None:
+    """A client that deletes, revalidates or reads a stream can use its connection for the next request."""
+    with serve(answer_with(body, status=status), lane1).connect() as connection:
+        for _ in range(2):
+            connection.sendall(f"{method} / HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+            response = http.client.HTTPResponse(connection, method=method)
+            response.begin()
+            assert response.status == int(status[:3])
+            assert not response.will_close
+            response.read()
+
+
+@pytest.mark.parametrize(
+    ("version", "wish", "closes"),
+    [
+        ("1.1", "", False),
+        ("1.1", "close", True),
+        ("1.1", "TE, Close", True),
+        ("1.0", "", True),
+        ("1.0", "keep-alive", False),
+    ],
+)
+def test_a_connection_ends_when_the_client_wishes(
+    serve: Serve, lane1: Lane, version: str, wish: str, closes: bool
+) -> None:
+    """`close` is heeded among other options; HTTP/1.0 closes unless asked to keep the connection (RFC 9112 9.3)."""
+    request = f"GET / HTTP/{version}\r\nHost: h\r\n" + (f"Connection: {wish}\r\n" if wish else "") + "\r\n"
+    with serve(answer_with([b"x"]), lane1).connect() as connection:
+        connection.sendall(request.encode())
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert (response.read(), response.will_close) == (b"x", closes)
+
+
+@pytest.mark.parametrize(
+    "headers", [[("Connection", "close")], [("Transfer-Encoding", "chunked")], [("X-Split", "a\r\nX-Evil: 1")]], ids=str
+)
+def test_headers_that_an_application_must_not_set_are_refused(serve: Serve, lane: Lane, headers: Headers) -> None:
+    """Hop-by-hop headers and line breaks are a 500 (PEP 3333), not a response."""
+    answer = serve(answer_with([b"x"], headers), lane).client().get("/")
+    assert answer.status_code == 500
+    assert "X-Evil" not in answer.headers
+
+
+def test_repeated_response_headers_stay_apart(serve: Serve, lane: Lane) -> None:
+    """Two Set-Cookie fields are two."""
+    headers = [*PLAIN, ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
+    answer = serve(answer_with([b"x"], headers), lane).client().get("/")
+    assert answer.headers.get_list("Set-Cookie") == ["a=1", "b=2"]
+
+
+def test_the_server_names_no_version(serve: Serve, lane: Lane) -> None:
+    """The Server header is the host's name only."""
+    assert serve(answer_with([b"x"]), lane).client().get("/").headers["Server"] == "plughost"
+
+
+def test_a_connection_serves_request_after_request(serve: Serve, lane1: Lane) -> None:
+    """HTTP/1.1 connections are kept alive."""
+    served = serve(answer_with([b"x"], [*PLAIN, ("Content-Length", "1")]), lane1)
+    with served.connect() as connection:
+        for _ in range(20):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            assert response.read() == b"x"
+
+
+def test_pipelined_requests_are_answered_in_order(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """Requests sent without waiting are answered one after the other."""
+    with serve(gate, lane1).connect() as connection:
+        connection.sendall(b"".join(b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n" % n for n in range(10)))
+        received = b""
+        while not received.endswith(b"/9"):
+            received += connection.recv(65536)
+    bodies = [part.rpartition(b"\r\n\r\n")[2] for part in received.split(b"HTTP/1.1 200 OK")[1:]]
+    assert bodies == [b"/%d" % n for n in range(10)]

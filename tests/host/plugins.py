@@ -1,0 +1,92 @@
+"""Small plugins for the host's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost.testing import RunningHost
+
+
+class Says:
+    """Answers with a word, and how often it did so."""
+
+    def __init__(self, word: str) -> None:
+        """Say a word."""
+        self.word = word
+        self.count = 0
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+        self.count += 1
+        resp.media = {"word": self.word, "count": self.count}
+
+
+class Speaker:
+    """A plugin with one route that says a word."""
+
+    def __init__(self, word: str, prefix: str = "/say", site: str = "main") -> None:
+        """Say a word below a prefix of a site."""
+        self.word = word
+        self.prefix = prefix
+        self.site = site
+        self.told: list[str] = []
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount the route."""
+        route = Route("", Says(self.word), {"GET": Operation(summary="Say a word")})
+        return [RouteGroup(prefix=self.prefix, site=self.site, routes=(route,))]
+
+    @hookimpl
+    def started(self, context: PluginContext[Any]) -> None:
+        """Take note."""
+        self.told.append("started")
+
+    @hookimpl
+    def stopping(self, context: PluginContext[Any]) -> None:
+        """Take note."""
+        self.told.append("stopping")
+
+
+class Plugin:
+    """A plugin made of the functions that it is given, one for each hook."""
+
+    def __init__(self, **hooks: Callable[..., Any]) -> None:
+        """Implement some hooks."""
+        vars(self).update({name: hookimpl(function) for name, function in hooks.items()})
+
+
+def serving(resource: object, prefix: str = "/say", path: str = "", **options: Any) -> Plugin:
+    """Return a plugin with one route, and an operation for each method of the resource."""
+    return Plugin(register_routes=lambda context: [group_of(resource, prefix, path, **options)])
+
+
+def group_of(resource: object, prefix: str = "/say", path: str = "", **options: Any) -> RouteGroup:
+    """Return a route group with one route, and an operation for each method of the resource."""
+    methods = [name.removeprefix("on_").upper() for name in dir(resource) if name.startswith("on_")]
+    operations = {method: Operation(summary=f"{method} it") for method in methods}
+    return RouteGroup(prefix=prefix, routes=(Route(path, resource, operations),), **options)
+
+
+def reason(host: RunningHost, plugin: str) -> str:
+    """Return why a plugin of a running host does not serve."""
+    assert host.host.generation is not None
+    entry = host.host.generation.roster.get(plugin)
+    assert entry is not None
+    return f"{entry.state}: {entry.failure}"
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until a condition holds, or fail."""
+    deadline = monotonic() + seconds
+    while not condition():
+        assert monotonic() < deadline, "it did not come to pass"
+        Event().wait(0.01)

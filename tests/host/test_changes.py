@@ -1,0 +1,66 @@
+"""Changes: what of the installed code differs from what was imported."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from tests.host.packages import write_package
+
+from plughost.changes import Part, read_part
+
+
+def part_of(folder: Path) -> Part:
+    """Return the distribution that a folder holds."""
+    return read_part(next(iter(metadata.distributions(path=[str(folder)]))), [])
+
+
+@pytest.fixture
+def editable(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder with the metadata of an editable install, and the project's folder."""
+    project, site = tmp_path / "project", tmp_path / "site"
+    (project / "src").mkdir(parents=True)
+    (project / "src" / "module.py").write_text("x = 1\n")
+    write_package(site, "edited", {})
+    direct = {"url": project.as_uri(), "dir_info": {"editable": True}}
+    (site / "edited-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))
+    return site, project
+
+
+def test_an_edited_source_file_changes_an_editable_install(editable: tuple[Path, Path]) -> None:
+    """The fingerprint of an editable install differs once a source file of it was written."""
+    site, project = editable
+    before = part_of(site)
+    (project / "src" / "module.py").write_text("x = 11\n")
+    assert part_of(site).fingerprint != before.fingerprint
+
+
+def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
+    """Tests, caches, notes and an editor's dangling lock files leave the fingerprint as it is."""
+    site, project = editable
+    before = part_of(site)
+    (project / "src" / "__pycache__").mkdir()
+    (project / "src" / "__pycache__" / "module.py").write_text("")
+    (project / "tests").mkdir()
+    (project / "tests" / "test_it.py").write_text("")
+    (project / "src" / "notes.txt").write_text("")
+    (project / "src" / ".#module.py").symlink_to("somebody@host.1234")
+    assert part_of(site).fingerprint == before.fingerprint
+
+
+def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:
+    """The fingerprint of an installed distribution differs with its version, and with any of its files."""
+    states = set()
+    for version, content in (("1.0", "x = 1"), ("1.0", "x = 2"), ("2.0", "x = 2")):
+        write_package(tmp_path, "lib", {"lib.py": content}, version=version)
+        states.add(part_of(tmp_path).fingerprint)
+    assert len(states) == 3
+
+
+@pytest.mark.parametrize("name", ["core.so", "core.pyd", "core.dylib", "lib.cpython-311-x86_64-linux-gnu.so"])
+def test_compiled_modules_are_known(name: str, tmp_path: Path) -> None:
+    """A distribution that brings a compiled module says so: Python can't import one twice."""
+    write_package(tmp_path, "lib", {name: ""})
+    assert part_of(tmp_path).compiled

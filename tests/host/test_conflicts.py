@@ -1,0 +1,294 @@
+"""Conflicts: what two plugins claim at once is found before anything starts, and both are named."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
+
+from plughost import Check, Health, Middleware, Page, Store
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+
+MIGRATIONS = resources.files(__package__ or "tests.host")
+
+
+class Named(Says):
+    """Takes any fields."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, **fields: str) -> None:
+        """Answer with the fields."""
+        resp.media = {"word": self.word, **fields}
+
+
+class Passes:
+    """A middleware that does nothing."""
+
+    def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
+        """Do nothing."""
+
+
+def store(name: str, *tables: str) -> Plugin:
+    """Return a plugin with a store."""
+    declared = Store(name=name, entities=lambda database: database, migrations=MIGRATIONS, tables=tables)
+    return Plugin(register_stores=lambda context: [declared])
+
+
+def middleware(name: str, **options: Any) -> Plugin:
+    """Return a plugin with a middleware."""
+    return Plugin(register_middleware=lambda context: [Middleware(name=name, component=Passes(), **options)])
+
+
+def checks(name: str) -> Plugin:
+    """Return a plugin with a health check."""
+    return Plugin(register_checks=lambda context: [Check(name=name, check=lambda: Health(up=True))])
+
+
+CONFLICTS: dict[str, tuple[Plugin | Speaker, Plugin | Speaker, str]] = {
+    "prefix": (Speaker("a"), Speaker("b"), "the prefix /say on site main belongs to"),
+    "template": (
+        serving(Named("a"), "/y", "/{a}"),
+        serving(Named("b"), "/y", "/{b}"),
+        "/y/{b}",
+    ),
+    "nested template": (serving(Named("a"), "/y", "/z/{a}"), serving(Named("b"), "/y/z", "/{a}"), "/y/z/{}"),
+    "falcon": (serving(Named("a"), "/y", "/z/{a}"), serving(Named("b"), "/y/z", "/{b}/x"), "/y/z/{b}/x"),
+    "store": (store("one", "a"), store("one", "b"), "the store one belongs to"),
+    "table": (store("one", "products"), store("two", "Products"), "the table products belongs to"),
+    "middleware": (middleware("m"), middleware("m"), "the middleware m belongs to"),
+    "check": (checks("c"), checks("c"), "the health check c belongs to"),
+}
+
+
+@pytest.mark.parametrize("what", CONFLICTS)
+def test_the_second_claim_fails_and_names_the_first(what: str) -> None:
+    """The later plugin fails as a conflict that names the earlier one; that one and others serve."""
+    first, second, told = CONFLICTS[what]
+    installed = [
+        plugin_distribution("a-first", first),
+        plugin_distribution("b-second", second),
+        plugin_distribution("c-other", Speaker("c", "/c")),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/c").status_code == 200
+        failure = reason(host, "b-second")
+        assert failure.startswith("failed: conflict: ")
+        assert "a-first (plughost-a-first 1.0)" in failure
+        assert told in failure
+        if what not in ("store", "table"):  # which have no migrations here
+            assert reason(host, "a-first") == "active: None"
+
+
+def test_who_requires_the_other_comes_second() -> None:
+    """A plugin keeps its claim against one that sorts before it by name but requires it: that one is blocked."""
+    installed = [
+        plugin_distribution("a", Speaker("a"), requires=["plughost-b"]),
+        plugin_distribution("b", Speaker("b")),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/say").json()["word"] == "b"
+        assert "belongs to b (plughost-b 1.0)" in reason(host, "a")
+
+
+def test_a_site_of_its_own_is_no_conflict() -> None:
+    """One prefix on two sites is no conflict; the settings can move a plugin to the other site."""
+    installed = [plugin_distribution("a", Speaker("a")), plugin_distribution("b", Speaker("b"))]
+    settings = {"plugins": {"b": {"site": "library"}}}
+    with running_host(distributions=installed, settings=settings) as host:
+        with host.client("main") as client:
+            assert client.get("/say").json()["word"] == "a"
+        with host.client("library") as client:
+            assert client.get("/say").json()["word"] == "b"
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        Plugin(register_routes=lambda context: [group_of(Says("x")), group_of(Says("y"))]),
+        Plugin(register_routes=lambda context: [group_of(Named("x"), "/y", "/{a}"), group_of(Named("x"), "/y/{", "")]),
+        Plugin(
+            register_routes=lambda context: [group_of(Named("x"), "/y", "/z/{a}"), group_of(Named("x"), "/y/z", "/{b}")]
+        ),
+        Plugin(register_pages=lambda context: [Page(name="p", title="P", render=str)] * 2),
+    ],
+)
+def test_a_plugin_can_be_at_odds_with_itself(plugin: Plugin) -> None:
+    """What a plugin claims twice is its own failure."""
+    installed = [plugin_distribution("a", plugin), plugin_distribution("b", Speaker("b", "/b"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/b").status_code == 200
+        assert reason(host, "a").startswith("failed: ")
+
+
+class Posts:
+    """A resource with a method that is not declared."""
+
+    on_get = on_post = Says.on_get
+
+
+class Async:
+    """A resource for another kind of server."""
+
+    async def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+
+
+UNMOUNTABLE: list[tuple[Any, str]] = [
+    (lambda: group_of(Says("x"), "say"), "a prefix is one or more segments"),
+    (lambda: group_of(Says("x"), "/say/"), "a prefix is one or more segments"),
+    (lambda: group_of(Says("x"), "/", "/a"), "a prefix is one or more segments"),
+    (lambda: group_of(Says("x"), "/{say}"), "a prefix is one or more segments"),
+    (lambda: group_of(Says("x"), "//say"), "a prefix is one or more segments"),
+    (lambda: group_of(Says("x"), versions=("1",)), "'1' is not a minor version"),
+    (lambda: group_of(Says("x"), path="{a}"), "a path is empty, or segments"),
+    (lambda: group_of(Says("x"), path="/a/"), "a path is empty, or segments"),
+    (lambda: group_of(Says("x"), site="moon"), "there is no site 'moon'; sites are main, library"),
+    (lambda: group_of(Says), "the resource is a class"),
+    (lambda: group_of(Async()), "on_get of Async is async"),
+    (lambda: group_of(Says("x"), body_limit=-1), "body_limit -1"),
+]
+
+
+@pytest.mark.parametrize(("declare", "told"), UNMOUNTABLE)
+def test_what_cannot_be_mounted_is_told(declare: Any, told: str) -> None:
+    """A group that can't be mounted is a failure of `register_routes` that names the group and what is wrong."""
+    plugin = Plugin(register_routes=lambda context: [declare()])
+    with running_host(distributions=[plugin_distribution("bad", plugin)]) as host:
+        failure = reason(host, "bad")
+    assert failure.startswith("failed: register_routes: route group '")
+    assert told in failure
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [(["GET"], "answers POST, for which it declares no operation"), (["GET", "POST", "PUT"], "no responder for PUT")],
+)
+def test_operations_and_responders_belong_together(declared: list[str], told: str) -> None:
+    """A responder without an operation, and an operation without a responder, are told by their method."""
+    group = group_of(Posts())
+    operation = group.routes[0].operations["GET"]
+    vars_of_route: Any = group.routes[0].operations
+    vars_of_route.clear()
+    vars_of_route.update(dict.fromkeys(declared, operation))
+    plugin = Plugin(register_routes=lambda context: [group])
+    with running_host(distributions=[plugin_distribution("bad", plugin)]) as host:
+        assert told in reason(host, "bad")
+
+
+class Traces:
+    """A middleware that leaves its name on every response, in the order in which it ran."""
+
+    def __init__(self, name: str, *, fails: str = "") -> None:
+        """Leave a name."""
+        self.name = name
+        self.fails = fails
+
+    def process_resource(self, req: Any, resp: Any, resource: Any, params: Any) -> None:
+        """Note the way in."""
+        resp.append_header("X-In", self.name)
+        if self.fails == "in":
+            raise ValueError("internal secret")
+
+    def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
+        """Note the way out."""
+        resp.append_header("X-Out", self.name)
+        if self.fails == "out":
+            raise ValueError("internal secret")
+
+
+Scope = Literal["plugin", "site", "host"]
+
+
+def tracing(prefix: str, *declared: Middleware, **options: Any) -> Plugin:
+    """Return a plugin with a route and middleware."""
+    return Plugin(
+        register_routes=lambda context: [group_of(Says("x"), prefix, **options)],
+        register_middleware=lambda context: list(declared),
+    )
+
+
+def trace(name: str, scope: Scope = "plugin", *, fails: str = "", **options: Any) -> Middleware:
+    """Return a middleware that leaves its name."""
+    return Middleware(name=name, component=Traces(name, fails=fails), scope=scope, **options)
+
+
+def test_middleware_is_ordered_by_before_and_after() -> None:
+    """`before` is outside of, `after` is inside of; names that nobody has don't matter."""
+    plugin = tracing(
+        "/say", trace("a", after=("b", "ghost")), trace("b", before=("a",), after=("c",)), trace("c", before=("ghost",))
+    )
+    with running_host(distributions=[plugin_distribution("traced", plugin)]) as host, host.client() as client:
+        answer = client.get("/say")
+    assert (answer.headers["x-in"], answer.headers["x-out"]) == ("c, b, a", "a, b, c")
+
+
+def test_a_circle_of_middleware_fails_one_of_its_plugins() -> None:
+    """A circle is told with its names; the rest of the middleware stays in force."""
+    installed = [
+        plugin_distribution("a", tracing("/a", trace("one", before=("two",)))),
+        plugin_distribution("b", tracing("/b", trace("two", before=("one",)))),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/a").headers["x-in"] == "one"
+        assert client.get("/b").status_code == 404
+        assert "middleware order is a circle: " in reason(host, "b")
+
+
+def test_middleware_runs_where_its_scope_says() -> None:
+    """Scope `plugin` covers the plugin's own prefixes, `site` one site, and `host` every site."""
+    installed = [
+        plugin_distribution("a", tracing("/a", trace("mine"), trace("ours", "site"), trace("all", "host"))),
+        plugin_distribution("b", tracing("/b")),
+        plugin_distribution("c", tracing("/c", site="library")),
+    ]
+    with running_host(distributions=installed) as host:
+        with host.client() as client:
+            traces = {path: client.get(path).headers.get("x-out", "") for path in ("/a", "/a/x", "/b", "/b/x", "/x")}
+        with host.client("library") as client:
+            traces["/c"] = client.get("/c").headers.get("x-out", "")
+    assert {path: set(names.split(", ")) for path, names in traces.items()} == {
+        "/a": {"mine", "ours", "all"},
+        "/a/x": {"mine", "ours", "all"},
+        "/b": {"ours", "all"},
+        "/b/x": {"ours", "all"},
+        "/x": {"ours", "all"},
+        "/c": {"all"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        ({"method": "GET", "url": "/a/x"}, 404),
+        ({"method": "DELETE", "url": "/a"}, 405),
+        ({"method": "GET", "url": "/a", "headers": {"Accept": "text/html"}}, 406),
+        ({"method": "GET", "url": "/a", "content": b"x" * 200}, 413),
+        ({"method": "GET", "url": "/a", "headers": {"API-Version": "9"}}, 400),
+        ({"method": "OPTIONS", "url": "/a"}, 200),
+    ],
+)
+def test_a_plugins_middleware_sees_every_response_of_its_prefix(request_: dict[str, Any], status: int) -> None:
+    """`process_response` runs for answers that the host makes below the plugin's prefix, too."""
+    plugin = tracing("/a", trace("mine"), versions=("1.0",), body_limit=100)
+    with running_host(distributions=[plugin_distribution("a", plugin)]) as host, host.client() as client:
+        answer = client.request(**request_)
+    assert (answer.status_code, answer.headers.get("x-out")) == (status, "mine")
+
+
+@pytest.mark.parametrize("fails", ["in", "out"])
+@pytest.mark.parametrize("scope", ["plugin", "site", "host"])
+def test_a_middleware_that_raises_is_500_with_the_common_headers(scope: Scope, fails: str) -> None:
+    """An exception in middleware, of any scope, on the way in or out, tells nothing and lacks no header."""
+    plugin = tracing("/a", trace("mine", scope, fails=fails), versions=("1.0",))
+    with running_host(distributions=[plugin_distribution("a", plugin)]) as host, host.client() as client:
+        answer = client.get("/a", headers={"X-Request-ID": "find-me"})
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert answer.headers["x-request-id"] == "find-me"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    chosen = scope == "plugin" or fails == "out"  # middleware around a site comes before the group's version is chosen
+    assert answer.headers.get("api-version") == ("1.0" if chosen else None)
+    assert "secret" not in answer.text

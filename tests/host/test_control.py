@@ -1,0 +1,152 @@
+"""Control: what reaches a running host through its socket, and who may send it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plughost.control import AlreadyRunning, Control, NotRunning, ask, is_running, socket_path
+
+
+def fail() -> dict[str, Any]:
+    """Fail."""
+    raise ValueError("no luck")
+
+
+COMMANDS: dict[str, Any] = {"ping": dict, "echo": lambda word: {"word": word}, "fail": fail}
+
+
+@pytest.fixture(params=["short", "long" * 30])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A data folder, with a path of either length."""
+    return tmp_path / str(request.param)
+
+
+@pytest.fixture
+def listening(folder: Path) -> Iterator[Path]:
+    """A data folder on which a host listens."""
+    control = Control(folder, COMMANDS)
+    control.claim()
+    control.start()
+    yield folder
+    control.stop()
+
+
+def send(folder: Path, data: bytes) -> dict[str, Any]:
+    """Send bytes to the socket and return the answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(str(socket_path(folder)))
+        connection.sendall(data)
+        answer: dict[str, Any] = json.loads(connection.makefile().readline())
+        return answer
+
+
+def test_a_command_is_answered(listening: Path) -> None:
+    """A command with its arguments reaches the host, wherever the data folder is."""
+    assert is_running(listening)
+    assert ask(listening, "echo", word="ä") == {"word": "ä"}
+
+
+def test_only_its_own_user_reaches_it(listening: Path) -> None:
+    """The socket and the lock have mode 0600, and a folder in the temporary folder 0700."""
+    assert stat.S_IMODE(socket_path(listening).stat().st_mode) == 0o600
+    assert stat.S_IMODE((listening / "host.lock").stat().st_mode) == 0o600
+    if socket_path(listening).parent != listening:
+        assert stat.S_IMODE(socket_path(listening).parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\n",
+        b"rubbish\n",
+        b"[]\n",
+        b"7\n",
+        b'{"command": 7}\n',
+        b'{"command": "shutdown"}\n',
+        b'{"command": "echo"}\n',
+        b'{"command": "ping", "more": 1}\n',
+        b"\xff\xfe\n",
+        b"[" * 60_000 + b"\n",
+        b'{"command": "ping", "x": "' + b"x" * 100_000 + b'"}\n',
+    ],
+    ids=lambda data: data[:20].decode("latin-1"),
+)
+def test_what_is_no_command_is_told_what_is(listening: Path, data: bytes) -> None:
+    """Rubbish of any kind is answered with the commands there are, and the host listens on."""
+    try:
+        assert send(listening, data) == {"error": "commands are echo, fail, ping"}
+    except (BrokenPipeError, ConnectionResetError):
+        assert len(data) > 65536  # the host hung up on what is longer than any command
+    assert is_running(listening)
+
+
+def test_a_silent_client_keeps_nobody_out(listening: Path) -> None:
+    """One that connects and sends nothing doesn't hold up others."""
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(socket_path(listening)))
+        assert is_running(listening)
+
+
+def test_a_command_that_fails_is_answered(listening: Path) -> None:
+    """Whoever asked learns that the host failed, and it listens on."""
+    assert ask(listening, "fail") == {"error": "the host failed on this command: ValueError: no luck"}
+    assert is_running(listening)
+
+
+def test_a_second_host_on_a_data_folder_is_refused(listening: Path) -> None:
+    """The second host is told which folder is taken and what to do, and the first listens on."""
+    with pytest.raises(AlreadyRunning, match="stop it first, or set another data_dir"):
+        Control(listening, COMMANDS).claim()
+    assert is_running(listening)
+
+
+def test_what_a_killed_host_left_behind_is_replaced(folder: Path) -> None:
+    """A stale socket and a stale lock file keep nobody from starting, and look like no host."""
+    folder.mkdir()
+    (folder / "host.lock").touch()
+    socket_path(folder).parent.mkdir(mode=0o700, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(socket_path(folder)))
+    assert not is_running(folder)
+    control = Control(folder, COMMANDS)
+    control.claim()
+    control.start()
+    assert is_running(folder)
+    control.stop()
+    assert not socket_path(folder).exists()
+
+
+def test_without_a_host_it_is_told(tmp_path: Path) -> None:
+    """Asking where no host runs names the data folder."""
+    with pytest.raises(NotRunning, match=f"No host is running on the data folder {tmp_path}"):
+        ask(tmp_path, "status")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may connect to any socket, so there is nothing to be refused")
+def test_another_users_host_is_told(listening: Path) -> None:
+    """A socket that may not be connected to is another user's host, and is told as such."""
+    socket_path(listening).chmod(0)
+    with pytest.raises(NotRunning, match="belongs to another user"):
+        ask(listening, "ping")
+
+
+def test_a_folder_that_others_could_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the socket must be in the temporary folder, one that is open to others is not used, nor asked."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    data_dir = tmp_path / ("long" * 30)
+    socket_path(data_dir).parent.mkdir(mode=0o777)
+    socket_path(data_dir).parent.chmod(0o777)
+    control = Control(data_dir, COMMANDS)
+    with pytest.raises(PermissionError, match="this user's alone"):
+        control.start()
+    with pytest.raises((PermissionError, NotRunning)):
+        ask(data_dir, "ping")

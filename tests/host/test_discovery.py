@@ -1,0 +1,164 @@
+"""Discovery: what is installed, in which order, and what its metadata already tells."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from tests.host.packages import plugin_entry, saying, write_package
+from tests.host.plugins import Speaker, reason
+
+from plughost.discovery import RESERVED, Found, discover
+from plughost.testing import plugin_distribution, running_host
+
+
+def dist(name: str, *requires: str, distribution: str | None = None, version: str = "1.0") -> metadata.Distribution:
+    """Return a distribution with a plugin."""
+    return plugin_distribution(
+        name, Speaker(name, f"/{name}"), requires=requires, distribution=distribution, version=version
+    )
+
+
+def library(folder: Path, name: str, *requires: str) -> metadata.Distribution:
+    """Return a distribution without a plugin."""
+    write_package(folder, name, {}, requires=requires)
+    return next(iter(metadata.distributions(name=name, path=[str(folder)])))
+
+
+def in_folder(folder: Path) -> tuple[Found, ...]:
+    """Return the plugins that a folder holds."""
+    return discover(metadata.distributions(path=[str(folder)]))
+
+
+def names(*distributions: metadata.Distribution) -> list[str]:
+    """Return the names of the plugins in order."""
+    return [found.name for found in discover(distributions)]
+
+
+def test_plugins_are_sorted_by_name() -> None:
+    """Whatever order the metadata comes in, plugins are sorted by name."""
+    assert names(dist("c"), dist("a"), dist("b")) == ["a", "b", "c"]
+
+
+def test_a_plugin_stands_after_what_it_depends_on() -> None:
+    """A dependency comes first, and what doesn't depend on anything keeps its place by name."""
+    assert names(dist("a", "plughost-z"), dist("b"), dist("z")) == ["b", "z", "a"]
+
+
+def test_a_dependency_through_a_library_counts(tmp_path: Path) -> None:
+    """A plugin depends on one that a library of it requires, however its name is written."""
+    found = discover([dist("a", "Some.Library"), library(tmp_path, "some-library", "PlugHost_Z"), dist("z")])
+    assert [(each.name, each.requires) for each in found] == [("z", ()), ("a", ("z",))]
+
+
+def test_a_requirement_for_another_platform_or_extra_is_none() -> None:
+    """Markers are evaluated: what holds elsewhere, or for an extra, is not missing here."""
+    found = discover([dist("a", "nothing; sys_platform == 'amiga'", "nothing; extra == 'more'")])
+    assert found[0].problem is None
+
+
+def test_circles_are_sorted_by_name() -> None:
+    """Distributions that require each other are taken by name, and both serve."""
+    found = discover([dist("b", "plughost-a"), dist("a", "plughost-b")])
+    assert [(each.name, each.problem) for each in found] == [("a", None), ("b", None)]
+
+
+@pytest.mark.parametrize(
+    ("requires", "told"),
+    [
+        ("ghost-library", "it requires ghost-library, and it is not installed"),
+        ("plughost-z>=2", "it requires plughost-z>=2, and 1.0 is installed"),
+        ("plughost>=99", "it requires plughost>=99, and "),
+    ],
+)
+def test_what_metadata_already_tells_is_told_before_import(requires: str, told: str) -> None:
+    """A missing or too old dependency, the host among them, fails the plugin before it is imported."""
+    installed = [
+        plugin_distribution("a", AssertionError("it was imported"), requires=[requires]),
+        dist("z"),
+        metadata.distribution("plughost"),
+    ]
+    with running_host(distributions=installed) as host:
+        assert told in reason(host, "a")
+        assert reason(host, "z") == "active: None"
+
+
+def test_two_distributions_of_one_plugin_name() -> None:
+    """Of two distributions that bring a plugin of one name, the first by name serves; the other is told why not."""
+    first = dist("same", distribution="a-first")
+    second = plugin_distribution("same", AssertionError("it was imported"), distribution="b-second")
+    with running_host(distributions=[second, first]) as host, host.client() as client:
+        assert client.get("/same").status_code == 200
+        assert host.host.generation is not None
+        other = host.host.generation.roster.entries[1]
+        assert "the distribution a-first already brings a plugin of this name" in str(other.failure)
+
+
+@pytest.mark.parametrize("name", ["Upper", "under_score", "-", "a--b", "a b", "über", "a.b", "a-"])
+def test_bad_names_are_refused(name: str) -> None:
+    """A plugin's name is lower-case words joined by hyphens: it is a command, a settings key and a folder."""
+    assert "lower-case words" in str(discover([dist(name)])[0].problem)
+
+
+@pytest.mark.parametrize("name", ["serve", "plugins", "status"])
+def test_a_plugin_may_not_be_called_like_a_command_of_the_host(name: str) -> None:
+    """`plughost serve` is the host's: a plugin of that name fails, and is told so."""
+    assert f"`plughost {name}` is a command of the host" in str(discover([dist(name)])[0].problem)
+
+
+def test_every_command_of_the_host_is_reserved() -> None:
+    """No plugin can hide behind a command that the host has."""
+    from plughost.cli.main import main  # noqa: PLC0415 - the command line is what the claim is about
+
+    assert set(main.commands) <= RESERVED
+
+
+def test_the_first_of_two_installations_counts(tmp_path: Path) -> None:
+    """Of one distribution in two folders, as of an editable install beside a copy, the first of sys.path counts."""
+    for version, folder in (("2.0", tmp_path / "first"), ("1.0", tmp_path / "second")):
+        write_package(folder, "twice", {}, version=version, entry_points=plugin_entry("twice", "twice:plugin"))
+    both = [str(tmp_path / "first"), str(tmp_path / "second")]
+    assert [each.version for each in discover(metadata.distributions(path=both))] == ["2.0"]
+
+
+BROKEN: dict[str, dict[str, bytes]] = {
+    "no metadata": {},
+    "empty metadata": {"METADATA": b""},
+    "no version": {"METADATA": b"Metadata-Version: 2.1\nName: broken\n"},
+    "odd version": {"METADATA": b"Metadata-Version: 2.1\nName: broken\nVersion: banana\n"},
+    "odd requirement": {"METADATA": b"Name: broken\nVersion: 1\nRequires-Dist: a >>> b\nRequires-Dist: good<2; x==y\n"},
+    "binary metadata": {"METADATA": b"Name: \xff\xfe\x00broken\nVersion: \xff\n"},
+    "odd entry points": {"METADATA": b"Name: broken\nVersion: 1\n", "entry_points.txt": b"[plughost.plugins]\nfoo\n"},
+    "binary entry points": {
+        "METADATA": b"Name: broken\nVersion: 1\n",
+        "entry_points.txt": b"[plughost.plugins]\n\xff=\xfe",
+    },
+    "no target": {"METADATA": b"Name: broken\nVersion: 1\n", "entry_points.txt": b"[plughost.plugins]\nfoo =\n"},
+    "odd target": {"METADATA": b"Name: broken\nVersion: 1\n", "entry_points.txt": b"[plughost.plugins]\nfoo = a b c\n"},
+    "binary record": {"METADATA": b"Name: broken\nVersion: 1\n", "RECORD": b"\xff\xfe\x00,,\n"},
+    "odd origin": {"METADATA": b"Name: broken\nVersion: 1\n", "direct_url.json": b"{", "RECORD": b""},
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_metadata_of_one_distribution_harms_no_other(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a dist-info folder holds, the plugins of the others are found and serve."""
+    broken = tmp_path / "broken-1.dist-info"
+    broken.mkdir()
+    for file, content in BROKEN[what].items():
+        (broken / file).write_bytes(content)
+    entry = plugin_entry("good", "discovered_good")
+    known = b"Name: broken\n" in BROKEN[what].get("METADATA", b"") and "target" not in what
+    requires = ["broken"] if known else []
+    source = {"discovered_good.py": saying("'good'", "/good")}
+    write_package(tmp_path, "good", source, requires=requires, entry_points=entry)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "discovered_good", raising=False)
+    installed = list(metadata.distributions(path=[str(tmp_path)]))
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert host.host.reload().swapped

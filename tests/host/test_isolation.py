@@ -1,0 +1,313 @@
+"""Isolation: one bad plugin never takes the host down, and is never silent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
+
+from plughost import Check, Middleware, Operation, Page, Route, RouteGroup, Store, hookimpl
+from plughost.generation import Refusal
+from plughost.hookspecs import WITHOUT_CONTEXT
+from plughost.testing import plugin_distribution, running_host
+
+BUILD_HOOKS = (
+    "register_settings",
+    "register_stores",
+    "register_authenticator",
+    "register_middleware",
+    "register_routes",
+    "register_checks",
+    "register_pages",
+)
+
+
+class UnspeakableError(Exception):
+    """An exception that can't even be shown."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def hook_of(name: str, act: Callable[[], Any]) -> Plugin:
+    """Return a plugin whose hook does something."""
+    hooks: dict[str, Callable[..., Any]] = {name: lambda context: act()}
+    if name in WITHOUT_CONTEXT:
+        hooks = {name: lambda *_: act()}
+    return Plugin(**hooks)
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    """Return a function that raises."""
+
+    def act() -> Any:
+        raise error
+
+    return act
+
+
+def beside(bad: object) -> list[Any]:
+    """Return what is installed: a bad plugin, and a good one."""
+    return [plugin_distribution("bad", bad), plugin_distribution("good", Speaker("good", "/good"))]
+
+
+ERRORS = [
+    ValueError("wrong"),
+    SystemExit(0),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    BaseException("odd"),
+    UnspeakableError(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_an_import_raises_the_others_serve(error: BaseException) -> None:
+    """A plugin whose import raises anything at all is reported as failed, and another one answers."""
+    with running_host(distributions=beside(error)) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert reason(host, "bad").startswith("failed: import: ")
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("hook", BUILD_HOOKS)
+def test_whatever_a_hook_raises_the_others_serve(hook: str, error: BaseException) -> None:
+    """A plugin whose hook raises anything at all is reported as failed with the hook, and another one answers."""
+    with running_host(distributions=beside(hook_of(hook, raising(error)))) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert reason(host, "bad").startswith(f"failed: {hook}: ")
+
+
+def test_a_failure_names_the_place_in_the_plugin() -> None:
+    """The reason of a failing hook holds the exception, its message, the plugin's file and line, and what to do."""
+    bad = hook_of("register_routes", raising(LookupError("no shelf")))
+    with running_host(distributions=beside(bad)) as host:
+        told = reason(host, "bad")
+    assert "LookupError at test_isolation.py:" in told
+    assert "no shelf" in told
+    assert "disable the plugin" in told
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """An event that is set when the test is over, so that what waits for it ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.mark.parametrize("hook", BUILD_HOOKS)
+def test_a_hook_that_hangs_fails_alone(hook: str, never: threading.Event) -> None:
+    """A plugin whose hook doesn't return fails after hook_timeout, and another one answers."""
+    bad = beside(hook_of(hook, never.wait))
+    with running_host(distributions=bad, settings={"hook_timeout": 0.2}) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert f"{hook}: it did not return within 0.2 s" in reason(host, "bad")
+        assert "hook_timeout" in reason(host, "bad")
+
+
+def test_a_generator_that_hangs_fails_alone(never: threading.Event) -> None:
+    """A hook that yields declarations and hangs between two of them fails as one that doesn't return."""
+
+    def declare() -> Iterator[RouteGroup]:
+        yield group_of(Says("one"))
+        never.wait()
+
+    bad = beside(hook_of("register_routes", declare))
+    with running_host(distributions=bad, settings={"hook_timeout": 0.2}) as host:
+        assert "did not return" in reason(host, "bad")
+
+
+def test_an_import_that_returns_too_late_changes_nothing(never: threading.Event) -> None:
+    """A plugin whose import returns after it was given up is not registered then."""
+
+    class Late(Speaker):
+        def __init__(self) -> None:
+            never.wait()
+            super().__init__("late")
+
+    with running_host(distributions=beside(Late), settings={"hook_timeout": 0.2}) as host:
+        before = threading.enumerate()
+        late = next(thread for thread in before if thread.name == "bad:import")
+        never.set()
+        late.join(10)
+        assert host.host.generation is not None
+        assert not host.host.generation.manager.has_plugin("bad")
+
+
+ROUTE = Route("", Says("x"), {"GET": Operation(summary="Get")})
+RUBBISH: dict[str, list[Any]] = {
+    "register_settings": [dict, 7, "model"],
+    "register_stores": [
+        7,
+        [7],
+        [Store(name="x", entities=None, migrations=None, tables=None)],  # type: ignore[arg-type] # it is rubbish
+        [Store(name="../x", entities=print, migrations=None, tables=())],  # type: ignore[arg-type] # it is rubbish
+    ],
+    "register_authenticator": [7, "me"],
+    "register_middleware": [
+        [object()],
+        [Middleware(name="m", component=object(), scope="site")],
+        [Middleware(name="m", component=object())],
+        [Middleware(name="m", component=Says, scope="planet")],  # type: ignore[arg-type] # it is rubbish
+        [Middleware(name=None, component=None, before=None)],  # type: ignore[arg-type] # it is rubbish
+    ],
+    "register_routes": [
+        7,
+        "text",
+        group_of(Says("x")),
+        [None],
+        [RouteGroup(prefix=None, routes=None)],  # type: ignore[arg-type] # it is rubbish
+        [RouteGroup(prefix="/x", routes=(None,))],  # type: ignore[arg-type] # it is rubbish
+        [RouteGroup(prefix="/x", routes=(ROUTE,), site="nowhere")],
+        [RouteGroup(prefix="/x", routes=(ROUTE,), errors="text")],  # type: ignore[arg-type] # it is rubbish
+        [RouteGroup(prefix="/x", routes=(ROUTE,), versions="1.0")],  # type: ignore[arg-type] # it is rubbish
+        [RouteGroup(prefix="/x", routes=(ROUTE,), body_limit="much")],  # type: ignore[arg-type] # it is rubbish
+        [RouteGroup(prefix="/x", routes=(Route("", None, {}),))],
+        [RouteGroup(prefix="/x", routes=(Route("", Says("x"), None),))],  # type: ignore[arg-type] # it is rubbish
+        [RouteGroup(prefix="/x", routes=(Route("", Says("x"), {"GET": None}),))],  # type: ignore[dict-item] # rubbish
+        [RouteGroup(prefix="/x", routes=(Route("y", Says("x"), ROUTE.operations),))],
+        [RouteGroup(prefix="/x", routes=(Route("/y/", Says("x"), ROUTE.operations),))],
+        [RouteGroup(prefix="/x", routes=(Route("/{", Says("x"), ROUTE.operations),))],
+        [RouteGroup(prefix="/x", routes=(Route("/{a}/{a}", Says("x"), ROUTE.operations),))],
+        [RouteGroup(prefix="/x", routes=(Route("/{a:nothing}", Says("x"), ROUTE.operations),))],
+    ],
+    "register_checks": [7, [7], [Check(name=None, check=None)]],  # type: ignore[arg-type] # it is rubbish
+    "register_pages": [7, [7], [Page(name=None, title=None, render=None)]],  # type: ignore[arg-type] # it is rubbish
+}
+
+
+@pytest.mark.parametrize(
+    ("hook", "rubbish"), [(hook, value) for hook, values in RUBBISH.items() for value in values], ids=str
+)
+def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> None:
+    """A plugin whose hook returns what can't be used is reported as failed, and another one answers."""
+    with running_host(distributions=beside(hook_of(hook, lambda: rubbish))) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert reason(host, "bad").startswith("failed: ")
+
+
+@pytest.mark.parametrize("hook", BUILD_HOOKS)
+def test_a_forgotten_return_is_told(hook: str) -> None:
+    """A hook that returns None fails its plugin, but for `register_authenticator`, where None is an answer."""
+    with running_host(distributions=beside(hook_of(hook, lambda: None))) as host:
+        expected = "active: None" if hook == "register_authenticator" else f"failed: {hook}: it returned None"
+        assert reason(host, "bad").startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "told"),
+    [
+        (Plugin(register_router=lambda context: []), "register_router"),
+        (Plugin(register_routes=lambda context, app: []), "app"),
+        (object(), "implements no hook"),
+        (7, "implements no hook"),
+    ],
+)
+def test_a_plugin_that_misses_the_hooks_is_told(plugin: object, told: str) -> None:
+    """An unknown hook, an unknown argument and no hook at all are failures that name what is wrong."""
+    with running_host(distributions=beside(plugin)) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert told in reason(host, "bad")
+
+
+@dataclass
+class Unhashable:
+    """A plugin object that Python can't put into a set."""
+
+    @hookimpl
+    def register_checks(self, context: Any) -> list[Check]:
+        """Return nothing."""
+        return []
+
+
+@pytest.mark.parametrize("plugin", [Unhashable(), SimpleNamespace(register_checks=Unhashable().register_checks)])
+def test_an_object_of_any_class_may_be_a_plugin_or_fails_alone(plugin: object) -> None:
+    """A plugin object without a hash doesn't keep others from being asked."""
+    with running_host(distributions=beside(plugin)) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert reason(host, "good") == "active: None"
+
+
+def test_two_names_for_one_object_are_told() -> None:
+    """A plugin that was registered already under another name fails; the first serves."""
+    both = Speaker("one", "/one")
+    with running_host(distributions=[plugin_distribution("a", both), plugin_distribution("b", both)]) as host:
+        assert (reason(host, "a"), reason(host, "b")[:6]) == ("active: None", "failed")
+
+
+@pytest.mark.parametrize("hook", ["started", "stopping"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_failing_life_cycle_hook_is_noted_and_the_plugin_serves(hook: str, error: BaseException) -> None:
+    """What `started` or `stopping` raises is noted as trouble; the plugin serves, and the host stops."""
+    bad = serving(Says("bad"), "/bad")
+    vars(bad).update(vars(hook_of(hook, raising(error))))
+    with running_host(distributions=beside(bad)) as host:
+        with host.client() as client:
+            assert client.get("/bad").status_code == 200
+        assert host.host.generation is not None
+        entry = host.host.generation.roster.get("bad")
+        host.host.stop()
+    assert entry is not None
+    assert [failure.stage for failure in entry.trouble] == [hook]
+
+
+def test_dependents_of_a_failed_plugin_are_blocked() -> None:
+    """What requires a failed plugin, directly or not, is blocked with its name, and never asked."""
+    asked: list[str] = []
+    installed = [
+        plugin_distribution("base", ImportError("no module")),
+        plugin_distribution("middle", Speaker("middle", "/middle"), requires=["plughost-base"]),
+        plugin_distribution(
+            "top", Plugin(register_checks=lambda context: asked.append("top")), requires=["plughost-middle>=1"]
+        ),
+        plugin_distribution("good", Speaker("good", "/good")),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        for name in ("middle", "top"):
+            assert "it requires base (plughost-base 1.0), which is failed" in reason(host, name)
+            assert reason(host, name).startswith("blocked: ")
+    assert asked == []
+
+
+@pytest.mark.parametrize("settings", [{"disabled": ["bad"]}, {}])
+def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
+    """Neither `disabled` nor `without` loads the plugin's entry point, and what requires it is blocked."""
+    loaded: list[str] = []
+
+    class Loads(Speaker):
+        def __init__(self) -> None:
+            loaded.append("bad")
+            super().__init__("bad")
+
+    installed = [*beside(Loads), plugin_distribution("needy", Speaker("n", "/needy"), requires=["plughost-bad"])]
+    without = () if settings else ("bad",)
+    with running_host(distributions=installed, settings=settings, without=without) as host:
+        assert reason(host, "bad") == "disabled: None"
+        assert "requires bad (plughost-bad 1.0), which is disabled" in reason(host, "needy")
+    assert loaded == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"strict": True}, "bad is failed"),
+        ({"settings": {"strict": True}}, "bad is failed"),
+        ({"settings": {"required": ["bad"]}}, "the required plugin bad is failed"),
+        ({"settings": {"required": ["ghost"]}}, "the required plugin ghost is not installed"),
+        ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
+    ],
+)
+def test_a_host_that_must_have_a_plugin_refuses_to_start_without(options: dict[str, Any], told: str) -> None:
+    """`strict` and `required` refuse the start, naming the plugin, and no port stays open."""
+    with pytest.raises(Refusal, match=told), running_host(distributions=beside(ImportError("x")), **options):
+        pass

@@ -1,0 +1,76 @@
+"""Logs: a line for each event, whatever is in it, and never an error of the log's own."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from plughost.logs import make_logger
+from plughost.settings import LogSettings
+
+
+class Broken(io.StringIO):
+    """A stream on a full disk."""
+
+    def write(self, text: str) -> int:
+        """Fail."""
+        raise OSError("no space left on device")
+
+
+@pytest.mark.parametrize("value", ["text", "\ud800", 2**80, {1: 2, (3, 4): 5}, object(), b"\xff", "a\nb", None])
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_any_value_is_logged(form: str, value: object) -> None:
+    """Lone surrogates, giant numbers and unknown objects make a line like any other; JSON is one line each."""
+    stream = io.StringIO()
+    make_logger(LogSettings(format=form), stream).info("event", value=value)
+    assert "event" in stream.getvalue()
+    if form == "json":
+        assert json.loads(stream.getvalue())["event"] == "event"
+        assert stream.getvalue().count("\n") == 1
+
+
+def test_an_exception_has_its_traceback() -> None:
+    """An exception is logged with where it was raised."""
+    stream = io.StringIO()
+    try:
+        raise ValueError("why \ud800")
+    except ValueError as error:
+        make_logger(LogSettings(format="json"), stream).error("failed", exc_info=error)
+    assert "test_logs.py" in json.loads(stream.getvalue())["exception"]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_stream_that_fails_harms_nobody(form: str) -> None:
+    """A full disk or a closed pipe loses lines, and raises nothing where they are logged."""
+    logger = make_logger(LogSettings(format=form), Broken())
+    logger.info("event")
+    closed = io.StringIO()
+    closed.close()
+    make_logger(LogSettings(format="json"), closed).info("event")
+
+
+def test_less_severe_lines_are_left_out() -> None:
+    """The level is the least severe that is logged."""
+    stream = io.StringIO()
+    logger = make_logger(LogSettings(format="json", level="warning"), stream)
+    logger.info("quiet")
+    logger.warning("loud")
+    assert [json.loads(row)["event"] for row in stream.getvalue().splitlines()] == ["loud"]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_traceback_holds_no_local_variables(form: str) -> None:
+    """Passwords and tokens stand in local variables; where an exception was raised is told without them."""
+    stream = io.StringIO()
+
+    def log_in(password: str) -> None:
+        raise ValueError("no such user")
+
+    try:
+        log_in("".join(["hun", "ter2"]))
+    except ValueError as error:
+        make_logger(LogSettings(format=form), stream).error("failed", exc_info=error)
+    assert "no such user" in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()

@@ -1,0 +1,156 @@
+"""What a host does for its plugins beside serving them: keeps, answers, tells its log, switches, mounts at the root."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost.context import PluginContext as Context
+from plughost.control import Control
+from plughost.events import Event, Events
+from plughost.logs import make_logger
+from plughost.operations import OperationError
+from plughost.settings import LogSettings
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost.host import Host
+
+
+class Hello:
+    """Says hello."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+        resp.text = "hello"
+
+
+class Greeting:
+    """A plugin with one group, which the test chooses; every instance notes what was kept before it came."""
+
+    prefix = "/hello"
+    paths: tuple[str, ...] = ("",)
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        instances: list[int] = context.keep("instances", list)
+        instances.append(id(self))
+        context.take_questions("size", lambda: {"size": len(instances)})
+        routes = tuple(Route(path, Hello(), {"GET": Operation(summary="Greet", produces=())}) for path in self.paths)
+        return [RouteGroup(prefix=self.prefix, routes=routes)]
+
+
+def _plugin(prefix: str = "/hello", *paths: str) -> Greeting:
+    plugin = Greeting()
+    plugin.prefix, plugin.paths = prefix, paths or ("",)
+    return plugin
+
+
+def _state(host: Host) -> tuple[str, str]:
+    plugin = next(each for each in host.view.plugins if each.name == "greeting")
+    return plugin.state, plugin.reason or ""
+
+
+def test_the_root_itself_can_be_a_route() -> None:
+    """A group at / answers there, and nothing below it."""
+    with running_host(distributions=[plugin_distribution("greeting", _plugin("/"))]) as host, host.client() as client:
+        assert client.get("/").text == "hello"
+        assert client.get("/other").status_code == 404
+        assert client.post("/").status_code == 405
+
+
+def test_a_group_at_the_root_has_no_other_path() -> None:
+    """One that would cover a whole site is refused."""
+    with running_host(distributions=[plugin_distribution("greeting", _plugin("/", "", "/x"))]) as host:
+        state, reason = _state(host.host)
+        assert (state, "or / for a route with an empty path" in reason) == ("failed", True)
+
+
+def test_a_plugin_is_switched_off_and_on_while_the_host_runs() -> None:
+    """Disabling is written to the settings file and taken up; enabling undoes that."""
+    with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
+        assert host.host.view.switch("greeting", enabled=False).removed == ("greeting",)
+        assert _disabled(host) == ["greeting"]
+        assert _state(host.host)[0] == "disabled"
+        assert host.host.view.switch("greeting", enabled=True).added == ("greeting",)
+        assert _disabled(host) == []
+
+
+def _disabled(host: RunningHost) -> list[str]:
+    file = host.host.settings.file
+    assert file is not None
+    return re.findall(r'"(\w+)"', next(line for line in file.read_text().splitlines() if line.startswith("disabled")))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("nobody", {}, "No plugin named nobody is installed"),
+        ("greeting", {"required": ["greeting"]}, "The setting required names greeting"),
+    ],
+)
+def test_what_cannot_be_switched_off_is_told(name: str, settings: dict[str, Any], message: str) -> None:
+    """A plugin that isn't there or is required stays as it is, with the reason."""
+    with running_host(settings=settings, distributions=[plugin_distribution("greeting", Greeting)]) as host:
+        with pytest.raises(OperationError, match=message):
+            host.host.view.switch(name, enabled=False)
+        assert _state(host.host)[0] == "active"
+
+
+def test_what_the_command_line_skips_is_not_switched_on() -> None:
+    """The settings file can't undo --without."""
+    with (
+        running_host(without=["greeting"], distributions=[plugin_distribution("greeting", Greeting)]) as host,
+        pytest.raises(OperationError, match="skipped by --without"),
+    ):
+        host.host.view.switch("greeting", enabled=True)
+
+
+def test_what_is_kept_outlives_the_plugins_instance() -> None:
+    """After disabling and enabling, a new instance finds what the first one kept."""
+    with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
+        host.host.view.switch("greeting", enabled=False)
+        host.host.view.switch("greeting", enabled=True)
+        assert host.host.view.answer("greeting", "size") == {"size": 2}
+
+
+def test_commands_ask_the_plugin_in_the_running_host(tmp_path: Path) -> None:
+    """A context on the same data folder gets the plugin's answer, and an error for what it doesn't take."""
+    with running_host(data_dir=tmp_path, distributions=[plugin_distribution("greeting", Greeting)]) as host:
+        control = Control(tmp_path, {"ask": host.host.view.answer})
+        control.start()
+        try:
+            context: Context[None] = Context(
+                plugin="greeting", settings=None, dev=False, logger=host.host.logger, data_root=tmp_path,
+                host=host.host.view,
+            )  # fmt: skip
+            assert context.ask_running("size") == {"size": 1}
+            assert "no plugin greeting that can tell age" in context.ask_running("age")["error"]
+            host.host.view.switch("greeting", enabled=False)
+            assert "is active" in context.ask_running("size")["error"]
+        finally:
+            control.stop()
+
+
+def test_whoever_watches_gets_the_lines_of_the_log() -> None:
+    """Each line at or above the log's level comes with all that was logged, and goes to the log as before."""
+    lines, seen, stream = Events(), list[Event](), io.StringIO()
+    logger = make_logger(LogSettings(format="json", level="info"), stream, lines)
+    logger.info("unseen")
+    unsubscribe = lines.subscribe(seen.append)
+    logger.bind(plugin="greeting").warning("trouble", name="x", fields=2)
+    logger.debug("below the level")
+    unsubscribe()
+    logger.info("unseen")
+    assert [(event.name, event.plugin) for event in seen] == [("line", "greeting")]
+    expected = {"event": "trouble", "level": "warning", "plugin": "greeting", "name": "x", "fields": 2}
+    assert dict(seen[0].fields) == expected
+    assert stream.getvalue().count("\n") == 3

@@ -1,0 +1,74 @@
+"""What commands are shown of a host that doesn't run, and how a plugin's only command is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner
+from tests.host.plugins import Plugin, Speaker
+
+from plughost.cli import main, plugin_commands
+from plughost.discovery import discover
+from plughost.host import Host
+from plughost.logs import silent_logger
+from plughost.settings import read_settings
+from plughost.testing import plugin_distribution
+
+if TYPE_CHECKING:
+    from plughost.context import PluginContext
+
+
+def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
+    """A plugin of a host that doesn't run sees sites, plugins and listeners of one that would, and starts nothing."""
+    speaker = Speaker("hello")
+    file = tmp_path / "plughost.toml"
+    file.write_text('address = "::1"\n[sites.main]\nlisteners = ["http"]\nhttp_port = 8123\n')
+    distributions = [plugin_distribution("speaker", speaker)]
+    host = Host(read_settings(file, environment={}), logger=silent_logger(), distributions=distributions)
+    assert (host.view.generation, dict(host.view.sites), dict(host.view.listeners)) == (0, {}, {})
+    preview = host.view.preview()
+    assert [group.group.prefix for group in preview.sites["main"].groups] == ["/say"]
+    assert [plugin.state for plugin in preview.plugins] == ["active"]
+    assert [(str(listener), port) for listener, port in preview.listeners.items()] == [("http://[::1]:8123", 8123)]
+    assert speaker.told == []
+    assert host.generation is None
+
+
+@click.command("tool")
+@click.argument("word")
+@click.pass_obj
+def tool(context: PluginContext[None], word: str) -> None:
+    """Say a word."""
+    click.echo(f"{context.plugin} {context.host.preview().generation} {word}")
+
+
+@click.command("other")
+def other() -> None:
+    """Do something else."""
+
+
+@pytest.mark.parametrize(
+    ("commands", "arguments", "output"),
+    [
+        ((tool,), ("tool", "hi"), "tool 1 hi\n"),
+        ((tool,), ("tool", "--config", "other.toml", "hi"), "tool 1 hi\n"),
+        ((tool, other), ("tool", "tool", "hi"), "tool 1 hi\n"),
+    ],
+)
+def test_a_plugins_only_command_is_called_by_the_plugins_name(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    commands: tuple[click.Command, ...],
+    arguments: tuple[str, ...],
+    output: str,
+) -> None:
+    """One command named as its plugin stands for it, with `--config`; where there are more, there is a group."""
+    monkeypatch.chdir(tmp_path)
+    Path("other.toml").write_text("")
+    installed = [plugin_distribution("tool", Plugin(register_commands=lambda: commands))]
+    monkeypatch.setattr(plugin_commands, "discover", lambda: discover(installed))
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (0, output)

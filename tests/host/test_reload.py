@@ -1,0 +1,394 @@
+"""Reload: plugins come and go while the host runs."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import BaseModel
+from tests.host.packages import plugin_entry, remove_package, saying, write_package
+from tests.host.plugins import Plugin, Says, Speaker, group_of, serving, until
+
+from plughost import hookimpl
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+
+
+def test_an_unchanged_plugin_keeps_its_memory_while_another_is_added() -> None:
+    """A plugin that nothing happened to is the same object after a reload, and the new one serves."""
+    installed = [plugin_distribution("one", Speaker("one", "/one"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/one").json()["count"] == 1
+        assert client.get("/two").status_code == 404
+        installed.append(plugin_distribution("two", Speaker("two", "/two")))
+        report = host.host.reload()
+        assert (report.added, report.unchanged, report.ok) == (("two",), ("one",), True)
+        assert client.get("/one").json()["count"] == 2
+        assert client.get("/two").json()["word"] == "two"
+
+
+def test_a_removed_plugin_is_gone_and_told() -> None:
+    """A plugin whose distribution is gone is a clean 404 after a reload, and its `stopping` was called once."""
+    gone = Speaker("two", "/two")
+    installed = [plugin_distribution("one", Speaker("one", "/one")), plugin_distribution("two", gone)]
+    with running_host(distributions=installed) as host, host.client() as client:
+        del installed[1]
+        assert host.host.reload().removed == ("two",)
+        assert client.get("/two").status_code == 404
+        assert gone.told == ["started", "stopping"]
+
+
+def test_a_changed_plugin_answers_anew() -> None:
+    """A plugin of another version answers with that version's behaviour after a reload, on the same connection."""
+    installed = [plugin_distribution("one", Speaker("old"), version="1.0")]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/say").json()["word"] == "old"
+        installed[0] = plugin_distribution("one", Speaker("new"), version="2.0")
+        assert host.host.reload().changed == ("one",)
+        assert client.get("/say").json() == {"word": "new", "count": 1}
+
+
+def test_an_upgrade_that_fails_changes_nothing() -> None:
+    """A serving plugin whose next version can't be imported goes on in its old version, with its memory."""
+    installed = [plugin_distribution("one", Speaker("old"), version="1.0")]
+    with running_host(distributions=installed) as host, host.client() as client:
+        client.get("/say")
+        installed[0] = plugin_distribution("one", ImportError("no module named nonsense"), version="2.0")
+        report = host.host.reload()
+        assert not report.swapped
+        assert "one (plughost-one 2.0)" in report.problems[0]
+        assert "nonsense" in report.failed[0][1]
+        assert client.get("/say").json() == {"word": "old", "count": 2}
+        installed[0] = plugin_distribution("one", Speaker("new"), version="3.0")
+        assert host.host.reload().ok
+        assert client.get("/say").json()["word"] == "new"
+
+
+def test_a_new_plugin_that_fails_does_not_keep_others_out() -> None:
+    """A broken newcomer is reported as failed, and a good one that came with it serves."""
+    installed = [plugin_distribution("one", Speaker("one", "/one"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        installed += [plugin_distribution("bad", SystemExit(3)), plugin_distribution("good", Speaker("good", "/good"))]
+        report = host.host.reload()
+        assert report.swapped
+        assert not report.ok
+        assert "sys.exit" in report.failed[0][1]
+        assert client.get("/good").status_code == 200
+
+
+def test_a_site_opens_with_its_first_plugin_and_closes_with_its_last() -> None:
+    """The listeners of a site come and go with the plugins mounted on it."""
+    installed = [plugin_distribution("one", Speaker("one", "/one"))]
+    with running_host(distributions=installed) as host:
+        assert {site for site, _ in host.host.ports} == {"main"}
+        installed.append(plugin_distribution("two", Speaker("two", "/two", site="library")))
+        host.host.reload()
+        assert {site for site, _ in host.host.ports} == {"main", "library"}
+        with host.client("library", "https", http2=True) as client:
+            assert client.get("/two").json()["word"] == "two"
+        del installed[1]
+        host.host.reload()
+        assert {site for site, _ in host.host.ports} == {"main"}
+
+
+class Slow(Says):
+    """Answers once it is let."""
+
+    def __init__(self, word: str) -> None:
+        """Say a word, later."""
+        super().__init__(word)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Wait, then answer."""
+        self.begun.set()
+        self.go_on.wait(30)
+        super().on_get(req, resp)
+
+
+def in_background(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Call a function in a thread; its result is in the list once the thread has ended."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    return thread, results
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_slow_request_is_answered_by_the_code_it_reached(scheme: str) -> None:
+    """A request in flight is answered by the old code, new ones by the new, and `stopping` comes after it."""
+    told: list[str] = []
+    slow = Slow("old")
+    old = serving(slow)
+    vars(old)["stopping"] = hookimpl(lambda context: told.append(f"stopping after {slow.count}"))
+    installed = [plugin_distribution("one", old)]
+    with running_host(distributions=installed) as host, host.client(scheme=scheme) as client:
+        asking, answers = in_background(lambda: client.get("/say").json())
+        assert slow.begun.wait(30)
+        installed[0] = plugin_distribution("one", Speaker("new"), version="2.0")
+        reloading, reports = in_background(host.host.reload)
+        until(lambda: host.host.number == 2)
+        with host.client(scheme=scheme) as other:
+            assert other.get("/say").json()["word"] == "new"
+        assert told == []
+        slow.go_on.set()
+        for thread in (asking, reloading):
+            thread.join(30)
+        assert answers == [{"word": "old", "count": 1}]
+        assert reports[0].changed == ("one",)
+        assert told == ["stopping after 1"]
+
+
+def test_two_reloads_at_once_follow_each_other() -> None:
+    """Each of several reloads that are asked for at once makes a generation of its own."""
+    with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host:
+        running = [in_background(host.host.reload) for _ in range(4)]
+        for thread, _ in running:
+            thread.join(60)
+        assert sorted(reports[0].generation for _, reports in running) == [2, 3, 4, 5]
+
+
+def test_a_host_that_stops_reloads_no_more() -> None:
+    """A reload after the stop changes nothing and says so; stopping again changes nothing either."""
+    speaker = Speaker("one")
+    with running_host(distributions=[plugin_distribution("one", speaker)]) as host:
+        host.host.stop()
+        report = host.host.reload()
+        assert (report.swapped, report.problems) == (False, ("the host is stopped, not serving",))
+        assert host.host.stop()
+    assert speaker.told == ["started", "stopping"]
+
+
+def settings_file(host: RunningHost) -> Path:
+    """Return the settings file of a running host."""
+    file = host.host.settings.file
+    assert file is not None
+    return file
+
+
+def test_invalid_settings_change_nothing() -> None:
+    """A reload with a settings file that can't be used says why, and the running generation goes on."""
+    with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host, host.client() as client:
+        file = settings_file(host)
+        good = file.read_text()
+        for bad, told in ((f"adress = 1\n{good}", "did you mean address?"), ("x =", "not valid TOML")):
+            file.write_text(bad)
+            report = host.host.reload()
+            assert (report.swapped, told in report.problems[0]) == (False, True)
+        file.unlink()
+        assert "there is no such file" in host.host.reload().problems[0]
+        file.write_text(good)
+        assert host.host.reload().ok
+        assert client.get("/say").json()["count"] == 1
+
+
+def test_fixed_settings_ask_for_a_restart() -> None:
+    """A changed setting that is read at start only is told, and the rest takes effect."""
+    with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host:
+        file = settings_file(host)
+        file.write_text(f"address = '127.0.0.2'\ndisabled = ['one']\n{file.read_text()}")
+        report = host.host.reload()
+        assert (report.ok, report.removed) == (False, ("one",))
+        assert report.restart_needed == ("the setting address changed, and is read at start only",)
+
+
+class Limits(BaseModel):
+    """Settings of a plugin."""
+
+    limit: int = 1
+
+
+def limited() -> Plugin:
+    """Return a plugin that says its limit."""
+    return Plugin(
+        register_settings=lambda *_: Limits,
+        register_routes=lambda context: [group_of(Says(str(context.settings.limit)))],
+    )
+
+
+def test_changed_settings_of_a_plugin_take_effect() -> None:
+    """A plugin whose table changed is asked anew, others keep their memory; an invalid table changes nothing."""
+    installed = [plugin_distribution("limited", limited()), plugin_distribution("other", Speaker("other", "/other"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        client.get("/other")
+        file = settings_file(host)
+        text = file.read_text()
+        file.write_text(f"{text}\n[plugins.limited]\nlimit = 2\n")
+        report = host.host.reload()
+        assert (report.changed, report.unchanged) == (("limited",), ("other",))
+        assert client.get("/say").json()["word"] == "2"
+        assert client.get("/other").json()["count"] == 2
+        file.write_text(f"{text}\n[plugins.limited]\nlimit = 'many'\n")
+        assert not host.host.reload().swapped
+        assert client.get("/say").json()["word"] == "2"
+
+
+def test_an_authenticator_that_comes_or_goes_is_told_to_the_others() -> None:
+    """Plugins that were carried over are asked anew when the authenticator changes."""
+    knows = Plugin(register_routes=lambda context: [group_of(Says("yes" if context.authenticator else "no"))])
+    offers = Plugin(register_authenticator=lambda context: lambda request: None)
+    installed = [plugin_distribution("knows", knows)]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/say").json()["word"] == "no"
+        installed.append(plugin_distribution("offers", offers))
+        assert host.host.reload().changed == ("knows",)
+        assert client.get("/say").json()["word"] == "yes"
+        assert host.host.reload().unchanged == ("knows", "offers")
+        del installed[1]
+        assert host.host.reload().ok
+        assert client.get("/say").json()["word"] == "no"
+
+
+def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
+    """Disabling what another plugin requires would block that one, so nothing changes and both are named."""
+    installed = [
+        plugin_distribution("base", Speaker("base", "/base")),
+        plugin_distribution("top", Speaker("top", "/top"), requires=["plughost-base"]),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        file = settings_file(host)
+        file.write_text(f"disabled = ['base']\n{file.read_text()}")
+        report = host.host.reload()
+        assert not report.swapped
+        assert "top (plughost-top 1.0) would be blocked" in report.problems[0]
+        assert client.get("/base").status_code == client.get("/top").status_code == 200
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of sys.path for packages of a test's own, whose modules are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+class InFolder(list[metadata.Distribution]):
+    """What is installed in a folder, looked up each time it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        """Look into a folder."""
+        super().__init__()
+        self.folder = folder
+
+    def __iter__(self) -> Iterator[metadata.Distribution]:
+        return iter(list(metadata.distributions(path=[str(self.folder)])))
+
+
+def install(folder: Path, name: str, word: str, version: str, *requires: str, head: str = "") -> None:
+    """Install a plugin package with a submodule that holds its word."""
+    package = f"reloaded_{name}"
+    files = {
+        f"{package}/__init__.py": "",
+        f"{package}/words.py": f"WORD = {word}\n",
+        f"{package}/plugin.py": saying("WORD_", f"/{name}", head=f"from {package}.words import WORD as WORD_\n{head}"),
+    }
+    entry = plugin_entry(name, f"{package}.plugin")
+    write_package(folder, f"reloaded-{name}", files, version=version, requires=requires, entry_points=entry)
+
+
+def test_a_real_package_is_imported_afresh_with_what_requires_it(folder: Path) -> None:
+    """An upgraded package serves its new submodules, its dependents see them too, and unrelated ones keep memory."""
+    install(folder, "base", "'one'", "1.0")
+    head = "from reloaded_base.words import WORD as BASE\n"
+    install(folder, "top", "'unused'", "1.0", "reloaded-base", head=f"{head}WORD_ = BASE\n")
+    install(folder, "other", "'other'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        assert client.get("/top").json() == {"word": "one", "count": 1}
+        client.get("/other")
+        install(folder, "base", "'two!'", "2.0")
+        report = host.host.reload()
+        assert (report.changed, report.unchanged) == (("base", "top"), ("other",))
+        assert client.get("/base").json() == {"word": "two!", "count": 1}
+        assert client.get("/top").json() == {"word": "two!", "count": 1}
+        assert client.get("/other").json() == {"word": "other", "count": 2}
+
+
+def test_a_failed_upgrade_puts_the_old_modules_back(folder: Path) -> None:
+    """When the new version can't be imported, sys.modules holds the modules of the version that goes on serving."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        before = sys.modules["reloaded_base.words"]
+        install(folder, "base", "1 / 0", "2.0")
+        report = host.host.reload()
+        assert (report.swapped, "ZeroDivisionError" in report.failed[0][1]) == (False, True)
+        assert sys.modules["reloaded_base.words"] is before
+        assert client.get("/base").json()["word"] == "one"
+        install(folder, "base", "'three'", "3.0")
+        assert host.host.reload().ok
+        assert client.get("/base").json()["word"] == "three"
+
+
+def test_what_is_uninstalled_is_forgotten(folder: Path) -> None:
+    """A removed package leaves neither routes nor modules, and can be installed again in another version."""
+    install(folder, "base", "'one'", "1.0")
+    install(folder, "other", "'other'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        remove_package(folder, "reloaded-base")
+        assert host.host.reload().removed == ("base",)
+        assert "reloaded_base.plugin" not in sys.modules
+        assert client.get("/base").status_code == 404
+        install(folder, "base", "'again'", "2.0")
+        assert host.host.reload().added == ("base",)
+        assert client.get("/base").json()["word"] == "again"
+
+
+def test_compiled_modules_need_a_restart(folder: Path) -> None:
+    """An upgrade of a package with compiled modules changes nothing and says that a restart is needed."""
+    write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""})
+    install(folder, "base", "'one'", "1.0", "reloaded-lib")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""}, version="2.0")
+        report = host.host.reload()
+        assert (report.swapped, report.ok) == (False, False)
+        assert "reloaded-lib changed from 1.0 to 2.0" in report.restart_needed[0]
+        assert client.get("/base").json()["word"] == "one"
+
+
+def test_reloads_leave_nothing_behind(folder: Path) -> None:
+    """After twenty upgrades no old resource is alive, and threads and open files are as many as before."""
+    install(folder, "base", "'0'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        client.get("/base")
+        alive, before = [], (threading.active_count(), len(list(Path("/proc/self/fd").iterdir())))
+        for number in range(20):
+            alive.append(weakref.ref(sys.modules["reloaded_base.plugin"].Says))
+            install(folder, "base", f"'{number}'", f"1.{number + 1}")
+            assert host.host.reload().ok
+            assert client.get("/base").json() == {"word": str(number), "count": 1}
+        gc.collect()
+        assert [ref for ref in alive if ref() is not None] == []
+        assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == before
+
+
+def test_a_stop_does_not_wait_for_a_reload_that_hangs() -> None:
+    """A host that is asked to stop while a plugin hangs in a reload stops at once, and serves nothing new."""
+    entered, release = threading.Event(), threading.Event()
+
+    def hang(context: Any) -> list[Any]:
+        entered.set()
+        release.wait(30)
+        return []
+
+    installed = [plugin_distribution("one", Speaker("one", "/one"))]
+    with running_host(distributions=installed) as host:
+        installed.append(plugin_distribution("slow", Plugin(register_routes=hang)))
+        reports: list[Any] = []
+        reloading = threading.Thread(target=lambda: reports.append(host.host.reload()))
+        reloading.start()
+        assert entered.wait(10)
+        assert host.host.stop()
+        reloading.join()
+        release.set()
+    assert (reports[0].swapped, reports[0].problems) == (False, ("the host is stopping",))
+    assert host.host.number == 1

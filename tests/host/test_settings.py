@@ -1,0 +1,295 @@
+"""Settings: every mistake is told with where it is and the nearest key; secrets never show."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field, SecretStr, field_validator
+
+from plughost.settings import FIXED, HostSettings, Settings, SettingsError, read_settings
+
+SECRET = "hunter2-secret"
+
+
+class Inner(BaseModel):
+    """A nested table."""
+
+    password: SecretStr = SecretStr("")
+    depth: int = 1
+
+
+class Model(BaseModel):
+    """A plugin's settings."""
+
+    limit: int = Field(5, ge=1)
+    names: tuple[str, ...] = ()
+    token: SecretStr = SecretStr("")
+    tokens: dict[str, SecretStr] = {}
+    inner: Inner = Inner()
+    pin: SecretStr = SecretStr("1234")
+
+    @field_validator("pin")
+    @classmethod
+    def _digits(cls, pin: SecretStr) -> SecretStr:
+        if not pin.get_secret_value().isdigit():
+            raise ValueError("a pin is made of digits")
+        return pin
+
+
+def read(text: str, folder: Path, **environment: str) -> Settings:
+    """Read settings from a file with this text."""
+    file = folder / "plughost.toml"
+    file.write_text(text)
+    return read_settings(file, environment)
+
+
+def problems(text: str, folder: Path, **environment: str) -> str:
+    """Return what is wrong with settings, the plugin `shop` included."""
+
+    def read_all() -> None:
+        settings = read(text, folder, **environment)
+        settings.mount("shop")
+        settings.of_plugin("shop", Model)
+
+    with pytest.raises(SettingsError) as raised:
+        read_all()
+    return "\n".join(raised.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("adress = '::1'", "plughost.toml: adress: unknown key; did you mean address?"),
+        ("[sites.main]\nhttp_prt = 1", "plughost.toml: sites.main.http_prt: unknown key; did you mean http_port?"),
+        ("[sites.moon]", "plughost.toml: sites.moon: unknown key; did you mean main?"),
+        ("[sites.main]\nhttp_port = 70000", "plughost.toml: sites.main.http_port: "),
+        ("[sites.main]\nhttp_engine = 'nginx'", "'waitress' or 'granian'"),
+        ("[sites.main]\nlisteners = []", "plughost.toml: sites.main.listeners: "),
+        ("trusted_proxies = ['10.0.0.1/8']", "plughost.toml: trusted_proxies.0: "),
+        ("trusted_proxies = ['proxy']", "plughost.toml: trusted_proxies.0: "),
+        ("body_limit = '1 parsec'", "plughost.toml: body_limit: "),
+        ("grace_time = -1", "plughost.toml: grace_time: "),
+        ("strict = 'perhaps'", "plughost.toml: strict: "),
+        ("disabled = 'shop'", "plughost.toml: disabled: "),
+        ("plugins = 3", "plugins: it must hold one table a plugin"),
+        ("[plugins]\nshop = 3", "plugins: it must hold one table a plugin"),
+        ("[plugins.shop]\nlimt = 3", "plughost.toml: plugins.shop.limt: unknown key; did you mean limit?"),
+        ("[plugins.shop]\nlimit = 0", "plughost.toml: plugins.shop.limit: "),
+        ("[plugins.shop]\nsite = 'moon'", "plughost.toml: plugins.shop.site: "),
+        ("[plugins.shop]\nbody_limit = 0", "plughost.toml: plugins.shop.body_limit: "),
+        (
+            "[plugins.shop.inner]\ndepht = 3",
+            "plughost.toml: plugins.shop.inner.depht: unknown key; did you mean depth?",
+        ),
+        ("[plugins.shop]\npin = 'abc'", "plughost.toml: plugins.shop.pin: a pin is made of digits"),
+        ("[plugins.a-b]\n[plugins.a_b]", "plugins.a-b and plugins.a_b are the same plugin"),
+        ("x = ", "it is not valid TOML"),
+        ("x = 1\nx = 2", "it is not valid TOML"),
+        ("x = " + "[" * 20000, "it is not valid TOML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told(text: str, told: str, tmp_path: Path) -> None:
+    """The message has the file, the dotted key, and the nearest known key where one is unknown."""
+    assert told in problems(text, tmp_path)
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    """One start tells all that is wrong with the host's own settings."""
+    assert len(problems("adress = 1\ngrace_time = -1\n[sites.main]\nthreads = 0", tmp_path).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("PLUGHOST_GRACE_TIME", "long", "environment: PLUGHOST_GRACE_TIME: "),
+        ("PLUGHOST_SITES__MAIN__HTTP_PORT", "x", "environment: PLUGHOST_SITES__MAIN__HTTP_PORT: "),
+        ("PLUGHOST_DISABLED", "[", "environment: PLUGHOST_DISABLED: it is not valid JSON"),
+        ("PLUGHOST_SITES", "{", "environment: PLUGHOST_SITES: it is not valid JSON"),
+        (
+            "PLUGHOST_SITES__MAIN__LISTENERS",
+            "http",
+            "environment: PLUGHOST_SITES__MAIN__LISTENERS: it is not valid JSON",
+        ),
+        (
+            "PLUGHOST_SITES__MAIN__HTTP_PRT",
+            "5",
+            "environment: PLUGHOST_SITES__MAIN__HTTP_PRT: unknown key; did you mean http_port?",
+        ),
+        ("PLUGHOST_PLUGINS__SHOP__LIMIT", "0", "environment: PLUGHOST_PLUGINS__SHOP__LIMIT: "),
+        ("PLUGHOST_PLUGINS__SHOP__NAMES", "a,b", "environment: PLUGHOST_PLUGINS__SHOP__NAMES: it is not valid JSON"),
+        ("PLUGHOST_PLUGINS__SHOP__INNER__DEPTH", "deep", "environment: PLUGHOST_PLUGINS__SHOP__INNER__DEPTH: "),
+        ("PLUGHOST_PLUGINS__SHOP__SITE", "moon", "environment: PLUGHOST_PLUGINS__SHOP__SITE: "),
+    ],
+)
+def test_a_mistake_in_the_environment_names_the_variable(name: str, value: str, told: str, tmp_path: Path) -> None:
+    """What a variable sets is told as the variable's mistake, not the file's."""
+    assert told in problems("", tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key", "result"),
+    [
+        ("PLUGHOST_ADDRESS", "::1", "address", "::1"),
+        ("PLUGHOST_SITES__MAIN__HTTP_PORT", "81", "sites.main.http_port", 81),
+        ("PLUGHOST_SITES", '{"main":{"http_port":82}}', "sites.main.http_port", 82),
+        ("PLUGHOST_DISABLED", '["a"]', "disabled", ["a"]),
+        ("PLUGHOST_BODY_LIMIT", "2 MiB", "body_limit", 2097152),
+        ("PLUGHOST_PLUGINS__SHOP__LIMIT", "9", "plugins.shop.limit", 9),
+        ("PLUGHOST_PLUGINS__SHOP__NAMES", '["x"]', "plugins.shop.names", ["x"]),
+        ("PLUGHOST_PLUGINS__SHOP__INNER__DEPTH", "4", "plugins.shop.inner.depth", 4),
+        ("PLUGHOST_PLUGINS__SHOP__SITE", "library", "plugins.shop.site", "library"),
+        ("PLUGHOST_STORES__URLS__CATALOG", "postgresql://x", "stores.urls", {"catalog": "**********"}),
+    ],
+)
+def test_the_environment_overrides_the_file(name: str, value: str, key: str, result: Any, tmp_path: Path) -> None:
+    """A variable wins over the file, and is named as the source."""
+    text = "address = '1.2.3.4'\n[sites.main]\nhttp_port = 1\n[plugins.shop]\nlimit = 2\nsite = 'main'\n"
+    settings = read(text, tmp_path, **{name: value})
+    shown = {each.key: each for each in settings.values({"shop": settings.of_plugin("shop", Model)})}
+    assert shown[key].value == result
+    assert shown[key].source == name
+
+
+def test_the_rest_keeps_its_source(tmp_path: Path) -> None:
+    """Beside what a variable sets, keys are told as the file's or as defaults."""
+    settings = read("[sites.main]\nhttp_port = 1\n", tmp_path, PLUGHOST_SITES__MAIN__HTTPS_PORT="2")
+    sources = {each.key: each.source for each in settings.values({})}
+    assert sources["sites.main.http_port"] == "plughost.toml"
+    assert sources["sites.main.https_port"] == "PLUGHOST_SITES__MAIN__HTTPS_PORT"
+    assert sources["sites.main.threads"] == "default"
+
+
+def test_secrets_are_masked_wherever_they_are(tmp_path: Path) -> None:
+    """Neither a nested secret nor one in a mapping, of the file or the environment, is shown."""
+    text = f"""
+        [tls]
+        password = "{SECRET}"
+        [stores]
+        url = "{SECRET}"
+        urls = {{catalog = "{SECRET}"}}
+        [plugins.shop]
+        token = "{SECRET}"
+        tokens = {{a = "{SECRET}"}}
+        inner = {{password = "{SECRET}"}}
+    """
+    settings = read(text, tmp_path, PLUGHOST_PLUGINS__SHOP__PIN="98765")
+    shown = json.dumps([str(each) for each in settings.values({"shop": settings.of_plugin("shop", Model)})])
+    assert "password" in shown
+    assert SECRET not in shown
+    assert "98765" not in shown
+    assert SECRET not in repr(settings.of_plugin("shop", Model))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[tls]\npassword = ['{SECRET}']",
+        f"[stores]\nurl = {{a = '{SECRET}'}}",
+        f"[stores.urls]\ncatalog = ['{SECRET}']",
+        f"[plugins.shop]\npin = '{SECRET}'",
+        f"[plugins.shop]\ntoken = ['{SECRET}']",
+        f"[plugins.shop]\ntokens = ['{SECRET}']",
+        f"[plugins.shop.inner]\npassword = ['{SECRET}']",
+        f"[plugins.shop]\ntoken = '{SECRET}",
+    ],
+)
+def test_no_message_holds_a_secret(text: str, tmp_path: Path) -> None:
+    """A mistake in or beside a secret is told without the value."""
+    assert SECRET not in problems(text, tmp_path)
+
+
+def test_no_message_about_the_environment_holds_a_secret(tmp_path: Path) -> None:
+    """A variable that can't be read is told without its value."""
+    assert SECRET not in problems("", tmp_path, PLUGHOST_PLUGINS__SHOP__TOKENS=SECRET)
+
+
+def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
+    """Orchestrators set variables of the prefix: one that sets nothing is named with the nearest, and is no error."""
+    environment = {
+        "PLUGHOST_ADRESS": "::1",
+        "PLUGHOST_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "PLUGHOST_ADDRESS": "::1",
+        "PLUGHOST_PLUGINS__SHOP__LIMIT": "3",
+        "PLUGHOST_PLUGINS__SHOP__INNER__DEPTH": "3",
+        "PLUGHOST_STORES__URLS__CATALOG": "x",
+        "PLUGHOST_CONFIG": "x",
+        "OTHER": "x",
+    }
+    warned = read("", tmp_path, **environment).unknown_variables({"shop": Model})
+    assert len(warned) == 2
+    assert warned[0] == "environment: PLUGHOST_ADRESS is no setting; did you mean PLUGHOST_ADDRESS?"
+
+
+def test_a_table_of_a_plugin_that_is_not_installed_is_a_warning(tmp_path: Path) -> None:
+    """Plugins come and go, so their tables may stay; a misspelt one is told with the nearest name."""
+    settings = read("[plugins.shpo]\nx = 1\n[plugins.catalog_v1]\n", tmp_path)
+    told = ["plughost.toml: plugins.shpo: no such plugin is installed; did you mean shop?"]
+    assert settings.unknown_plugins(["shop", "catalog-v1"]) == told
+
+
+def test_a_plugin_may_not_have_the_hosts_keys(tmp_path: Path) -> None:
+    """A settings model with a field that the host reads itself is refused."""
+
+    class Greedy(BaseModel):
+        site: str = ""
+
+    with pytest.raises(SettingsError, match="site, which is the host's"):
+        read("", tmp_path).of_plugin("greedy", Greedy)
+
+
+def test_relative_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in the settings are relative to the file's folder, wherever the host is started."""
+    (tmp_path / "etc").mkdir()
+    settings = read("data_dir = 'data'", tmp_path / "etc")
+    monkeypatch.chdir(tmp_path)
+    assert settings.data_dir == tmp_path / "etc" / "data"
+    assert settings.path(Path("cert.pem")) == tmp_path / "etc" / "cert.pem"
+    assert settings.path(Path("/cert.pem")) == Path("/cert.pem")
+
+
+def test_without_a_file_the_folder_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is needed; one called plughost.toml in the current folder is found, and PLUGHOST_CONFIG names another."""
+    monkeypatch.chdir(tmp_path)
+    assert read_settings(None, {}).data_dir == tmp_path / "plughost-data"
+    (tmp_path / "plughost.toml").write_text("address = '::1'")
+    assert read_settings(None, {}).host.address == "::1"
+    (tmp_path / "other.toml").write_text("address = '::2'")
+    assert read_settings(None, {"PLUGHOST_CONFIG": "other.toml"}).host.address == "::2"
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    """A file that an editor began with a byte order mark is read."""
+    (tmp_path / "plughost.toml").write_bytes(b"\xef\xbb\xbfaddress = '::1'")
+    assert read_settings(tmp_path / "plughost.toml", {}).host.address == "::1"
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """A missing file, a folder, bytes that are no text and a file without permission are told with the path."""
+    binary, locked = tmp_path / "binary.toml", tmp_path / "locked.toml"
+    binary.write_bytes(os.urandom(1000) + b"\xff\xfe")
+    locked.write_text("")
+    locked.chmod(0)
+    unreadable = [tmp_path / "missing.toml", tmp_path, binary]
+    if os.geteuid() != 0:
+        unreadable.append(locked)
+    for file in unreadable:
+        with pytest.raises(SettingsError, match=str(file)):
+            read_settings(file, {})
+
+
+def test_reading_again_keeps_what_is_fixed(tmp_path: Path) -> None:
+    """What can't change while a host runs stays as it was, and each such key is told; the rest is new."""
+    settings = read("address = '::1'\n", tmp_path)
+    (tmp_path / "plughost.toml").write_text("address = '::2'\ngrace_time = 1\n[log]\nlevel = 'error'\n")
+    again, told = settings.reread()
+    assert (again.host.address, again.host.log.level, again.host.grace_time) == ("::1", "info", 1)
+    assert [line.split()[2] for line in told] == ["address", "log"]
+
+
+def test_the_fixed_keys_exist() -> None:
+    """Every key that is read at start only is a key of the host's."""
+    assert set(FIXED) <= set(HostSettings.model_fields)

@@ -1,0 +1,192 @@
+"""A site: whose word about the client is believed, and where its secure address is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from ipaddress import ip_network
+from typing import Any
+
+import falcon
+import pytest
+from falcon.testing import create_environ
+
+from plughost.http import Request, secure_url
+from plughost.http.site import Site
+
+PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
+
+
+def seen(headers: dict[str, str], peer: str = "10.0.0.1", trusted: Iterable[Any] = PROXIES) -> dict[str, Any]:
+    """Return the environ that an app on a site sees."""
+    given: list[dict[str, Any]] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        given.append(environ)
+        return []
+
+    environ = create_environ(headers=headers, remote_addr=peer)
+    Site("main", app, trusted)(environ, lambda *_: None)  # type: ignore[arg-type] # any WSGI app will do
+    return given[0]
+
+
+FORWARDED = {
+    "X-Forwarded-For": "192.0.2.7",
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "shop.example",
+    "X-Forwarded-Port": "8443",
+    "X-Real-IP": "192.0.2.7",
+    "Forwarded": "for=192.0.2.7",
+}
+
+
+@pytest.mark.parametrize("trusted", [[], PROXIES])
+def test_nobody_else_is_believed(trusted: list[Any]) -> None:
+    """What a client that is no trusted proxy claims is dropped, so that no plugin believes it either."""
+    environ = seen(FORWARDED, peer="198.51.100.1", trusted=trusted)
+    assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("198.51.100.1", "http")
+    assert environ["HTTP_HOST"] == "falconframework.org"
+    assert not [name for name in environ if "FORWARDED" in name or "REAL_IP" in name]
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.1", "fd00::1", "::ffff:10.0.0.1"])
+def test_a_trusted_proxy_is_believed(peer: str) -> None:
+    """Client, scheme, host and port are those that a trusted proxy names, over IPv4 and IPv6."""
+    environ = seen(FORWARDED, peer=peer)
+    assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("192.0.2.7", "https")
+    assert environ["HTTP_HOST"] == "shop.example:8443"
+
+
+@pytest.mark.parametrize(
+    ("chain", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("203.0.113.9, 192.0.2.7", "192.0.2.7"),
+        ("192.0.2.7, 10.0.0.9", "192.0.2.7"),
+        ("10.0.0.8, 10.0.0.9", "10.0.0.8"),
+        ("2001:db8::1, fd00::9", "2001:db8::1"),
+        (" , 192.0.2.7 ,", "192.0.2.7"),
+        ("rubbish", "10.0.0.1"),
+        ("192.0.2.7, rubbish, 10.0.0.9", "10.0.0.9"),
+        ("192.0.2.7, unknown", "10.0.0.1"),
+        ("<script>", "10.0.0.1"),
+        ("", "10.0.0.1"),
+    ],
+)
+def test_the_client_is_the_last_address_that_no_trusted_proxy_has(chain: str, client: str) -> None:
+    """A chain is read from its end while it names trusted proxies; what no address is ends it."""
+    assert seen({"X-Forwarded-For": chain})["REMOTE_ADDR"] == client
+
+
+@pytest.mark.parametrize(
+    ("headers", "host"),
+    [
+        ({"X-Forwarded-Host": "shop.example"}, "shop.example"),
+        ({"X-Forwarded-Host": "evil.example, shop.example:81"}, "shop.example:81"),
+        ({"X-Forwarded-Host": "[2001:db8::1]:81"}, "[2001:db8::1]:81"),
+        ({"X-Forwarded-Host": "shop.example", "X-Forwarded-Port": "443", "X-Forwarded-Proto": "https"}, "shop.example"),
+        ({"X-Forwarded-Host": "shop.example", "X-Forwarded-Port": "rubbish"}, "shop.example"),
+        ({"X-Forwarded-Host": "shop.example:1", "X-Forwarded-Port": "2"}, "shop.example:1"),
+        ({"X-Forwarded-Host": "a/b?c"}, "falconframework.org"),
+        ({"X-Forwarded-Host": "user@evil.example"}, "falconframework.org"),
+        ({"X-Forwarded-Host": "a\r\nSet-Cookie: b"}, "falconframework.org"),
+        ({"X-Forwarded-Host": "a b"}, "falconframework.org"),
+        ({"X-Forwarded-Host": "a:99999"}, "falconframework.org"),
+        ({"X-Forwarded-Port": "8443"}, "falconframework.org"),
+    ],
+)
+def test_a_forwarded_host_is_a_host_or_nothing(headers: dict[str, str], host: str) -> None:
+    """Only a well-formed host gets into absolute URLs; the last of several counts."""
+    assert seen(headers)["HTTP_HOST"] == host
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "javascript", "", "https://x"])
+def test_a_scheme_that_is_none_is_ignored(scheme: str) -> None:
+    """Only http and https are taken from a proxy."""
+    assert seen({"X-Forwarded-Proto": scheme})["wsgi.url_scheme"] == "http"
+
+
+def address(target: str, host: str | None, port: int | None = 8443) -> str | None:
+    """Return the secure address of a request."""
+    environ = create_environ(path="/a", query_string="b=c")
+    site = Site("main", falcon.App())
+    site.secure_port = port
+    environ |= {"REQUEST_URI": target, "plughost.site": site}
+    if host is None:
+        del environ["HTTP_HOST"]
+    else:
+        environ["HTTP_HOST"] = host
+    return secure_url(Request(environ))
+
+
+@pytest.mark.parametrize(
+    ("host", "secure"),
+    [
+        ("localhost", "https://localhost:8443/a%2F?b=c"),
+        ("localhost:8080", "https://localhost:8443/a%2F?b=c"),
+        ("[::1]:8080", "https://[::1]:8443/a%2F?b=c"),
+        ("[::1]", "https://[::1]:8443/a%2F?b=c"),
+        (None, "https://falconframework.org:8443/a%2F?b=c"),
+    ],
+)
+def test_the_secure_address_has_the_hosts_name_and_the_secure_port(host: str | None, secure: str) -> None:
+    """A redirect to HTTPS keeps host, raw path and query, and names the secure port."""
+    assert address("/a%2F?b=c", host) == secure
+
+
+def test_the_default_port_is_not_named() -> None:
+    """Port 443 needs no mention, and without a secure listener there is no address."""
+    assert address("/a", "localhost", 443) == "https://localhost/a"
+    assert address("/a", "localhost", None) is None
+
+
+def test_a_target_in_absolute_form_has_a_secure_address_too() -> None:
+    """The host of an absolute-form target does not end up in the path."""
+    assert address("http://localhost/a?b=c", "localhost") == "https://localhost:8443/a?b=c"
+
+
+def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
+    """Draining waits for the request that the old app is answering, while the new one answers others."""
+    answering, go_on = threading.Event(), threading.Event()
+
+    def old(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        answering.set()
+        go_on.wait(30)
+        return [b"old"]
+
+    def new(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        return [b"new"]
+
+    site = Site("main", old)  # type: ignore[arg-type] # any WSGI app will do
+    answers: list[Any] = []
+    slow = threading.Thread(target=lambda: answers.append(site(create_environ(), lambda *_: None)))
+    slow.start()
+    assert answering.wait(30)
+    assembly = site.swap(new)  # type: ignore[arg-type] # any WSGI app will do
+    assert site(create_environ(), lambda *_: None) == [b"new"]
+    assert not site.drain(assembly, 0)
+    go_on.set()
+    assert site.drain(assembly, 30)
+    slow.join()
+    assert answers == [[b"old"]]
+
+
+def test_a_stream_is_in_flight_until_it_is_closed() -> None:
+    """A body that streams counts until the server closes it, and an app that raises counts no more."""
+
+    def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        return iter([b"a"])
+
+    def fails(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        raise ValueError("broken")
+
+    site = Site("main", streams)  # type: ignore[arg-type] # any WSGI app will do
+    body: Any = site(create_environ(), lambda *_: None)
+    assembly = site.swap(fails)  # type: ignore[arg-type] # any WSGI app will do
+    assert not site.drain(assembly, 0)
+    body.close()
+    body.close()
+    assert site.drain(assembly, 30)
+    with pytest.raises(ValueError, match="broken"):
+        site(create_environ(), lambda *_: None)
+    assert site.in_flight == 0

@@ -1,0 +1,1 @@
+"""Operators' commands, on real environments."""

@@ -1,0 +1,42 @@
+"""Fixtures of the tests of operators' commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from plughost.operations import OperationError
+from plughost.operations.environment import Environment
+from plughost.operations.pip import pip_command
+from plughost.operations.repacking import repack
+
+from .environments import Sandbox, host_requirements, host_wheel
+
+
+@pytest.fixture
+def needs_pip() -> None:
+    """Skip the test where there is no pip to install with."""
+    try:
+        pip_command()
+    except OperationError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, needs_pip: None) -> Sandbox:
+    """An environment with the host, and a folder of wheels that is all that pip knows of."""
+    return Sandbox(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with wheels of the host and all that it requires, made of what the tests run on."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    environment = Environment()
+    for key in environment.closure(canonicalize_name(Requirement(each).name) for each in host_requirements()):
+        assert repack(environment.installed[key], folder) is not None, f"{key} can't be repacked"
+    host_wheel(folder)
+    return folder

@@ -1,0 +1,389 @@
+"""Environments of their own for operators' commands: nothing that a test installs reaches another."""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+import threading
+import venv
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import distribution as installed_distribution
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+import plughost
+from plughost.control import NotRunning, ask
+from plughost.operations.environment import Environment
+from plughost.operations.pip import pip_command
+
+PATIENCE: Final = 120.0
+"""Seconds after which a command that hangs is ended, and the test fails."""
+
+_SETTINGS: Final = """\
+# The settings of a test.
+data_dir = "data"
+grace_time = 10
+
+[sites.main] # one listener is enough
+listeners = ["http"]
+http_port = 0
+
+[sites.library]
+listeners = ["http"]
+http_port = 0
+"""
+
+
+def build_wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, str | bytes],
+    *,
+    plugins: Mapping[str, str] | None = None,
+    requires: Sequence[str] = (),
+    damaged: bool = False,
+    entry_points: str | None = None,
+) -> Path:
+    """Write a wheel by hand.
+
+    Args:
+        folder: Where to.
+        name: The distribution's name.
+        version: Its version.
+        files: Path in the wheel to content.
+        plugins: Name to object reference of its plugins.
+        requires: What it requires.
+        damaged: Spoil the file that holds SPOIL, so that it can't be unpacked to the end.
+        entry_points: All of its entry points, in place of the plugins.
+    """
+    stem = f"{name.replace('-', '_')}-{version}"
+    info = f"{stem}.dist-info"
+    metadata = "".join(
+        [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", *(f"Requires-Dist: {r}\n" for r in requires)]
+    )
+    points = "".join(f"{plugin} = {target}\n" for plugin, target in (plugins or {}).items())
+    content = {
+        **files,
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": entry_points or f"[plughost.plugins]\n{points}",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / f"{stem}-py3-none-any.whl"
+    record = ""
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in content.items():
+            data = text.encode() if isinstance(text, str) else text
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record += f"{path},sha256={digest},{len(data)}\n"
+            archive.writestr(path, data)
+        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
+    if damaged:
+        spoiled = wheel.read_bytes().replace(b"SPOIL", b"sPOIL", 1)  # the checksum of that file is wrong now
+        assert spoiled != wheel.read_bytes()
+        wheel.write_bytes(spoiled)
+    return wheel
+
+
+def host_requirements() -> list[str]:
+    """Return what the host requires, as this checkout says."""
+    config = configparser.ConfigParser()
+    config.read(Path(__file__).parents[2] / "setup.cfg")
+    return config["options"]["install_requires"].split("\n")[1:]
+
+
+def host_wheel(folder: Path, version: str | None = None) -> Path:
+    """Write a wheel of the host as it is in this checkout, as some version."""
+    version = version or installed_distribution("plughost").version
+    package = Path(plughost.__file__).parent
+    sources = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return build_wheel(
+        folder,
+        "plughost",
+        version,
+        {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in sources},
+        requires=host_requirements(),
+        entry_points="[console_scripts]\nplughost = plughost.cli:main\n",
+    )
+
+
+def speaker(folder: Path, name: str, version: str, word: str, **options: Any) -> Path:
+    """Write the wheel `plughost-<name>` of a plugin whose route `/<name>` says a word, and how often it was asked."""
+    package = f"speaking_{name.replace('-', '_')}"
+    source = f"""
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+class Say:
+    count = 0
+
+    def on_get(self, req, resp):
+        self.count += 1
+        resp.media = {{"word": {word!r}, "count": self.count}}
+
+
+@hookimpl
+def register_routes(context):
+    route = Route("", Say(), {{"GET": Operation(summary="Say a word")}})
+    return [RouteGroup(prefix="/{name}", routes=(route,))]
+"""
+    files = {f"{package}/__init__.py": source, **options.pop("files", {})}
+    return build_wheel(folder, f"plughost-{name}", version, files, plugins={name: package}, **options)
+
+
+def broken(folder: Path, name: str, version: str) -> Path:
+    """Write the wheel of a version of a plugin that can't be imported."""
+    package = f"speaking_{name.replace('-', '_')}"
+    source = "raise RuntimeError('this version is broken')\n"
+    return build_wheel(folder, f"plughost-{name}", version, {f"{package}.py": source}, plugins={name: package})
+
+
+def keeper(folder: Path, version: str) -> Path:
+    """Write the wheel of a plugin that keeps notes in a store; version 2.0 migrates it, and answers otherwise."""
+    source = f"""
+from importlib.resources import files
+
+from plughost import Operation, Route, RouteGroup, Store, hookimpl
+
+
+def entities(db):
+    return db
+
+
+@hookimpl
+def register_stores(context):
+    return [Store(name="notes", entities=entities, migrations=files(__package__) / "steps", tables=("notes",))]
+
+
+@hookimpl
+def register_routes(context):
+    class Notes:
+        def on_get(self, req, resp):
+            count = context.stores["notes"].read(lambda db: db.select("select count(*) from notes")[0])
+            resp.media = {{"version": {version!r}, "notes": count}}
+
+        def on_post(self, req, resp):
+            context.stores["notes"].run(lambda db: db.execute("insert into notes default values") and None)
+
+    operations = {{"GET": Operation(summary="Count"), "POST": Operation(summary="Add")}}
+    return [RouteGroup(prefix="/notes", routes=(Route("", Notes(), operations),))]
+"""
+    steps = {"0001_notes": "CREATE TABLE notes (id INTEGER PRIMARY KEY);"}
+    if version != "1.0":
+        steps["0002_double"] = "INSERT INTO notes SELECT id + 1000 FROM notes;"  # run twice, it would add again
+    files = {f"keeping/steps/sqlite/{name}.sql": sql for name, sql in steps.items()}
+    plugin = {"keeping/__init__.py": source, **files}
+    return build_wheel(folder, "plughost-keeper", version, plugin, plugins={"keeper": "keeping"})
+
+
+def checkout_wheel(folder: Path, name: str, version: str, step: str | None = None) -> Path:
+    """Write a wheel of a plugin or library of this checkout.
+
+    Args:
+        folder: Where to.
+        name: Its folder in plugins/.
+        version: What it calls itself.
+        step: A further migration.
+    """
+    project = Path(__file__).parents[2] / "plugins" / name
+    config = configparser.ConfigParser()
+    config.read(project / "setup.cfg")
+    package = f"plughost_{name.replace('-', '_')}"
+    found = [path for path in (project / "src" / package).rglob("*") if path.suffix in {".py", ".sql", ".typed"}]
+    files: dict[str, str | bytes] = {path.relative_to(project / "src").as_posix(): path.read_bytes() for path in found}
+    if step is not None:
+        files[f"{package}/migrations/sqlite/0002_step.sql"] = step
+    points = config.get("options.entry_points", "plughost.plugins", fallback="").split("\n")[1:]
+    return build_wheel(
+        folder,
+        f"plughost-{name}",
+        version,
+        files,
+        plugins=dict(point.split(" = ") for point in points),
+        requires=config["options"]["install_requires"].split("\n")[1:],
+    )
+
+
+def _link_requirements(folder: Path) -> None:
+    """Fill a folder with all that the tests run on but the host and its plugins."""
+    folder.mkdir()
+    for key, distribution in Environment().installed.items():
+        for top in {file.parts[0] for file in distribution.files or () if not key.startswith("plughost")}:
+            if top not in {"..", "__pycache__"} and not (folder / top).exists():
+                (folder / top).symlink_to(str(distribution.locate_file(top)))
+
+
+class Sandbox:
+    """A virtual environment with the host and what it requires, and a folder with settings and data.
+
+    Attributes:
+        folder: The folder that commands run in.
+        site: Where distributions are installed.
+        wheels: A folder that pip looks into, and nowhere else.
+    """
+
+    def __init__(self, folder: Path, *, empty: bool = False) -> None:
+        """Make the environment.
+
+        Args:
+            folder: Where.
+            empty: Leave the host out too, and all that it requires.
+        """
+        self.folder = folder / "here"
+        self.folder.mkdir(parents=True)
+        self.wheels = folder / "wheels"
+        self.wheels.mkdir()
+        venv.create(folder / "venv", symlinks=True)
+        scheme = {"base": str(folder / "venv"), "platbase": str(folder / "venv")}
+        self.site = Path(sysconfig.get_path("purelib", "venv", scheme))
+        self._bin = Path(sysconfig.get_path("scripts", "venv", scheme))
+        self.python = self._bin / "python"
+        if not empty:
+            with zipfile.ZipFile(host_wheel(folder / "host")) as wheel:
+                wheel.extractall(self.site)
+            # What it requires is there as the tests have it; to pip, that is outside of the environment.
+            _link_requirements(folder / "shared")
+            (self.site / "shared.pth").write_text(f"{folder / 'shared'}\n")
+            (self._bin / "plughost").write_text(f"#!{self.python}\nfrom plughost.cli import main\nmain()\n")
+            (self._bin / "plughost").chmod(0o755)
+        (self.folder / "plughost.toml").write_text(_SETTINGS)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of commands."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PLUGHOST_", "PIP_", "VIRTUAL_ENV", "PYTHON", "LISTEN_"))
+        }
+        return kept | {
+            "PATH": f"{self._bin}{os.pathsep}{kept.get('PATH', os.defpath)}",
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.wheels),
+            "PIP_CONFIG_FILE": os.devnull,
+            "NO_COLOR": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def pip(self, *arguments: str | Path) -> None:
+        """Run pip for the environment, which may have none itself."""
+        command = [*pip_command(), "--python", self.python, *arguments]
+        subprocess.run(list(map(str, command)), env=self.environment, check=True, timeout=PATIENCE, capture_output=True)
+
+    def run(self, *arguments: str | Path, code: int = 0, typed: str = "", **environment: str) -> str:
+        """Run `plughost` with arguments; return what it printed, and fail where it ends otherwise than with a code."""
+        ended = subprocess.run(
+            [self._bin / "plughost", *map(str, arguments)],
+            cwd=self.folder,
+            env=self.environment | environment,
+            input=typed,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert ended.returncode == code, f"it ended with {ended.returncode}:\n{ended.stdout}"
+        return ended.stdout
+
+    def json(self, *arguments: str | Path, code: int = 0) -> Any:
+        """Run `plughost` with arguments and `--json`; return what it told."""
+        return json.loads(self.run(*arguments, "--json", code=code))
+
+    def files(self) -> dict[str, bytes]:
+        """Return every file of the environment that Python has not made by itself."""
+        found = [path for path in self.site.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+        return {str(path.relative_to(self.site)): path.read_bytes() for path in found}
+
+    def versions(self) -> dict[str, str]:
+        """Return what is installed in the environment itself."""
+        stems = [path.name.removesuffix(".dist-info") for path in self.site.glob("*.dist-info")]
+        return dict(stem.split("-") for stem in sorted(stems))
+
+    @contextmanager
+    def serving(self, *arguments: str, data: str = "data") -> Iterator[Served]:
+        """Run `plughost serve` for the length of a `with` block, on a data folder that is named where it is another."""
+        log = self.folder.parent / "host.log"
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                [self._bin / "plughost", "serve", *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        timer = threading.Timer(PATIENCE, process.kill)
+        timer.start()
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if b"Press Ctrl+C" in line:
+                    break
+            else:
+                raise AssertionError(f"the host did not start:\n{log.read_text()}")
+            served = Served(self, process, self.folder / data)
+            yield served
+            served.stop()
+        finally:
+            timer.cancel()
+            process.stdout.close()
+            with suppress(NotRunning, ProcessLookupError):
+                os.kill(ask(self.folder / data, "status")["pid"], signal.SIGKILL)
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+class Served:
+    """A host that runs in a process of its own."""
+
+    def __init__(self, sandbox: Sandbox, process: subprocess.Popen[bytes], data: Path) -> None:
+        """Wrap the process."""
+        self._sandbox = sandbox
+        self._data = data
+        self.process = process
+
+    def status(self) -> Any:
+        """Return what `plughost status` tells."""
+        return self._sandbox.json("status")
+
+    def url(self, site: str = "main", scheme: str = "http") -> str:
+        """Return the URL of a listener."""
+        ports = {(each["site"], each["scheme"]): each["port"] for each in self.status()["listeners"]}
+        return f"{scheme}://127.0.0.1:{ports[site, scheme]}"
+
+    def get(self, path: str) -> httpx.Response:
+        """Ask for a path of the site main."""
+        return httpx.get(f"{self.url()}{path}", trust_env=False, timeout=30.0)
+
+    def post(self, path: str) -> httpx.Response:
+        """Post nothing to a path of the site main."""
+        return httpx.post(f"{self.url()}{path}", trust_env=False, timeout=30.0)
+
+    def restart(self) -> int:
+        """Let another process take its place, and wait until the old one has ended, and well; return the new one's id.
+
+        It may be done once.
+        """
+        answer = self._sandbox.json("restart")
+        assert self.process.wait(PATIENCE) == 0
+        return int(answer["pid"])
+
+    def stop(self) -> None:
+        """Stop it, whatever process it is now; it must end well."""
+        os.kill(ask(self._data, "status")["pid"], signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.read()  # ends when the last process has
+        assert self.process.wait(PATIENCE) == 0

@@ -1,0 +1,152 @@
+"""`plughost install`."""
+
+from __future__ import annotations
+
+import pytest
+
+from plughost.operations import OperationError
+from plughost.operations.names import to_requirement
+
+from .environments import Sandbox, broken, build_wheel, keeper, speaker
+
+
+def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:
+    """A short name is enough; the running host serves the plugin when the command returns."""
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    speaker(sandbox.wheels, "other", "1.0", "other")
+    sandbox.run("install", "other")
+    with sandbox.serving() as host:
+        host.get("/other")
+        told = sandbox.run("install", "greeter")
+        assert "plughost-greeter" in told
+        assert host.get("/greeter").json()["word"] == "hello"
+        assert host.get("/other").json()["count"] == 2
+
+
+def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
+    """The new version answers, from the same process."""
+    speaker(sandbox.wheels, "greeter", "1.0", "old")
+    sandbox.run("install", "greeter")
+    with sandbox.serving() as host:
+        assert host.get("/greeter").json()["word"] == "old"
+        pid = host.status()["pid"]
+        speaker(sandbox.wheels, "greeter", "2.0", "new")
+        assert "nothing to install" in sandbox.run("install", "greeter")
+        outcome = sandbox.json("install", "--upgrade", "greeter")
+        assert [(each["before"], each["after"]) for each in outcome["changes"]] == [("1.0", "2.0")]
+        assert outcome["reload"]["changed"] == ["greeter"]
+        assert host.get("/greeter").json() == {"word": "new", "count": 1}
+        assert host.status()["pid"] == pid
+
+
+def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
+    """Version 2.0 finds the data of 1.0, migrated when it was taken up, and not again by a further reload."""
+    keeper(sandbox.wheels, "1.0")
+    sandbox.run("install", "keeper")
+    with sandbox.serving() as host:
+        assert host.post("/notes").status_code == 200
+        assert host.get("/notes").json() == {"version": "1.0", "notes": 1}
+        keeper(sandbox.wheels, "2.0")
+        sandbox.run("install", "-U", "keeper")
+        assert host.get("/notes").json() == {"version": "2.0", "notes": 2}
+        sandbox.run("reload")
+        assert host.get("/notes").json() == {"version": "2.0", "notes": 2}
+
+
+def test_an_upgrade_that_would_break_a_serving_plugin_is_undone(sandbox: Sandbox) -> None:
+    """Not a file is left of the broken version, and the running one goes on with its memory."""
+    speaker(sandbox.wheels, "greeter", "1.0", "old")
+    sandbox.run("install", "greeter")
+    before = sandbox.files()
+    with sandbox.serving() as host:
+        host.get("/greeter")
+        broken(sandbox.wheels, "greeter", "2.0")
+        told = sandbox.run("install", "--upgrade", "greeter", code=1)
+        assert "this version is broken" in told
+        assert "all is as it was before" in told
+        assert host.get("/greeter").json() == {"word": "old", "count": 2}
+        assert sandbox.files() == before
+        sandbox.run("install", "--upgrade", "greeter", "--keep", code=1)
+        assert sandbox.versions()["plughost_greeter"] == "2.0"
+
+
+def test_an_installation_that_fails_half_way_leaves_nothing(sandbox: Sandbox) -> None:
+    """When the last of several distributions can't be unpacked, the first ones are put back as they were."""
+    speaker(sandbox.wheels, "greeter", "1.0", "old")
+    sandbox.run("install", "greeter")
+    before = sandbox.files()
+    speaker(sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z/data": "SPOIL" * 500})
+    build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
+    speaker(sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z": "SPOIL"}, damaged=True)
+    told = sandbox.run("install", "--upgrade", "greeter", code=1)
+    assert "pip install failed" in told
+    assert sandbox.files() == before
+
+
+def test_a_replaced_version_comes_back_without_an_index(sandbox: Sandbox) -> None:
+    """What an upgrade replaced is kept as a wheel, and serves again when it is asked for."""
+    speaker(sandbox.wheels, "greeter", "1.0", "old")
+    sandbox.run("install", "greeter")
+    first = sandbox.files()
+    (sandbox.wheels / "plughost_greeter-1.0-py3-none-any.whl").unlink()
+    speaker(sandbox.wheels, "greeter", "2.0", "new")
+    sandbox.run("install", "-U", "greeter")
+    with sandbox.serving() as host:
+        sandbox.run("install", "greeter==1.0")
+        assert host.get("/greeter").json()["word"] == "old"
+    again = sandbox.files()
+    assert again.keys() == first.keys()
+    assert all(again[name] == first[name] for name in first if not name.endswith("RECORD"))
+
+
+def test_a_dry_run_changes_nothing(sandbox: Sandbox) -> None:
+    """It names each distribution and its version, and installs none of them."""
+    build_wheel(sandbox.wheels, "plughost-helper", "3.0", {"helping.py": ""})
+    speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-helper"])
+    before = sandbox.files()
+    outcome = sandbox.json("install", "greeter", "--dry-run")
+    assert {each["distribution"]: each["after"] for each in outcome["changes"]} == {
+        "plughost-greeter": "1.0",
+        "plughost-helper": "3.0",
+    }
+    assert "Nothing was changed" in sandbox.run("install", "greeter", "--dry-run")
+    assert sandbox.files() == before
+
+
+def test_what_the_host_itself_runs_on_needs_a_restart(sandbox: Sandbox) -> None:
+    """A change of a distribution that the host shares is announced, and reported by the reload."""
+    wheel = build_wheel(sandbox.wheels, "click", "99.0", {"unused_click.py": ""})
+    told = sandbox.run("install", wheel, "--dry-run")
+    assert "restart needed" in told
+
+
+def test_a_name_that_nobody_offers_is_an_error(sandbox: Sandbox) -> None:
+    """Pip's own words tell what was looked for."""
+    assert "plughost-nonsense" in sandbox.run("install", "nonsense", code=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("messages", "plughost-messages"),
+        ("messages==1.2", "plughost-messages==1.2"),
+        ("Messages [postgresql] >= 1", "plughost-messages[postgresql]>=1"),
+        ("plughost-messages", "plughost-messages"),
+        ("plughost", "plughost"),
+        ("shop", "acme-shop"),
+        ("shop<2", "acme-shop<2"),
+        ("./messages", "./messages"),
+        ("messages-1.0-py3-none-any.whl", "messages-1.0-py3-none-any.whl"),
+        ("https://example.org/x.whl", "https://example.org/x.whl"),
+        ("x @ https://example.org/x.whl", "x @ https://example.org/x.whl"),
+    ],
+)
+def test_names(given: str, asked: str) -> None:
+    """A plugin's name means its distribution; a place, a URL and a distribution of ours are taken as they are."""
+    assert to_requirement(given, {"shop": "acme-shop"}) == asked
+
+
+def test_what_is_no_name() -> None:
+    """A name that pip could not read either is refused before pip runs."""
+    with pytest.raises(OperationError, match="neither a plugin's name nor a requirement"):
+        to_requirement("messages 1.2", {})

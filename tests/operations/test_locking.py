@@ -1,0 +1,120 @@
+"""`plughost lock` and `plughost bundle`."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from plughost.operations import OperationError
+from plughost.operations.environment import Environment
+from plughost.operations.locking import Locked, lock, lock_text, members, read_lock
+
+from .environments import Sandbox, build_wheel, keeper, speaker
+
+
+@pytest.mark.usefixtures("needs_pip")
+def test_a_locked_set_is_the_same_elsewhere_without_an_index(wheelhouse: Path, tmp_path: Path) -> None:
+    """Lock, bundle, and install from the bundle in a new environment that reaches no index."""
+    first, second = Sandbox(tmp_path / "first", empty=True), Sandbox(tmp_path / "second", empty=True)
+    plugins = tmp_path / "plugins"
+    speaker(plugins, "greeter", "1.0", "hello", requires=["plughost-helper"])
+    build_wheel(plugins, "plughost-helper", "1.0", {"helping.py": ""})
+    index: list[str | Path] = ["--find-links", wheelhouse, "--find-links", plugins]
+    local = keeper(tmp_path / "local", "1.0")
+    first.pip("install", "--no-compile", *index, "plughost", "plughost-greeter", local)
+
+    first.run("lock", *index)
+    assert first.versions().keys() == {
+        entry.name.replace("-", "_") for entry in read_lock(first.folder / "plughost.lock")
+    }
+    first.run("lock", "--check")
+    first.run("bundle", "bundle", "--lock", "plughost.lock", *index, "-f", tmp_path / "local")
+    assert "is there already" in first.run("bundle", "bundle", code=1)
+    (first.folder / "bundle").rename(tmp_path / "bundle")
+    (tmp_path / "local").rename(tmp_path / "gone")
+
+    second.pip("install", "--no-compile", "--no-deps", *tmp_path.glob("bundle/*.whl"))
+    second.pip("uninstall", "--yes", "plughost-greeter", "plughost-helper", "plughost-keeper")
+    assert {
+        each["what"]
+        for each in second.json("lock", tmp_path / "bundle" / "plughost.lock", "--check", code=1)["differences"]
+    } == {"missing"}
+    second.run("install", "--bundle", tmp_path / "bundle")
+    assert second.versions() == first.versions()
+    second.run("lock", tmp_path / "bundle" / "plughost.lock", "--check")
+    with second.serving() as host:
+        assert host.get("/greeter").json()["word"] == "hello"
+
+
+def test_check_tells_each_difference(sandbox: Sandbox) -> None:
+    """What is missing, extra or of another version is in a table, and the exit code is 1."""
+    speaker(sandbox.wheels, "greeter", "2.0", "hello")
+    sandbox.run("install", "greeter")
+    told = sandbox.run("lock", "--dry-run")
+    lines = [f"{name}=={version}" for name, version in re.findall(r"^(\S+) +(\d\S*) *$", told, re.MULTILINE)]
+    file = sandbox.folder / "plughost.lock"
+    file.write_text("\n".join(lines))
+    sandbox.run("lock", "--check")
+    file.write_text("\n".join([*(line for line in lines if "greeter" not in line), "absent==1.0"]))
+    assert sandbox.json("lock", "--check", code=1)["differences"] == [
+        {"distribution": "absent", "what": "missing", "locked": "1.0", "installed": None},
+        {"distribution": "plughost-greeter", "what": "extra", "locked": None, "installed": "2.0"},
+    ]
+    file.write_text("\n".join(lines).replace("plughost-greeter==2.0", "plughost-greeter==1.0"))
+    assert re.search(r"plughost-greeter +other version +1\.0 +2\.0", sandbox.run("lock", "--check", code=1))
+
+
+def test_a_lock_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Names, versions, URLs and hashes survive; comments don't matter."""
+    entries = [
+        Locked(name="a", version="1.0", hashes=("sha256:" + "0" * 64, "sha256:" + "1" * 64)),
+        Locked(name="b", version=None, url="https://example.org/b.whl", hashes=("sha256:" + "2" * 64,)),
+    ]
+    file = tmp_path / "lock"
+    file.write_text(lock_text(entries))
+    assert read_lock(file) == entries
+
+
+@pytest.mark.parametrize("text", ["a", "a>=1", "a==1,==2", "-r other", "nonsense nonsense"])
+def test_what_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:
+    """Every line names an exact version or a URL."""
+    (tmp_path / "lock").write_text(text)
+    with pytest.raises(OperationError, match="is no lock file"):
+        read_lock(tmp_path / "lock")
+    with pytest.raises(OperationError, match="can't be read"):
+        read_lock(tmp_path / "absent")
+
+
+def _fake(folder: Path, name: str, requires: str = "", **files: str) -> metadata.Distribution:
+    """Return a distribution that has nothing but metadata."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}")
+    for file, text in files.items():
+        (info / file.replace("_json", ".json").replace("_txt", ".txt")).write_text(text)
+    return metadata.PathDistribution(info)
+
+
+def test_what_is_installed_in_place_can_not_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editable install has no file whose hash could be locked; the message names it."""
+    told = json.dumps({"url": "file:///src/plughost", "dir_info": {"editable": True}})
+    fake = _fake(tmp_path, "plughost", direct_url_json=told)
+    monkeypatch.setattr(metadata, "distributions", lambda: [fake])
+    with pytest.raises(OperationError, match=r"plughost 1\.0 \(file:///src/plughost\)"):
+        lock([], tmp_path / "wheels", lambda _: None)
+
+
+def test_the_set_is_the_host_the_plugins_and_their_requirements(tmp_path: Path) -> None:
+    """An extra belongs to it when all that it asks for is installed; what nobody requires does not."""
+    extras = "Provides-Extra: a\nProvides-Extra: b\nRequires-Dist: x; extra == 'a'\nRequires-Dist: y; extra == 'b'\n"
+    installed = [
+        _fake(tmp_path, "plughost", extras),
+        _fake(tmp_path, "shop", "Requires-Dist: Lib[more]\n", entry_points_txt="[plughost.plugins]\nshop = shop\n"),
+        _fake(tmp_path, "lib", "Provides-Extra: more\nRequires-Dist: z; extra == 'more'\n"),
+        *(_fake(tmp_path, name) for name in ("x", "z", "other")),
+    ]
+    assert members(Environment(installed)) == ["lib", "plughost", "shop", "x", "z"]

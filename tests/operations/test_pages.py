@@ -1,0 +1,101 @@
+"""The pages of docs/operators that change what is installed: each command is run, in an environment of its own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from plughost.operations.pip import pip_command
+
+from .environments import PATIENCE, Sandbox, Served, checkout_wheel
+
+PAGES: Final = Path(__file__).parents[2] / "docs" / "operators"
+_MARK: Final = "<!-- run by tests/operations/test_pages.py -->"
+_BLOCK: Final = re.compile(r"^(?:<!-- (\w+) -->\n)?```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_COMMAND: Final = re.compile(r"^\$ (.*)((?:\n(?!\$ ).*)*)", re.MULTILINE)
+
+
+@pytest.fixture
+def sandbox(sandbox: Sandbox, wheelhouse: Path) -> Sandbox:
+    """An environment with messages 0.1.0 and catalog-v2, beside an index of all that the tests run on."""
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here, and the pages show commands for it")
+    for wheel in wheelhouse.glob("*.whl"):
+        (sandbox.wheels / wheel.name).symlink_to(wheel)
+    checkout_wheel(sandbox.wheels, "messages", "0.1.0")
+    for name in ("catalog-core", "catalog-v2"):
+        checkout_wheel(sandbox.wheels, name, "0.1.0")
+    sandbox.run("install", "messages", "catalog-v2")
+    return sandbox
+
+
+def commands(page: str) -> Iterator[tuple[str, str, str]]:
+    """Yield where each command of a page is to be run, the command, and what is shown of it."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    assert _MARK in text
+    for where, block in _BLOCK.findall(text):
+        for command, shown in _COMMAND.findall(block):
+            yield where, command, shown.strip("\n")
+
+
+def follow(page: str, sandbox: Sandbox, host: Served, elsewhere: Callable[[], Sandbox]) -> None:
+    """Do what a page says, from top to bottom."""
+    port = httpx.URL(host.url()).port
+    status = 0
+    todo = list(commands(page))
+    for number, (where, command, shown) in enumerate(todo):
+        used = elsewhere() if where == "elsewhere" else sandbox
+        pip = shlex.join([*map(str, pip_command()), "--python", str(used.python)])
+        actual = command.replace("localhost:8080", f"localhost:{port}").replace("python -m pip", pip)
+        ended = subprocess.run(
+            ["sh", "-c", f"(exit {status}); {actual}"],
+            cwd=sandbox.folder,
+            env=used.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        status = ended.returncode
+        asked = number + 1 < len(todo) and todo[number + 1][1] == "echo $?"
+        assert status == 0 or asked, f"{page}: `{command}` ended with {status}:\n{ended.stdout}"
+        if shown:
+            compare(f"{page}: `{command}`", shown, ended.stdout)
+
+
+def compare(what: str, shown: str, printed: str) -> None:
+    """Compare what a page shows with what was printed: `...` is any text; on a line of its own, any lines."""
+    lines = [
+        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()).replace(r"\.\.\.", ".*?") + r"\n"
+        for line in shown.splitlines()
+    ]
+    stripped = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
+    assert re.fullmatch("".join(lines), stripped), f"{what}: the page shows\n{shown}\nand printed is\n{stripped}"
+
+
+@pytest.mark.parametrize("page", ["upgrade.md", "rollback.md", "removal.md", "bundle.md", "restart.md"])
+def test_every_command_of_a_page_works(sandbox: Sandbox, page: str, tmp_path: Path) -> None:
+    """Somebody who follows the page sees what it shows."""
+    with sandbox.serving() as first:
+        content = {"content": "Water the plants"}
+        httpx.post(f"{first.url()}/messages", json=content, trust_env=False, timeout=30).raise_for_status()
+    if page == "rollback.md":
+        sandbox.run("lock", "before.lock")
+        sandbox.run("stores", "backup", "messages", "messages-before.sqlite3")
+    if page in {"upgrade.md", "rollback.md"}:
+        checkout_wheel(sandbox.wheels, "messages", "0.2.0", step="ALTER TABLE messages ADD COLUMN author VARCHAR(100);")
+    if page == "rollback.md":
+        sandbox.run("install", "--upgrade", "messages")
+    with sandbox.serving() as host:
+        follow(page, sandbox, host, cache(lambda: Sandbox(tmp_path / "elsewhere", empty=True)))

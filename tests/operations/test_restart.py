@@ -1,0 +1,174 @@
+"""`plughost restart`, socket activation, and who may run on a data folder."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .environments import PATIENCE, Sandbox, host_wheel, speaker
+
+_WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')
+
+
+@pytest.fixture
+def sandbox(sandbox: Sandbox) -> Sandbox:
+    """An environment with one plugin."""
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    sandbox.run("install", "greeter")
+    return sandbox
+
+
+@contextmanager
+def load(*asks: Callable[[], httpx.Response]) -> Iterator[list[str]]:
+    """Ask without a pause, from a thread each; what went wrong is complete after the `with` block."""
+    failures: list[str] = []
+    stop = threading.Event()
+    begun = threading.Barrier(len(asks) + 1, timeout=PATIENCE)
+
+    def work(ask: Callable[[], httpx.Response]) -> None:
+        waiting = True
+        while not stop.is_set():
+            try:
+                ask().raise_for_status()
+            except httpx.HTTPError as error:
+                failures.append(repr(error))
+            if waiting:
+                begun.wait()
+                waiting = False
+
+    threads = [threading.Thread(target=work, args=(ask,)) for ask in asks]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    try:
+        yield failures
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_restart_under_load_loses_no_request(sandbox: Sandbox) -> None:
+    """Neither new connections nor kept ones see it, over HTTP and HTTPS; another process answers afterwards."""
+    settings = sandbox.folder / "plughost.toml"
+    settings.write_text(settings.read_text().replace(*_WITH_HTTPS, 1))
+    with sandbox.serving("--dev") as host:
+        plain, secure = host.url(), host.url(scheme="https").replace("127.0.0.1", "localhost")
+        trusted = ssl.create_default_context(cafile=str(sandbox.folder / "data" / "tls" / "certificate.pem"))
+        with httpx.Client(trust_env=False) as kept, httpx.Client(trust_env=False, verify=trusted) as kept_secure:
+            with load(
+                lambda: httpx.get(f"{plain}/greeter", trust_env=False),
+                lambda: kept.get(f"{plain}/greeter"),
+                lambda: httpx.get(f"{secure}/greeter", trust_env=False, verify=trusted),
+                lambda: kept_secure.get(f"{secure}/greeter"),
+            ) as failures:
+                pid = host.restart()
+            assert failures == []
+        assert host.status()["pid"] == pid != host.process.pid
+        assert (host.url(), host.url(scheme="https").replace("127.0.0.1", "localhost")) == (plain, secure)
+
+
+def test_a_restart_takes_up_what_a_reload_can_not(sandbox: Sandbox) -> None:
+    """A changed setting of a listener is in force afterwards, and what was in memory is gone."""
+    with sandbox.serving() as host:
+        assert host.get("/greeter").json()["count"] == 1
+        first = host.url()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        settings = sandbox.folder / "plughost.toml"
+        settings.write_text(settings.read_text().replace("http_port = 0", f"http_port = {port}", 1))
+        assert "sites" in sandbox.run("reload", code=1)
+        host.restart()
+        assert host.url() == f"http://127.0.0.1:{port}"
+        assert host.get("/greeter").json()["count"] == 1
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(first, trust_env=False)
+
+
+def test_an_upgraded_host_serves_after_a_restart(sandbox: Sandbox) -> None:
+    """Installing another version of the host says that a restart is needed, and the restart takes it up."""
+    with sandbox.serving() as host:
+        host_wheel(sandbox.wheels, "0.99")
+        told = sandbox.run("install", "--upgrade", "plughost", code=1)
+        assert "the host runs on it: restart needed" in told
+        assert "plughost restart" in told
+        assert host.get("/greeter").json()["count"] == 1
+        host.restart()
+        assert host.status()["version"] == "0.99"
+        assert host.get("/greeter").json()["count"] == 1
+
+
+def test_a_process_that_can_not_serve_replaces_nothing(sandbox: Sandbox) -> None:
+    """The command says why, and the old process goes on with its memory and its commands."""
+    with sandbox.serving() as host:
+        host.get("/greeter")
+        settings = sandbox.folder / "plughost.toml"
+        settings.write_text(f'required = ["messages"]\n{settings.read_text()}')
+        told = sandbox.run("restart", code=1)
+        assert "the required plugin messages is not installed" in told
+        (sandbox.folder / "good.toml").write_text('data_dir = "data"\n')
+        settings.write_text("nonsense = 1\n")
+        assert "ended with 2" in sandbox.run("restart", "--config", "good.toml", code=1)
+        settings.write_text('data_dir = "data"\n')
+        assert host.get("/greeter").json()["count"] == 2
+        assert host.status()["pid"] == host.process.pid
+
+
+def test_only_one_host_runs_on_a_data_folder(sandbox: Sandbox) -> None:
+    """A second one is refused before it touches anything, and the first one goes on."""
+    with sandbox.serving() as host:
+        assert "Another host runs on the data folder" in sandbox.run("serve", code=1)
+        assert host.get("/greeter").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["main-http", "plughost.socket"])
+def test_a_socket_that_systemd_lends_is_served(sandbox: Sandbox, name: str, tmp_path: Path) -> None:
+    """It is known by its name, or by its port; systemd is told when the host is ready, and of a new main process."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as lent,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        port = lent.getsockname()[1]
+        settings = sandbox.folder / "plughost.toml"
+        configured = port if name == "plughost.socket" else 1
+        settings.write_text(settings.read_text().replace("http_port = 0", f"http_port = {configured}", 1))
+        # As systemd does it: the descriptor is number 3, and the variables are those of the process itself.
+        start = (
+            f"import os; os.dup2({lent.fileno()}, 3); "
+            f"os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1', LISTEN_FDNAMES={name!r}); "
+            "os.execvp('plughost', ['plughost', 'serve'])"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", start],
+            cwd=sandbox.folder,
+            env=sandbox.environment | {"NOTIFY_SOCKET": str(tmp_path / "notify")},
+            pass_fds=[lent.fileno()],
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert manager.recv(100) == b"READY=1"
+            url = f"http://127.0.0.1:{port}/greeter"
+            assert httpx.get(url, trust_env=False).json()["count"] == 1
+            pid = sandbox.json("restart")["pid"]
+            assert manager.recv(100) == f"MAINPID={pid}".encode()
+            assert process.wait(PATIENCE) == 0
+            assert httpx.get(url, trust_env=False).json()["count"] == 1
+            subprocess.run(["kill", str(pid)], check=True)
+            assert manager.recv(100) == b"STOPPING=1"
+        finally:
+            assert process.stdout is not None
+            process.stdout.read()
+            process.stdout.close()
+            process.kill()
+            process.wait()

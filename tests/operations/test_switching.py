@@ -1,0 +1,104 @@
+"""`plughost enable` and `plughost disable`."""
+
+from __future__ import annotations
+
+import pytest
+
+from plughost.operations import OperationError
+from plughost.operations.switching import with_disabled
+
+from .environments import Sandbox, speaker
+
+
+def test_a_disabled_plugin_is_gone_and_comes_back(sandbox: Sandbox) -> None:
+    """The running host takes up both at once, and every other line of the settings stays."""
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    speaker(sandbox.wheels, "other", "1.0", "other")
+    sandbox.run("install", "greeter", "other")
+    settings = sandbox.folder / "plughost.toml"
+    before = settings.read_text()
+    with sandbox.serving() as host:
+        host.get("/other")
+        told = sandbox.run("disable", "greeter")
+        assert "Disabling greeter." in told
+        assert host.get("/greeter").status_code == 404
+        assert settings.read_text().replace('disabled = ["greeter"]\n', "") == before
+        assert sandbox.json("enable", "greeter")["reload"]["added"] == ["greeter"]
+        assert host.get("/greeter").json()["word"] == "hello"
+        assert host.get("/other").json()["count"] == 2
+
+
+def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -> None:
+    """The command says so, also in a dry run, and the running host does it."""
+    speaker(sandbox.wheels, "base", "1.0", "base")
+    speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
+    sandbox.run("install", "top")
+    with sandbox.serving() as host:
+        assert "top requires base, and is blocked" in sandbox.run("disable", "base", "--dry-run")
+        assert host.get("/base").status_code == 200
+        outcome = sandbox.json("disable", "base")
+        assert (outcome["ok"], outcome["blocked"]) == (True, ["top"])
+        states = {each["name"]: each["state"] for each in host.status()["plugins"]}
+        assert (states["base"], states["top"]) == ("disabled", "blocked")
+
+
+def test_what_the_host_refuses_is_put_back(sandbox: Sandbox) -> None:
+    """When the running host can't serve with a change, the settings file is what it was to the byte."""
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    sandbox.run("install", "greeter")
+    settings = sandbox.folder / "plughost.toml"
+    settings.write_text(f"hook_timeout = 5 # seconds\n{settings.read_text()}")
+    with sandbox.serving("--strict") as host:
+        (sandbox.site / "speaking_greeter" / "__init__.py").unlink()
+        (sandbox.site / "plughost_greeter-1.0.dist-info" / "RECORD").write_text("")
+        before = settings.read_bytes()
+        speaker(sandbox.wheels, "other", "1.0", "other")
+        sandbox.run("install", "--no-reload", "other")
+        assert "as it was before" in sandbox.run("disable", "other", code=1)
+        assert settings.read_bytes() == before
+        assert host.get("/greeter").status_code == 200
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(sandbox: Sandbox) -> None:
+    """Nothing is written, and no settings file is made for it."""
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    sandbox.run("install", "greeter")
+    (sandbox.folder / "plughost.toml").unlink()
+    assert "did you mean greeter?" in sandbox.run("disable", "greater", code=1)
+    assert not (sandbox.folder / "plughost.toml").exists()
+    sandbox.run("disable", "greeter")
+    assert (sandbox.folder / "plughost.toml").read_text() == 'disabled = ["greeter"]\n'
+    assert "overrides" in sandbox.run("enable", "greeter", code=1, PLUGHOST_DISABLED='["greeter"]')
+
+
+@pytest.mark.parametrize(
+    ("before", "names", "after"),
+    [
+        ("", ["a"], 'disabled = ["a"]\n'),
+        ('disabled = ["a"] # why\n', ["a", "b"], 'disabled = ["a", "b"] # why\n'),
+        ('disabled = ["a", "b"]\n', ["b"], 'disabled = ["b"]\n'),
+        ('disabled = ["a"]\n', [], "disabled = []\n"),
+        (
+            'disabled = [\n  "a", # first\n  "b", # second\n]\n',
+            ["a", "b", "c"],
+            'disabled = [\n  "a", # first\n  "b", # second\n  "c",\n]\n',
+        ),
+        (
+            "# top\nstrict = true\n\n[sites.main] # it\nhttp_port = 1\n",
+            ["a"],
+            '# top\nstrict = true\ndisabled = ["a"]\n\n[sites.main] # it\nhttp_port = 1\n',
+        ),
+        ("[plugins.a]\nx = 1\n", ["a"], 'disabled = ["a"]\n\n[plugins.a]\nx = 1\n'),
+    ],
+)
+def test_an_edit_keeps_the_rest(before: str, names: list[str], after: str) -> None:
+    """Comments, order and layout stay; a new key goes before the first table."""
+    assert with_disabled(before, names) == after
+
+
+def test_what_can_not_be_edited_is_refused() -> None:
+    """A file that is no TOML, or whose `disabled` is no list, is left to its author."""
+    with pytest.raises(OperationError, match="not valid TOML"):
+        with_disabled("disabled = [", ["a"])
+    with pytest.raises(OperationError, match="no list"):
+        with_disabled('disabled = "a"', ["b"])

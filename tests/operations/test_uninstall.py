@@ -1,0 +1,100 @@
+"""`plughost uninstall`."""
+
+from __future__ import annotations
+
+from .environments import Sandbox, build_wheel, keeper, speaker
+
+
+def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> None:
+    """The running host answers 404 in its place; installed again, it finds what it kept."""
+    keeper(sandbox.wheels, "1.0")
+    speaker(sandbox.wheels, "other", "1.0", "other")
+    sandbox.run("install", "keeper", "other")
+    with sandbox.serving() as host:
+        host.get("/other")
+        host.post("/notes")
+        told = sandbox.run("uninstall", "keeper", "--yes")
+        assert "Their data is kept" in told
+        assert host.get("/notes").status_code == 404
+        assert "plughost_keeper" not in sandbox.versions()
+        sandbox.run("install", "keeper")
+        assert host.get("/notes").json()["notes"] == 1
+        assert host.get("/other").json()["count"] == 2
+
+
+def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
+    """With --purge the data goes once the host has let go of it; the answer has to be typed."""
+    keeper(sandbox.wheels, "1.0")
+    sandbox.run("install", "keeper")
+    store = sandbox.folder / "data" / "stores" / "notes.sqlite3"
+    with sandbox.serving() as host:
+        host.post("/notes")
+        sandbox.run("uninstall", "keeper", "--purge", code=1, typed="no\n")
+        assert host.get("/notes").json()["notes"] == 1
+        sandbox.run("uninstall", "keeper", typed="y\nkeeper\n")
+        assert not store.exists()
+        sandbox.run("install", "keeper")
+        assert host.get("/notes").json()["notes"] == 0
+
+
+def test_a_purge_that_fails_puts_the_plugin_back(sandbox: Sandbox) -> None:
+    """When the data can't be dropped, since another host serves it, the plugin is there and serves as before."""
+    keeper(sandbox.wheels, "1.0")
+    sandbox.run("install", "keeper")
+    with sandbox.serving() as host:
+        host.post("/notes")
+        other = sandbox.folder / "other.toml"
+        other.write_text((sandbox.folder / "plughost.toml").read_text().replace('"data"', '"other"'))
+        (sandbox.folder / "other").mkdir()
+        (sandbox.folder / "other" / "stores").symlink_to(sandbox.folder / "data" / "stores")
+        with sandbox.serving("--config", "other.toml", data="other"):
+            told = sandbox.run("uninstall", "keeper", "--purge", "--yes", code=1)
+        assert "A host serves the store notes" in told
+        assert host.get("/notes").json()["notes"] == 1
+        assert sandbox.versions()["plughost_keeper"] == "1.0"
+
+
+def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
+    """The dependents are named; forced, they are blocked and the rest serves; what is unused is told."""
+    build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
+    speaker(sandbox.wheels, "base", "1.0", "base", requires=["plughost-helper"])
+    speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
+    speaker(sandbox.wheels, "other", "1.0", "other")
+    sandbox.run("install", "top", "other")
+    before = sandbox.files()
+    assert "plughost-top 1.0 requires plughost-base" in sandbox.run("uninstall", "base", "--yes", code=1)
+    assert "plughost-base, plughost-helper" in sandbox.run("uninstall", "top", "--dry-run")
+    assert sandbox.files() == before
+    with sandbox.serving() as host:
+        host.get("/other")
+        outcome = sandbox.json("uninstall", "base", "--force", code=1)
+        assert [name for name, _ in outcome["reload"]["failed"]] == ["top (plughost-top 1.0)"]
+        assert host.get("/other").json()["count"] == 2
+        sandbox.run("install", "base")
+        sandbox.run("uninstall", "top", "--with-unused", "--yes")
+        assert sandbox.versions().keys() - {"plughost"} == {"plughost_other", "plughost_base", "plughost_helper"}
+        sandbox.run("uninstall", "base", "--with-unused", "--yes")
+        assert sandbox.versions().keys() == {"plughost", "plughost_other"}
+
+
+def test_what_the_host_needs_can_not_be_uninstalled(sandbox: Sandbox) -> None:
+    """Neither the host, nor what it requires, nor what is not there."""
+    assert "The host itself runs on plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
+    assert "The host itself runs on" in sandbox.run("uninstall", "falcon", "--yes", code=1)
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    sandbox.run("install", "greeter")
+    assert "did you mean greeter?" in sandbox.run("uninstall", "greater", "--yes", code=1)
+
+
+def test_a_plugin_that_the_host_requires_is_put_back(sandbox: Sandbox) -> None:
+    """When the settings require the plugin, the running host refuses, and all is as it was."""
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    sandbox.run("install", "greeter")
+    settings = sandbox.folder / "plughost.toml"
+    settings.write_text(f'required = ["greeter"]\n{settings.read_text()}')
+    before = sandbox.files()
+    with sandbox.serving() as host:
+        told = sandbox.run("uninstall", "greeter", "--yes", code=1)
+        assert "the required plugin greeter is not installed" in told
+        assert sandbox.files() == before
+        assert host.get("/greeter").json()["count"] == 1

@@ -1,0 +1,152 @@
+"""Stores of a test's own, on SQLite and on a database made for the test on a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pony import orm
+
+from plughost.declarations import Store
+from plughost.stores import OpenStore, Stores, StoresConfig, open_stores
+
+SERVER = os.environ.get("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
+IDENTITY = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT", "postgresql": "BIGSERIAL PRIMARY KEY"}
+PRODUCTS = """
+-- a comment; with a semicolon
+CREATE TABLE products (
+    id {identity},
+    sku VARCHAR(255) NOT NULL UNIQUE,
+    name VARCHAR(255) NOT NULL DEFAULT 'a;b',
+    price DECIMAL(15, 4) NOT NULL,
+    stock BIGINT NOT NULL
+);
+"""
+
+Declare = Callable[..., Store]
+
+
+def product_entities(db: Any) -> Any:
+    """Define the entities of the table `products`."""
+
+    class Product(db.Entity):  # type: ignore[misc] # Pony has no types
+        _table_ = "products"
+        id = orm.PrimaryKey(int, size=64, auto=True)
+        sku = orm.Required(str, 255, unique=True, autostrip=False)
+        name = orm.Optional(str, 255, nullable=False, autostrip=False)
+        price = orm.Required(Decimal, 15, 4)
+        stock = orm.Required(int, size=64)
+
+    return db
+
+
+def no_entities(db: Any) -> Any:
+    """Define none."""
+    return db
+
+
+@pytest.fixture
+def declare(tmp_path: Path) -> Declare:
+    """Return a function that declares a store from the SQL of its migrations."""
+
+    def declaring(
+        *steps: str | tuple[str, str],
+        name: str = "catalog",
+        entities: Callable[[Any], Any] = no_entities,
+        tables: tuple[str, ...] = (),
+    ) -> Store:
+        folder = tmp_path / f"migrations-{secrets.token_hex(4)}"
+        for engine, identity in IDENTITY.items():
+            (folder / engine).mkdir(parents=True)
+            for number, step in enumerate(steps, start=1):
+                file, sql = step if isinstance(step, tuple) else (f"{number:04}_step.sql", step)
+                (folder / engine / file).write_text(sql.replace("{identity}", identity))
+        return Store(name=name, entities=entities, migrations=folder, tables=tables)
+
+    return declaring
+
+
+@pytest.fixture
+def products(declare: Declare) -> Store:
+    """The declaration of a store with the table `products`."""
+    return declare(PRODUCTS, entities=product_entities, tables=("products",))
+
+
+@pytest.fixture(scope="session")
+def psycopg2() -> ModuleType:
+    """The driver."""
+    return pytest.importorskip("psycopg2", reason="PostgreSQL is not tested: psycopg2 is not installed")  # type: ignore[no-any-return] # pytest says Any
+
+
+@pytest.fixture
+def postgresql(psycopg2: ModuleType) -> Iterator[str]:
+    """The URL of a database made for this test."""
+    try:
+        server = psycopg2.connect(SERVER, connect_timeout=3)
+    except psycopg2.OperationalError as error:
+        pytest.skip(f"PostgreSQL is not tested: none answers at {urlsplit(SERVER).hostname} ({error})")
+    name = f"plughost_test_{secrets.token_hex(8)}"
+    server.autocommit = True
+    with closing(server), server.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+        try:
+            yield urlsplit(SERVER)._replace(path=f"/{name}").geturl()
+        finally:
+            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> StoresConfig:
+    """Settings with short waits, for each engine."""
+    url = request.getfixturevalue("postgresql") if request.param == "postgresql" else None
+    return StoresConfig(folder=tmp_path / "data" / "stores", url=url, patience=0.3, pause=0.01)
+
+
+@pytest.fixture
+def sqlite_config(tmp_path: Path) -> StoresConfig:
+    """Settings for SQLite alone."""
+    return StoresConfig(folder=tmp_path / "data" / "stores", patience=0.3, pause=0.01)
+
+
+@pytest.fixture
+def opening() -> Iterator[Callable[..., Stores]]:
+    """Return a function that opens stores, which are closed after the test."""
+    opened: list[Stores] = []
+
+    def open_(config: StoresConfig, *declared: Store) -> Stores:
+        opened.append(open_stores({f"{store.name}-plugin": (store,) for store in declared}, config))
+        return opened[-1]
+
+    yield open_
+    for stores in opened:
+        stores.close()
+
+
+@pytest.fixture
+def store(opening: Callable[..., Stores], config: StoresConfig, products: Store) -> OpenStore[Any]:
+    """An open store of products on each engine."""
+    return opening(config, products)["catalog"]
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], object]], None]:
+    """Return a function that waits for a condition, and fails the test where it never comes true."""
+
+    def waiting(condition: Callable[[], object], seconds: float = 30) -> None:
+        give_up = time.monotonic() + seconds
+        pause = threading.Event()
+        while not condition():
+            assert time.monotonic() < give_up, "the condition never came true"
+            pause.wait(0.01)
+
+    return waiting

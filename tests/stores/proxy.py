@@ -1,0 +1,98 @@
+"""A TCP proxy in front of a real server, which a test cuts and mends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class Proxy:
+    """Passes connections on to a server, as long as it is not cut.
+
+    Attributes:
+        port: Where it listens, on 127.0.0.1; nothing does while it is cut.
+        attempts: How many connections were made to it so far.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        """Start listening."""
+        self._server = (host, port)
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._listener: socket.socket | None = None
+        self._passing = threading.Event()
+        self._passing.set()
+        self.port = 0
+        self.attempts = 0
+        self.mend()
+
+    def mend(self) -> None:
+        """Listen, on the same port as before."""
+        self._listener = socket.create_server(("127.0.0.1", self.port), reuse_port=False)
+        self.port = self._listener.getsockname()[1]
+        self._start(self._accept, self._listener)
+
+    def hang(self) -> None:
+        """Pass nothing on and break nothing, as a server that was stopped in its tracks."""
+        self._passing.clear()
+
+    def go_on(self) -> None:
+        """Pass on again, and what was held back first."""
+        self._passing.set()
+
+    def drop(self) -> None:
+        """Break every connection that there is; new ones are still accepted."""
+        with self._lock:
+            sockets, self._sockets = self._sockets, set()
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """Break every connection and refuse new ones."""
+        if self._listener is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
+        self.drop()
+
+    def close(self) -> None:
+        """Cut, and wait for the threads."""
+        self.go_on()
+        self.cut()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _start(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type] # a bound method
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+                server = socket.create_connection(self._server)
+            except OSError:
+                return
+            with self._lock:
+                self.attempts += 1
+                self._sockets |= {client, server}
+            if self._listener is not listener:
+                self.drop()
+            self._start(self._pass_on, client, server)
+            self._start(self._pass_on, server, client)
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                self._passing.wait()
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._sockets.discard(source)
+        source.close()

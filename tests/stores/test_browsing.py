@@ -1,0 +1,55 @@
+"""Browsing: the rows of a store's tables, to read, the same on both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plughost.stores import OpenStore, browse
+
+from .operations import add
+
+
+@pytest.fixture
+def filled(store: OpenStore[Any]) -> OpenStore[Any]:
+    """A store with a few products."""
+    for sku in ("tea", "100%", "a_b", "axb", "<script>"):
+        store.run(add, sku, name=f"The {sku}")
+    return store
+
+
+def _skus(store: OpenStore[Any], **how: Any) -> list[str]:
+    found = browse(store, "products", **how)
+    return [row[found.columns.index("sku")] for row in found.rows]
+
+
+def test_rows_come_in_pages(filled: OpenStore[Any]) -> None:
+    """A page starts and ends where it is asked to, and tells how many there are in all."""
+    found = browse(filled, "products", offset=1, limit=2)
+    assert (found.columns, found.total) == (("id", "sku", "name", "price", "stock"), 5)
+    assert _skus(filled, offset=1, limit=2) == ["100%", "a_b"]
+
+
+@pytest.mark.parametrize(
+    ("search", "skus"),
+    [
+        ("the TEA", ["tea"]),
+        ("%", ["100%"]),
+        ("_", ["a_b"]),
+        ("\\", []),
+        ("'; drop table products --", []),
+        ("a\0", []),
+        ("\ud800", []),
+        ("19.99", ["tea", "100%", "a_b", "axb", "<script>"]),
+    ],
+)
+def test_rows_are_searched_as_text(filled: OpenStore[Any], search: str, skus: list[str]) -> None:
+    """Any column may hold the text, and no character of it is special."""
+    assert _skus(filled, search=search) == skus
+
+
+def test_only_the_stores_own_tables_are_shown(filled: OpenStore[Any]) -> None:
+    """What else is in the database is none of the store's business."""
+    with pytest.raises(KeyError):
+        browse(filled, "plughost_migrations")

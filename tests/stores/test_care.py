@@ -1,0 +1,286 @@
+"""Purging, backing up and restoring; looking into stores."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores
+from plughost.stores.care import backup, purge, restore
+from plughost.stores.health import check, statistics
+
+from .conftest import PRODUCTS, Declare, product_entities
+from .operations import add, count, skus
+
+if TYPE_CHECKING:
+    from plughost.declarations import Store
+
+
+def prepared(config: StoresConfig, store: Store) -> OpenStore[Any]:
+    """Return a store as the command line has it."""
+    return prepare_stores({"plugin": (store,)}, config)[store.name]
+
+
+def test_purge_leaves_nothing_and_the_store_starts_anew(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """After a purge the next start migrates from the beginning."""
+    stores = opening(config, products)
+    stores["catalog"].run(add, "a")
+    stores.close()
+    purge(prepared(config, products))
+    assert statistics(prepared(config, products)).schema == 0
+    assert {path.name for path in config.folder.glob("*")} <= {"catalog.sqlite3.lock"}
+    assert opening(config, products)["catalog"].read(count) == 0
+
+
+def test_purge_touches_no_other_store(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
+) -> None:
+    """Stores that share a database go one by one."""
+    notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
+    stores = opening(config, products, notes)
+    stores["catalog"].run(add, "a")
+    stores["notes"].close()
+    purge(prepared(config, notes))
+    assert stores["catalog"].read(skus) == ["a"]
+    assert statistics(prepared(config, products)).schema == 1
+    assert statistics(prepared(config, notes)).schema == 0
+
+
+def test_purge_refuses_while_a_host_serves_the_store(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """Of two hosts, the last one counts."""
+    first, second = opening(config, products), opening(config, products)
+    first["catalog"].run(add, "a")
+    first.close()
+    with pytest.raises(Busy, match="A host serves the store catalog"):
+        purge(prepared(config, products))
+    assert second["catalog"].read(skus) == ["a"]
+    second.close()
+    purge(prepared(config, products))
+
+
+def test_a_store_that_is_being_purged_opens_later(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """A host that starts at that moment neither fails nor spoils the purge."""
+    with prepared(config, products).engine.alone():
+        stores = opening(config, products)
+        assert (stores.failures, check(stores["catalog"]).up) == ({}, False)
+    stores["catalog"].run(add, "a")
+
+
+def test_purge_of_a_store_that_was_never_opened_makes_nothing(sqlite_config: StoresConfig, products: Store) -> None:
+    """No empty files are left where a plugin never ran."""
+    purge(prepared(sqlite_config, products))
+    assert not sqlite_config.folder.exists()
+
+
+def test_a_backup_taken_while_writing_is_consistent_and_restores(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
+) -> None:
+    """Pairs that are written in one transaction are in the copy together or not at all."""
+    stores = opening(sqlite_config, products)
+    catalog = stores["catalog"]
+    enough, stop = threading.Event(), threading.Event()
+
+    def add_pair(db: Any, number: int) -> None:
+        for half in "ab":
+            add(db, f"{number} {half}")
+
+    def write() -> None:
+        for number in range(10_000):
+            catalog.run(add_pair, number)
+            if number == 20:
+                enough.set()
+            if stop.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert enough.wait(60)
+        backup(prepared(sqlite_config, products), tmp_path / "copy")
+    finally:
+        stop.set()
+        writer.join()
+    written = catalog.read(count)
+    stores.close()
+    assert restore(prepared(sqlite_config, products), tmp_path / "copy") == 1
+    restored = opening(sqlite_config, products)["catalog"].read(skus)
+    assert 40 <= len(restored) <= written
+    assert [sku for sku in restored if sku.endswith("a")] == [f"{sku[:-1]}a" for sku in restored if sku.endswith("b")]
+    assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == ["copy"]
+
+
+def test_a_backup_is_one_private_file_and_overwrites_none(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
+) -> None:
+    """What is in a store may be secret, and an older backup may be needed."""
+    opening(sqlite_config, products)
+    backup(prepared(sqlite_config, products), tmp_path / "copy")
+    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o600
+    with pytest.raises(SetupError, match="is there already"):
+        backup(prepared(sqlite_config, products), tmp_path / "copy")
+
+
+def test_the_files_of_a_store_are_private(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
+) -> None:
+    """Neither the database nor what SQLite keeps beside it can be read by others."""
+    opening(sqlite_config, products)["catalog"].run(add, "a")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in sqlite_config.folder.iterdir()}
+    assert "catalog.sqlite3-wal" in modes
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(sqlite_config.folder.stat().st_mode) == 0o700
+
+
+def test_restore_refuses_while_a_host_serves_the_store(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
+) -> None:
+    """What a host reads is not changed under its hands."""
+    stores = opening(sqlite_config, products)
+    backup(stores["catalog"], tmp_path / "copy")
+    stores["catalog"].run(add, "a")
+    with pytest.raises(Busy, match="A host serves"):
+        restore(prepared(sqlite_config, products), tmp_path / "copy")
+    assert stores["catalog"].read(skus) == ["a"]
+
+
+def test_restore_refuses_what_is_no_sound_backup_of_the_store(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
+) -> None:
+    """A damaged file, another's file and no file at all leave the store as it is."""
+    stores = opening(sqlite_config, products)
+    stores["catalog"].run(add, "a")
+    for number in range(200):
+        stores["catalog"].run(add, f"{number}", name="x" * 200)
+    backup(stores["catalog"], tmp_path / "damaged")
+    stores.close()
+    content = bytearray((tmp_path / "damaged").read_bytes())
+    content[-8192:-4096] = b"\xff" * 4096
+    (tmp_path / "damaged").write_bytes(content)
+    (tmp_path / "text").write_text("no database at all")
+    with closing(sqlite3.connect(tmp_path / "foreign")) as foreign:
+        foreign.execute("CREATE TABLE something (id INTEGER)")
+    for name in ("damaged", "text", "foreign", "missing"):
+        with pytest.raises(SetupError):
+            restore(prepared(sqlite_config, products), tmp_path / name)
+    assert opening(sqlite_config, products)["catalog"].read(count) == 201
+
+
+def test_restore_refuses_a_newer_schema(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, declare: Declare, tmp_path: Path
+) -> None:
+    """A backup of a later version of the plugin would not open."""
+    newer = declare(PRODUCTS, "SELECT 1;", entities=product_entities, tables=("products",))
+    stores = opening(sqlite_config, newer)
+    backup(stores["catalog"], tmp_path / "copy")
+    stores.close()
+    with pytest.raises(MigrationError, match=r"has schema 2, .* no newer one than 1"):
+        restore(prepared(sqlite_config, products), tmp_path / "copy")
+
+
+def test_an_older_backup_is_migrated_on_the_next_start(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, declare: Declare, tmp_path: Path
+) -> None:
+    """Restoring goes back in data, not in code."""
+    stores = opening(sqlite_config, products)
+    stores["catalog"].run(add, "old")
+    backup(stores["catalog"], tmp_path / "copy")
+    stores.close()
+    newer = declare(PRODUCTS, "DELETE FROM products WHERE sku = 'new';", entities=product_entities)
+    opening(sqlite_config, newer).close()
+    assert restore(prepared(sqlite_config, newer), tmp_path / "copy") == 1
+    catalog = opening(sqlite_config, newer)["catalog"]
+    assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
+
+
+def test_backups_of_postgresql_are_left_to_its_own_tools(postgresql: str, tmp_path: Path, products: Store) -> None:
+    """The message names them, and no password."""
+    url = postgresql.replace("postgres@", "postgres:secret@")
+    store = prepared(StoresConfig(folder=tmp_path, url=url), products)
+    with pytest.raises(SetupError, match="pg_dump") as caught:
+        backup(store, tmp_path / "copy")
+    assert "secret" not in str(caught.value)
+
+
+def test_statistics_tell_schema_rows_and_size(store: OpenStore[Any]) -> None:
+    """While the store is open, and without a password."""
+    for number in range(3):
+        store.run(add, f"{number}")
+    found = statistics(store)
+    assert (found.store, found.plugin, found.schema, found.latest) == ("catalog", "catalog-plugin", 1, 1)
+    assert (dict(found.rows), found.trouble) == ({"products": 3}, None)
+    assert found.size > 4096
+    assert found.engine in found.place or "catalog.sqlite3" in found.place
+
+
+def test_statistics_of_what_cannot_be_reached_say_why(tmp_path: Path, products: Store, psycopg2: Any) -> None:
+    """A server that refuses is trouble, not a traceback."""
+    config = StoresConfig(folder=tmp_path, url="postgresql://me:secret@127.0.0.1:1/none")
+    found = statistics(prepared(config, products))
+    assert found.trouble is not None
+    assert "secret" not in found.place + found.trouble
+
+
+def test_a_damaged_file_fails_the_plugin_and_says_so(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
+) -> None:
+    """A host starts without that plugin, and the reason names the store."""
+    opening(sqlite_config, products).close()
+    (sqlite_config.folder / "catalog.sqlite3").write_bytes(b"no database" * 1000)
+    stores = opening(sqlite_config, products)
+    assert "plugin catalog-plugin: store catalog: file is not a database" in str(stores.failures["catalog-plugin"])
+    assert dict(stores) == {}
+
+
+def test_a_store_that_another_process_holds_is_busy(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
+) -> None:
+    """A lock from outside is waited for with a time-out, and reads go on."""
+    catalog = opening(sqlite_config, products)["catalog"]
+    with closing(sqlite3.connect(sqlite_config.folder / "catalog.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy):
+            catalog.run(add, "a")
+        assert catalog.read(count) == 0
+    catalog.run(add, "a")
+
+
+def test_health_tells_the_engine_and_the_schema(store: OpenStore[Any]) -> None:
+    """An open store is up."""
+    health = check(store)
+    assert (health.up, health.data) == (True, {"engine": store.engine_name, "schema": 1})
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://me:a%40b@db:5433/x", "postgresql://me:***@db:5433/x"),
+        ("postgresql://db/x?user=me&password=secret", "postgresql://db/x?user=me&password=***"),
+        ("postgresql://me@db/x?sslmode=require", "postgresql://me@db/x?sslmode=require"),
+    ],
+)
+def test_places_show_no_password(tmp_path: Path, url: str, place: str) -> None:
+    """Wherever in the URL it stands."""
+    assert StoresConfig(folder=tmp_path, url=url).of("any").place == place
+
+
+def test_each_store_may_have_a_place_of_its_own(tmp_path: Path) -> None:
+    """One URL for all, exceptions by name, and other engines refused."""
+    config = StoresConfig(folder=tmp_path, url="postgresql://db/x", urls={"local": "sqlite", "odd": "mysql://db/x"})
+    assert (config.of("shared").engine, config.of("local").engine) == ("postgresql", "sqlite")
+    assert replace(config, url=None).of("shared").path == tmp_path / "shared.sqlite3"
+    with pytest.raises(SetupError, match="odd is set to 'mysql://db/x'"):
+        config.of("odd")

@@ -1,0 +1,99 @@
+"""`plughost stores` and `plughost purge`, on a store with two products."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from plughost.cli.stores import purge_command, stores_command
+from plughost.stores import Stores, StoresConfig, prepare_stores
+
+from .operations import add, count
+
+if TYPE_CHECKING:
+    import click
+
+    from plughost.declarations import Store
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, tmp_path: Path, monkeypatch: Any
+) -> Invoke:
+    """Return a function that runs a command as the command line does."""
+    stores = opening(config, products)
+    for sku in "ab":
+        stores["catalog"].run(add, sku)
+    stores.close()
+    monkeypatch.chdir(tmp_path)
+
+    def invoking(command: click.Command, *arguments: str, **kwargs: Any) -> Result:
+        prepare = lambda _settings: prepare_stores({"catalog-plugin": (products,)}, config)  # noqa: E731 - one line
+        return CliRunner().invoke(command, [*arguments], obj=prepare, **kwargs)
+
+    return invoking
+
+
+def test_the_list_shows_engine_schema_rows_and_size(invoke: Invoke, config: StoresConfig) -> None:
+    """As a table for people, and as JSON for programs."""
+    shown = invoke(stores_command)
+    assert shown.exit_code == 0
+    for part in ("catalog", "catalog-plugin", config.of("catalog").engine, "products 2", "kB"):
+        assert part in shown.stdout
+    (found,) = json.loads(invoke(stores_command, "--json").stdout)
+    assert (found["store"], found["schema"], found["rows"]) == ("catalog", 1, {"products": 2})
+
+
+def test_purge_asks_for_the_plugins_name(invoke: Invoke, config: StoresConfig) -> None:
+    """Anything else leaves the data alone; the name, or `--yes`, drops it."""
+    refused = invoke(purge_command, "catalog-plugin", input="yes\n")
+    assert refused.exit_code == 1
+    assert "products 2" in invoke(stores_command).stdout
+    dropped = invoke(purge_command, "catalog-plugin", input="catalog-plugin\n")
+    assert (dropped.exit_code, "Dropped the store catalog" in dropped.stdout) == (0, True)
+    assert "not made yet" in invoke(stores_command).stdout
+    assert invoke(purge_command, "catalog-plugin", "--yes").exit_code == 0
+
+
+def test_purge_refuses_what_a_host_serves(
+    invoke: Invoke, opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """The message says what to do."""
+    stores = opening(config, products)
+    refused = invoke(purge_command, "catalog-plugin", "--yes")
+    assert refused.exit_code == 1
+    assert "A host serves the store catalog" in refused.stderr
+    assert stores["catalog"].read(count) == 2
+
+
+def test_purge_of_an_unknown_plugin_says_so(invoke: Invoke) -> None:
+    """A typing mistake drops nothing."""
+    refused = invoke(purge_command, "catalog-plugn", "--yes")
+    assert refused.exit_code == 1
+    assert "No installed plugin named catalog-plugn has a store." in refused.stderr
+
+
+def test_backup_and_restore_bring_purged_data_back(invoke: Invoke, config: StoresConfig, tmp_path: Path) -> None:
+    """On PostgreSQL both name the tool to use instead."""
+    copied = invoke(stores_command, "backup", "catalog", str(tmp_path / "copy"))
+    if config.url:
+        assert (copied.exit_code, "pg_dump" in copied.stderr) == (1, True)
+        return
+    assert invoke(purge_command, "catalog-plugin", "--yes").exit_code == 0
+    assert invoke(stores_command, "restore", "catalog", str(tmp_path / "copy"), input="n\n").exit_code == 1
+    restored = invoke(stores_command, "restore", "catalog", str(tmp_path / "copy"), "--yes")
+    assert restored.stdout == "Restored catalog with schema 1.\n"
+    assert "products 2" in invoke(stores_command).stdout
+
+
+def test_an_unknown_store_names_those_there_are(invoke: Invoke, tmp_path: Path) -> None:
+    """A typing mistake is mended in one go."""
+    refused = invoke(stores_command, "backup", "catlog", str(tmp_path / "copy"))
+    assert "There is no store catlog; there are: catalog." in refused.stderr

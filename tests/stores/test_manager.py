@@ -1,0 +1,137 @@
+"""The stores of a host: opened apart from each other, carried over, closed without a trace."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plughost.stores import Stores, StoresConfig, open_stores
+from plughost.stores.health import check
+
+from .conftest import Declare, product_entities
+from .operations import add, count, skus
+
+if TYPE_CHECKING:
+    from plughost.declarations import Store
+
+
+def test_a_store_that_fails_leaves_the_others_alone(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
+) -> None:
+    """One plugin's broken migration is that plugin's failure."""
+    stores = opening(config, declare("CREATE nonsense;", name="broken"), products)
+    assert list(stores) == ["catalog"]
+    assert list(stores.failures) == ["broken-plugin"]
+    stores["catalog"].run(add, "a")
+
+
+@pytest.mark.parametrize("wrong", [lambda db: 1 / 0, lambda db: product_entities(db) and db.Product._nothing])
+def test_a_factory_that_raises_fails_its_plugin(config: StoresConfig, declare: Declare, wrong: Any) -> None:
+    """Whatever a plugin's own code raises is told with its name."""
+    stores = open_stores({"plugin": (declare("SELECT 1;", entities=wrong),)}, config)
+    assert "plugin plugin: the entities of the store catalog" in str(stores.failures["plugin"])
+
+
+def test_an_unchanged_store_is_carried_over_as_the_same_object(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
+) -> None:
+    """The next generation uses it on, and closing the old one leaves it open."""
+    notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
+    old = opening(config, products, notes)
+    catalog, dropped = old["catalog"], old["notes"]
+    new = open_stores({"catalog-plugin": (products,)}, config, previous=old)
+    old.close(keep=new)
+    assert new["catalog"] is catalog
+    assert (catalog.state, dropped.state) == ("open", "closed")
+    catalog.run(add, "a")
+    new.close()
+
+
+def test_a_changed_store_is_opened_beside_the_old_one(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """Requests in flight finish on the old object while the new one serves."""
+    old = opening(config, products)
+    new = open_stores({"catalog-plugin": (replace(products, tables=()),)}, config, previous=old)
+    assert new["catalog"] is not old["catalog"]
+    old["catalog"].run(add, "old")
+    new["catalog"].run(add, "new")
+    old.close(keep=new)
+    assert new["catalog"].read(skus) == ["new", "old"]
+    new.close()
+
+
+def test_an_operation_that_runs_when_its_store_closes_is_finished(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """Closing takes no connection away from anybody."""
+    stores = opening(config, products)
+
+    def add_and_close(db: Any) -> int:
+        add(db, "a")
+        stores.close()
+        return add(db, "b")
+
+    assert stores["catalog"].run(add_and_close) == 2
+    assert opening(config, products)["catalog"].read(count) == 2
+
+
+def test_opening_and_closing_leaves_nothing_behind(config: StoresConfig, products: Store) -> None:
+    """No file descriptor, thread or Pony database is left, after operations in several threads."""
+    databases: list[weakref.ref[Any]] = []
+
+    def cycle() -> None:
+        stores = open_stores({"plugin": (products,)}, config)
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda _: stores["catalog"].read(count), range(8)))
+        stores["catalog"].read(lambda db: databases.append(weakref.ref(db)))
+        stores.close()
+
+    cycle()
+    before = _descriptors(), threading.active_count()
+    for _ in range(20):
+        cycle()
+    assert (_descriptors(), threading.active_count()) == before
+    gc.collect()
+    assert sum(each() is not None for each in databases) <= 1
+
+
+def test_threads_share_connections_that_are_idle(config: StoresConfig, products: Store) -> None:
+    """A hundred threads, one after the other, need no more than one connection."""
+    stores = open_stores({"plugin": (products,)}, config)
+    stores["catalog"].read(count)
+    before = _descriptors()
+    for _ in range(100):
+        thread = threading.Thread(target=stores["catalog"].read, args=(count,))
+        thread.start()
+        thread.join()
+    assert _descriptors() <= before
+    stores.close()
+
+
+def test_a_data_folder_that_cannot_be_made_is_unavailable_until_it_can(
+    opening: Callable[..., Stores], tmp_path: Path, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """As with a server that is down, nobody has to restart the host."""
+    in_the_way = tmp_path / "data"
+    in_the_way.write_text("a file where the folder should be")
+    stores = opening(StoresConfig(folder=in_the_way / "stores", pause=0.01), products)
+    assert (stores.failures, stores["catalog"].state) == ({}, "unavailable")
+    in_the_way.unlink()
+    wait_for(lambda: _answers(stores))
+
+
+def _descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def _answers(stores: Stores) -> bool:
+    return check(stores["catalog"]).up

@@ -1,0 +1,221 @@
+"""Migrations: each step once, as a whole, by one process at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from plughost.stores import MigrationError, SetupError, StoresConfig, open_stores
+from plughost.stores.engines import engine_for
+from plughost.stores.migrations import migrate, read_migrations, schema_number
+from plughost.stores.sqlite import split_statements
+
+from .conftest import PRODUCTS, Declare, product_entities
+
+if TYPE_CHECKING:
+    from plughost.declarations import Store
+
+NOTES = "CREATE TABLE notes (id {identity}, text VARCHAR(20) NOT NULL);"
+AN_EMPTY_NOTE = "INSERT INTO notes (text) VALUES ('');"
+
+
+def rows(config: StoresConfig, sql: str, store: str = "catalog") -> list[tuple[Any, ...]]:
+    """Return what a query finds in a store's database."""
+    with engine_for(store, config.of(store)).administer() as db:
+        return db.rows(sql)
+
+
+def test_the_first_and_later_steps_run_once_and_in_order(config: StoresConfig, declare: Declare) -> None:
+    """A newer version of a plugin adds its steps to what the older one made."""
+    engine = engine_for("catalog", config.of("catalog"))
+    assert migrate(declare(NOTES), engine) == 1
+    assert migrate(declare(NOTES, AN_EMPTY_NOTE), engine) == 2
+    assert migrate(declare(NOTES, AN_EMPTY_NOTE), engine) == 2
+    assert rows(config, "SELECT count(*) FROM notes") == [(1,)]
+    assert rows(config, "SELECT store, number, name FROM plughost_migrations ORDER BY number") == [
+        ("catalog", 1, "0001_step.sql"),
+        ("catalog", 2, "0002_step.sql"),
+    ]
+
+
+def test_a_failing_step_leaves_nothing_behind_and_names_store_plugin_and_file(
+    config: StoresConfig, declare: Declare
+) -> None:
+    """What a step did before it failed is undone, the steps before it stay."""
+    store = declare(NOTES, f"CREATE TABLE more (id {{identity}}); {AN_EMPTY_NOTE} SELECT nonsense;", tables=("notes",))
+    with open_stores_of(store, config) as failures:
+        message = str(failures["plugin"])
+    for part in ("plugin plugin", "store catalog", f"{config.of('catalog').engine}/0002_step.sql", "nonsense"):
+        assert part in message
+    with engine_for("catalog", config.of("catalog")).administer() as db:
+        assert (schema_number("catalog", db), db.has_table("more"), db.count("notes")) == (1, False, 0)
+
+
+@contextmanager
+def open_stores_of(store: Store, config: StoresConfig) -> Iterator[Mapping[str, SetupError]]:
+    """Open a store, and return the failures; close it afterwards."""
+    stores = open_stores({"plugin": (store,)}, config)
+    try:
+        yield stores.failures
+    finally:
+        stores.close()
+
+
+def test_a_newer_schema_is_refused_with_both_numbers(config: StoresConfig, declare: Declare) -> None:
+    """An older version of a plugin leaves the data of a newer one alone."""
+    engine = engine_for("catalog", config.of("catalog"))
+    migrate(declare(NOTES, AN_EMPTY_NOTE, AN_EMPTY_NOTE), engine)
+    with pytest.raises(MigrationError, match=r"has schema 3, .* knows no newer one than 1"):
+        migrate(declare(NOTES), engine)
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        (["0001_a.sql", "0003_c.sql"], "0003_c.sql where number 0002 is expected"),
+        (["0001_a.sql", "0001_b.sql"], "0001_b.sql where number 0002 is expected"),
+        (["0002_b.sql"], "0002_b.sql where number 0001 is expected"),
+        (["first.sql"], "first.sql .* is not named like"),
+        ([], "no migrations for sqlite"),
+    ],
+    ids=["gap", "twice", "no first", "odd name", "none"],
+)
+def test_numbers_that_do_not_follow_each_other_are_refused(declare: Declare, files: list[str], reason: str) -> None:
+    """A step that would never run, or whose place is unclear, is found before any runs."""
+    store = declare(*((file, "SELECT 1;") for file in files))
+    with pytest.raises(MigrationError, match=reason):
+        read_migrations(store, "sqlite")
+
+
+def test_an_engine_without_migrations_is_refused(declare: Declare, tmp_path: Path) -> None:
+    """A plugin that was written for one engine says so on the other."""
+    with pytest.raises(MigrationError, match="no migrations for postgresql"):
+        read_migrations(store_on_sqlite_only(declare), "postgresql")
+
+
+def store_on_sqlite_only(declare: Declare) -> Any:
+    """Declare a store with migrations for SQLite alone."""
+    store = declare(NOTES)
+    (store.migrations / "postgresql" / "0001_step.sql").unlink()  # type: ignore[attr-defined] # a Path in these tests
+    (store.migrations / "postgresql").rmdir()  # type: ignore[attr-defined] # a Path in these tests
+    return store
+
+
+@pytest.mark.parametrize("end", ["COMMIT;", "begin transaction;", "-- note\nROLLBACK ;", "START TRANSACTION;"])
+def test_a_step_that_ends_its_transaction_is_refused(declare: Declare, end: str) -> None:
+    """Otherwise a step could be kept by half."""
+    with pytest.raises(MigrationError, match="begins or ends a transaction"):
+        read_migrations(declare(f"{NOTES}\n{end}"), "sqlite")
+
+
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    [
+        ("sqlite", "CREATE TRIGGER t AFTER INSERT ON notes\nBEGIN\n  DELETE FROM notes;\nEND;"),
+        ("postgresql", "CREATE FUNCTION f() RETURNS int AS $$\nBEGIN\n  RETURN 1;\nEND;\n$$ LANGUAGE plpgsql;"),
+    ],
+)
+def test_a_step_may_make_a_trigger_or_a_function(declare: Declare, engine: str, step: str) -> None:
+    """What begins and ends within a trigger or a function is no transaction of the step's."""
+    assert len(read_migrations(declare(f"{NOTES}\n{step}"), engine)) == 1
+
+
+def test_an_edited_step_is_told_and_not_run_again(config: StoresConfig, declare: Declare) -> None:
+    """A corrected comment stops nothing, and a real change is not silent."""
+    engine = engine_for("catalog", config.of("catalog"))
+    migrate(declare(NOTES), engine)
+    log = structlog.testing.CapturingLogger()
+    logger = structlog.wrap_logger(log, processors=[])
+    assert migrate(declare(NOTES.replace("\n", "\r\n")), engine, logger) == 1
+    assert log.calls == []
+    assert migrate(declare("-- better\n" + NOTES), engine, logger) == 1
+    assert [(call.method_name, call.kwargs["file"]) for call in log.calls] == [
+        ("warning", f"{config.of('').engine}/0001_step.sql")
+    ]
+
+
+def test_entities_that_do_not_fit_the_tables_are_found_at_open(config: StoresConfig, declare: Declare) -> None:
+    """A column that a migration forgot fails the plugin, not its first request."""
+    store = declare(PRODUCTS.replace("stock BIGINT NOT NULL", "stok BIGINT"), entities=product_entities)
+    with open_stores_of(store, config) as failures:
+        assert isinstance(failures["plugin"], SetupError)
+        assert "stock" in str(failures["plugin"])
+
+
+def test_stores_in_one_database_are_recorded_apart(postgresql: str, tmp_path: Path, declare: Declare) -> None:
+    """On PostgreSQL, each store has numbers of its own."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    migrate(declare(NOTES, AN_EMPTY_NOTE, name="notes"), engine_for("notes", config.of("notes")))
+    migrate(declare(PRODUCTS), engine_for("catalog", config.of("catalog")))
+    with engine_for("catalog", config.of("catalog")).administer() as db:
+        assert (schema_number("notes", db), schema_number("catalog", db)) == (2, 1)
+
+
+def test_four_processes_at_once_run_each_step_once(
+    config: StoresConfig, declare: Declare, wait_for: Callable[..., None]
+) -> None:
+    """None fails, and none repeats what another did."""
+    store = declare(NOTES, *[AN_EMPTY_NOTE] * 5)
+    script = Path(__file__).with_name("migrating.py")
+    command = [sys.executable, str(script), str(store.migrations), str(config.folder), config.url or "sqlite"]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outcomes = [process.communicate(timeout=60) for process in processes]
+    assert outcomes == [("6\n", "")] * 4
+    assert rows(config, "SELECT count(*) FROM notes") == [(5,)]
+
+
+def test_a_step_keeps_other_writers_out_from_its_beginning(sqlite_config: StoresConfig) -> None:
+    """Otherwise two processes could both read that a step is still to be done."""
+    config = sqlite_config.of("catalog")
+    with (
+        engine_for("catalog", config).administer() as db,
+        closing(sqlite3.connect(str(config.path), timeout=0, isolation_level=None)) as other,
+        db.locked(),
+        pytest.raises(sqlite3.OperationalError, match="locked"),
+    ):
+        other.execute("BEGIN IMMEDIATE")
+
+
+def test_statements_are_split_where_they_end() -> None:
+    """Semicolons in strings, comments and triggers end nothing; the last statement needs none."""
+    trigger = "CREATE TRIGGER t AFTER INSERT ON a BEGIN DELETE FROM b; DELETE FROM c; END;"
+    script = f"INSERT INTO a VALUES ('x;y'); -- no; end\n{trigger} /* ; */ SELECT 1"
+    assert [statement.strip() for statement in split_statements(script)] == [
+        "INSERT INTO a VALUES ('x;y');",
+        f"-- no; end\n{trigger}",
+        "/* ; */ SELECT 1",
+    ]
+
+
+def test_postgresql_without_its_driver_names_the_extra(tmp_path: Path, declare: Declare) -> None:
+    """Somebody who set a URL reads what to install."""
+    code = (
+        "import sys; sys.modules['psycopg2'] = None\n"
+        "from pathlib import Path\n"
+        "from plughost.declarations import Store\n"
+        "from plughost.stores import StoresConfig, open_stores\n"
+        f"folder = Path({str(declare(NOTES).migrations)!r})\n"
+        "store = Store(name='s', entities=lambda db: db, migrations=folder, tables=())\n"
+        f"config = StoresConfig(folder=Path({str(tmp_path)!r}), url='postgresql://nobody@127.0.0.1/none')\n"
+        "print(open_stores({'plugin': (store,)}, config).failures['plugin'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install plughost[postgresql]" in done.stdout

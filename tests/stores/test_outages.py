@@ -1,0 +1,187 @@
+"""PostgreSQL goes away and comes back: real connections, really cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import falcon
+import pytest
+
+from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error
+from plughost.stores.health import check
+
+from .operations import add, count, skus
+from .proxy import Proxy
+
+if TYPE_CHECKING:
+    from plughost.declarations import Store
+
+
+@pytest.fixture
+def proxy(postgresql: str) -> Iterator[Proxy]:
+    """A proxy in front of the server."""
+    server = urlsplit(postgresql)
+    assert server.hostname is not None
+    proxy = Proxy(server.hostname, server.port or 5432)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig:
+    """Settings that lead through the proxy."""
+    server = urlsplit(postgresql)
+    netloc = f"{server.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}"
+    return StoresConfig(folder=tmp_path, url=server._replace(netloc=netloc).geturl(), patience=1, pause=0.01)
+
+
+@pytest.fixture
+def store(opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store) -> OpenStore[Any]:
+    """A store that is open through the proxy, with one product."""
+    store = opening(through_proxy, products)["catalog"]
+    store.run(add, "before")
+    return store
+
+
+def test_an_outage_is_unavailable_and_over_once_the_server_is_back(
+    store: OpenStore[Any], proxy: Proxy, wait_for: Callable[..., None]
+) -> None:
+    """Reads and writes fail as unavailable in between, and nobody has to restart anything."""
+    proxy.cut()
+    for operation in (lambda: store.run(add, "during"), lambda: store.read(skus), store.ping):
+        with pytest.raises(Unavailable):
+            operation()
+    assert (store.state, check(store).up) == ("unavailable", False)
+    proxy.mend()
+    wait_for(lambda: check(store).up)
+    store.run(add, "after")
+    assert store.read(skus) == ["after", "before"]
+    assert store.state == "open"
+
+
+def test_a_restart_of_the_server_between_operations_goes_unnoticed(store: OpenStore[Any], proxy: Proxy) -> None:
+    """Stale connections are replaced before anything was done with them, for several threads at once."""
+    with ThreadPoolExecutor(4) as threads:
+        for round_ in range(3):
+            list(threads.map(lambda number, round_=round_: store.run(add, f"{round_} {number}"), range(8)))
+            proxy.drop()
+    assert store.read(count) == 25
+
+
+def test_a_write_that_was_cut_in_the_middle_is_undone_and_not_repeated(store: OpenStore[Any], proxy: Proxy) -> None:
+    """What had been sent of it is not there afterwards."""
+    attempts = []
+
+    def add_two(db: Any) -> None:
+        attempts.append(1)
+        add(db, "one")
+        proxy.drop()
+        add(db, "two")
+
+    with pytest.raises(Unavailable):
+        store.run(add_two)
+    assert store.read(skus) == ["before"]
+    assert attempts == [1]
+
+
+def test_a_read_that_was_cut_in_the_middle_is_done_again(store: OpenStore[Any], proxy: Proxy) -> None:
+    """A reader notices nothing of a restart."""
+
+    def read(db: Any) -> list[str]:
+        skus(db)
+        proxy.drop()
+        return skus(db)
+
+    assert store.read(read) == ["before"]
+
+
+def test_connections_that_the_server_ends_are_replaced(store: OpenStore[Any], postgresql: str, psycopg2: Any) -> None:
+    """As at a shutdown, the server gives its reason (57P01) before it hangs up."""
+
+    def end_all() -> None:
+        with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'plughost' AND datname = current_database()"
+            )
+
+    def add_two(db: Any) -> None:
+        add(db, "one")
+        end_all()
+        add(db, "two")
+
+    end_all()
+    store.run(add, "after")
+    with pytest.raises(Unavailable):
+        store.run(add_two)
+    assert store.read(skus) == ["after", "before"]
+
+
+def test_a_server_that_hangs_holds_nobody(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, wait_for: Any
+) -> None:
+    """Operations that wait for its answer fail as unavailable in the end, and others at once or with the connecting."""
+    config = replace(through_proxy, patience=0.2, statement_timeout=0.3, connect_timeout=2)
+    store = opening(config, products)["catalog"]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: store.run(add, f"before {number}"), range(8)))
+        proxy.hang()
+        for asked in [threads.submit(operation) for operation in (lambda: store.run(add, "during"), store.ping) * 4]:
+            with pytest.raises(Unavailable):
+                asked.result(60)
+        proxy.go_on()
+        wait_for(lambda: check(store).up)
+        store.run(add, "after")
+    assert "during" not in store.read(skus)
+
+
+def test_a_host_starts_without_its_server_and_migrates_when_it_is_there(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, wait_for: Any
+) -> None:
+    """Unreachable is no failure of the plugin: the store opens with the first operation that can."""
+    proxy.cut()
+    stores = opening(through_proxy, products)
+    assert stores.failures == {}
+    assert (stores["catalog"].state, stores["catalog"].schema) == ("unavailable", None)
+    proxy.mend()
+    wait_for(lambda: check(stores["catalog"]).up)
+    assert stores["catalog"].run(add, "a") == 1
+    assert stores["catalog"].schema == 1
+
+
+def test_during_an_outage_operations_fail_without_asking_the_server(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy
+) -> None:
+    """Until the pause is over, nobody waits for a connection."""
+    config = StoresConfig(folder=through_proxy.folder, url=through_proxy.url, pause=3600)
+    store = opening(config, products)["catalog"]
+    proxy.cut()
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            store.read(skus)
+    proxy.mend()
+    before = proxy.attempts
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            store.read(skus)
+    assert proxy.attempts == before
+
+
+def test_the_answer_to_a_client_is_503_with_retry_after_and_nothing_internal(
+    store: OpenStore[Any], proxy: Proxy
+) -> None:
+    """Neither host names nor the driver's words reach a client."""
+    proxy.cut()
+    with pytest.raises(Unavailable) as caught:
+        store.read(skus)
+    error = http_error(caught.value)
+    assert isinstance(error, falcon.HTTPServiceUnavailable)
+    assert error.headers is not None
+    assert int(dict(error.headers)["Retry-After"]) > 0
+    assert error.description == "The data store does not answer at the moment. Try again in a few seconds."

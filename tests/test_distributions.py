@@ -1,0 +1,83 @@
+"""The metadata of the distributions of this checkout, which is all that pip and the host know of them."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+PLUGINS: Final = sorted(folder.parent for folder in ROOT.glob("plugins/*/setup.cfg"))
+FOLDERS: Final = [ROOT, *PLUGINS]
+
+each_plugin = pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
+each_distribution = pytest.mark.parametrize(
+    "folder", FOLDERS, ids=lambda folder: folder.name if folder != ROOT else "host"
+)
+
+
+def _read(path: Path) -> configparser.ConfigParser:
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(path, encoding="utf-8")
+    return config
+
+
+def _package(folder: Path) -> Path:
+    return (
+        ROOT / "host" / "plughost" if folder == ROOT else folder / "src" / f"plughost_{folder.name.replace('-', '_')}"
+    )
+
+
+@each_plugin
+def test_a_plugin_is_named_after_its_folder(folder: Path) -> None:
+    """The folder's name is the plugin's, and the distribution, the package and the entry point follow from it."""
+    config = _read(folder / "setup.cfg")
+    assert config["metadata"]["name"] == f"plughost-{folder.name}"
+    if config.has_section("options.entry_points"):
+        entry = config["options.entry_points"]["plughost.plugins"].strip()
+        assert re.fullmatch(rf"{folder.name} = {_package(folder).name}\.plugin(:\w+)?", entry)
+        assert (_package(folder) / "plugin.py").is_file()
+
+
+@each_plugin
+def test_a_plugin_requires_the_host_that_it_was_made_for(folder: Path) -> None:
+    """With this, pip refuses to put a plugin beside a host of another major version."""
+    requirements = _read(folder / "setup.cfg")["options"]["install_requires"]
+    assert re.search(r"^plughost >= [\d.]+, < 1$", requirements, re.MULTILINE)
+
+
+@each_distribution
+def test_every_distribution_says_the_same_of_licence_and_python(folder: Path) -> None:
+    """Licence and Python versions are the same for the host and every plugin."""
+    config = _read(folder / "setup.cfg")
+    assert config["metadata"]["license"] == "Apache-2.0"
+    assert config["options"]["python_requires"] == ">=3.11"
+    assert (folder / "README.md").is_file()
+    assert 'requires = ["setuptools >= 77"]' in (folder / "pyproject.toml").read_text(encoding="utf-8")
+
+
+@each_distribution
+def test_what_a_package_reads_at_run_time_is_in_its_wheel(folder: Path) -> None:
+    """Every file that is no module is covered by `package_data`, so an installed package has it too."""
+    package = _package(folder)
+    patterns = _read(folder / "setup.cfg")["options.package_data"][package.name].split()
+    covered = {path for pattern in patterns for path in package.glob(pattern)}
+    data = {path for path in package.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"}}
+    assert package / "py.typed" in data
+    assert data <= covered
+
+
+def test_tox_has_an_environment_for_every_plugin() -> None:
+    """A plugin that tox doesn't know would never be tested alone, nor beside the others."""
+    tox = _read(ROOT / "tox.ini")
+    names = {folder.name for folder in PLUGINS}
+    listed = re.sub(
+        r"catalog-\{(.*)\}",
+        lambda m: "\n".join(f"catalog-{v.strip()}" for v in m[1].split(",")),
+        tox["tox"]["env_list"],
+    )
+    assert names <= set(listed.split())
+    assert set(re.findall(r"-e plugins/(\S+)", tox["common"]["plugins"])) == names

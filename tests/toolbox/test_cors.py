@@ -1,0 +1,119 @@
+"""CORS: which web pages of other origins may use a site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from plughost.http.cors import CORSSettings
+
+from .conftest import NotesPlugin, notes_host
+
+if TYPE_CHECKING:
+    import httpx
+
+APP = "https://app.example.org"
+PREFLIGHT = {"Origin": APP, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "content-type"}
+
+
+@contextmanager
+def client_of(limit: str | None = None, **cors: Any) -> Iterator[httpx.Client]:
+    """Return a client of a host with these CORS settings."""
+    sites = {"main": {"cors": cors}} if cors else {}
+    with notes_host(NotesPlugin(limit), sites=sites) as host, host.client() as client:
+        yield client
+
+
+def test_without_settings_no_other_origin_is_let_in() -> None:
+    """The default sends nothing of CORS, and an OPTIONS is an ordinary one."""
+    with client_of() as client:
+        for answer in (client.get("/notes", headers={"Origin": APP}), client.options("/notes", headers=PREFLIGHT)):
+            assert not any(name.startswith("access-control") for name in answer.headers)
+            assert "Origin" not in answer.headers["Vary"]
+
+
+def test_an_allowed_page_reads_answers_and_errors_alike() -> None:
+    """Every answer to its origin says so, and which headers it may read; caches are told to keep origins apart."""
+    with client_of("100/hour", origins=[APP], expose=["X-Own"]) as client:
+        for path, status in (("/notes", 200), ("/notes/nothing", 404), ("/elsewhere", 404)):
+            answer = client.get(path, headers={"Origin": APP})
+            assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (status, APP)
+            assert "Access-Control-Allow-Credentials" not in answer.headers
+            assert "Origin" in answer.headers["Vary"]
+            exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
+            assert {"API-Version", "RateLimit-Remaining", "Retry-After", "X-Request-ID", "X-Own"} <= set(exposed)
+        failed = client.put("/notes", headers={"Origin": APP})
+        assert (failed.status_code, failed.headers["Access-Control-Allow-Origin"]) == (500, APP)
+
+
+def test_a_preflight_is_answered_and_not_counted() -> None:
+    """It has no body, no credentials and no part in a rate limit."""
+    with client_of("1/hour", origins=[APP], max_age=60) as client:
+        for _ in range(3):
+            answer = client.options("/notes", headers=PREFLIGHT)
+            assert (answer.status_code, answer.content) == (204, b"")
+            assert answer.headers["Access-Control-Allow-Origin"] == APP
+            assert "PUT" in answer.headers["Access-Control-Allow-Methods"].split(", ")
+            assert answer.headers["Access-Control-Allow-Headers"] == "content-type"
+            assert answer.headers["Access-Control-Max-Age"] == "60"
+        assert client.get("/notes").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example.org", "https://app.example.org.evil.org", "null", "http://app.example.org"]
+)
+def test_another_page_is_told_nothing(origin: str) -> None:
+    """An origin that is not in the settings gets no header that lets it in, preflight or not."""
+    with client_of(origins=[APP]) as client:
+        for answer in (
+            client.get("/notes", headers={"Origin": origin}),
+            client.options("/notes", headers={**PREFLIGHT, "Origin": origin}),
+        ):
+            assert not any(name.startswith("access-control") for name in answer.headers)
+            assert "Origin" in answer.headers["Vary"]
+
+
+def test_an_answer_without_an_origin_is_cached_for_none() -> None:
+    """A shared cache must not give a page the answer that was made for no page."""
+    with client_of(origins=[APP]) as client:
+        answer = client.get("/notes")
+        assert "Origin" in answer.headers["Vary"]
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_all_origins_are_let_in_without_credentials() -> None:
+    """A star is answered by a star, which caches may share."""
+    with client_of(origins=["*"]) as client:
+        answer = client.get("/notes", headers={"Origin": "https://anybody.example"})
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert "Origin" not in answer.headers["Vary"]
+        assert client.options("/notes", headers=PREFLIGHT).status_code == 204
+
+
+def test_credentials_are_allowed_to_named_origins() -> None:
+    """Pages may send cookies where the settings say so."""
+    with client_of(origins=[APP], credentials=True) as client:
+        for answer in (client.get("/notes", headers={"Origin": APP}), client.options("/notes", headers=PREFLIGHT)):
+            assert answer.headers["Access-Control-Allow-Credentials"] == "true"
+            assert answer.headers["Access-Control-Allow-Origin"] == APP
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"origins": ["*"], "credentials": True},
+        {"origins": ["*", APP]},
+        {"origins": [f"{APP}/"]},
+        {"origins": ["app.example.org"]},
+        {"origins": ["https://APP.example.org"]},
+        {"origins": ["null"]},
+    ],
+)
+def test_settings_that_are_unsafe_or_can_never_match_are_refused(settings: dict[str, Any]) -> None:
+    """A star with credentials lets any page act as the user; a malformed origin would silently let nobody in."""
+    with pytest.raises(ValidationError):
+        CORSSettings(**settings)

@@ -1,0 +1,216 @@
+"""Rate limits that several hosts count together in Redis, and what happens when it goes away."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from structlog.testing import LogCapture
+
+from plughost.logs import silent_logger
+from plughost.ratelimits import RateLimits, RateLimitSettings, StorageUnavailable
+from plughost.settings import SettingsError
+from plughost.testing import running_host
+
+from .conftest import NotesPlugin, PrivateRedis, notes_host, wait_for
+
+if TYPE_CHECKING:
+    import httpx
+
+    from plughost.declarations import Health
+
+
+def limits_in(redis: PrivateRedis, **settings: Any) -> RateLimits:
+    """Return rate limits that are counted in a Redis."""
+    return RateLimits(RateLimitSettings(storage=redis.url, **settings), silent_logger())
+
+
+def health_of(limits: RateLimits) -> Health:
+    """Return what the health check finds."""
+    (check,) = limits.checks()
+    return check.check()
+
+
+def test_two_hosts_count_together_exactly(redis: PrivateRedis) -> None:
+    """Of many requests to two hosts at once, as many as the limit are let in, in all."""
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(2):
+            host = stack.enter_context(notes_host(NotesPlugin("50/hour"), rate_limits={"storage": redis.url}))
+            clients.append(stack.enter_context(host.client()))
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda number: clients[number % 2].get("/notes"), range(120)))
+    assert Counter(answer.status_code for answer in answers) == {200: 50, 429: 70}
+    left = [int(answer.headers["RateLimit-Remaining"]) for answer in answers if answer.status_code == 200]
+    assert sorted(left) == list(range(50))
+
+
+def test_plugins_are_counted_apart_in_one_redis(redis: PrivateRedis) -> None:
+    """Two plugins with one limit share a server, and no counts."""
+    both = (NotesPlugin(), NotesPlugin(name="other"))
+    with notes_host(*both, rate_limits={"storage": redis.url}) as host, host.client() as client:
+        left = [client.get(path).headers["RateLimit-Remaining"] for path in ("/notes", "/other", "/notes")]
+    assert left == ["2", "2", "1"]
+
+
+@pytest.mark.parametrize(("setting", "without"), [("allow", 200), ("refuse", 503)])
+def test_redis_stopped_and_started_under_load_makes_no_500(redis: PrivateRedis, setting: str, without: int) -> None:
+    """While Redis is away requests are let through or answered 503, as set; once it is back they are counted again."""
+    limits = {"storage": redis.url, "on_storage_failure": setting, "timeout": 0.2}
+    with notes_host(NotesPlugin("1000000/hour"), rate_limits=limits) as host, load_on(host.client()) as seen:
+        wait_for(lambda: seen[200])
+        redis.stop()
+        seen.clear()
+        wait_for(lambda: seen[without] > 20)
+        redis.start()
+        with host.client() as client:
+            wait_for(lambda: client.get("/notes").headers.get("RateLimit-Remaining", "1000000") < "999999")
+        wait_for(lambda: seen.next(50) == {200})
+    assert 500 not in seen.ever
+
+
+def test_a_refused_request_is_told_when_to_come_back(redis: PrivateRedis) -> None:
+    """Without Redis and with `refuse`, the answer is a 503 in the plugin's format."""
+    redis.stop()
+    limits = {"storage": redis.url, "on_storage_failure": "refuse"}
+    with notes_host(NotesPlugin(), rate_limits=limits) as host, host.client() as client:
+        answer = client.get("/notes")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (503, "application/problem+json")
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+def test_what_must_not_go_uncounted_is_counted_in_memory_meanwhile(redis: PrivateRedis) -> None:
+    """A counter that asks for it goes on in this process, whatever the settings say."""
+    redis.stop()
+    for setting in ("allow", "refuse"):
+        guesses = limits_in(redis, on_storage_failure=setting).counter("auth/guesses", "2/hour", always=True)
+        assert [guesses.hit("mallory").exceeded for _ in range(3)] == [False, False, True]
+
+
+def test_losing_redis_is_logged_once_and_finding_it_too(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is tried meanwhile, the log has one warning, and one line when it is over."""
+    monkeypatch.setattr("plughost.ratelimits.shared.PAUSE", 0.0)
+    log = LogCapture()
+    logger = silent_logger().bind()
+    logger._processors = [log]
+    limits = RateLimits(RateLimitSettings(storage=redis.url, timeout=0.2), logger)
+    counter = limits.counter("test/log", "10000/hour")
+    redis.stop()
+    for _ in range(20):
+        assert not counter.hit("a").exceeded
+    redis.start()
+    wait_for(lambda: counter.hit("a").used)
+    assert [entry["log_level"] for entry in log.entries] == ["warning", "info"]
+    limits.close()
+
+
+def test_the_health_check_tells(redis: PrivateRedis) -> None:
+    """It is down without Redis; no probe fails of it where requests are let through meanwhile."""
+    limits = limits_in(redis)
+    assert health_of(limits).up
+    redis.stop()
+    assert not health_of(limits).up
+    assert limits.checks()[0].kinds == frozenset()
+    assert limits_in(redis, on_storage_failure="refuse").checks()[0].kinds == {"ready"}
+    assert RateLimits().checks() == ()
+    limits.close()
+
+
+def test_a_redis_that_never_answers_is_asked_rarely() -> None:
+    """Requests don't each wait for a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        limits = RateLimits(RateLimitSettings(storage=url, on_storage_failure="refuse", timeout=0.05))
+        counter = limits.counter("test/silent", "10/hour")
+        for _ in range(500):
+            with pytest.raises(StorageUnavailable):
+                counter.hit("a")
+        assert 1 <= len(list(waiting_on(silent))) < 50
+        limits.close()
+
+
+def test_the_password_of_the_url_is_shown_nowhere(redis: PrivateRedis) -> None:
+    """Neither the settings nor the health tell it."""
+    settings = RateLimitSettings(storage=f"redis://:secret@127.0.0.1:{redis.port}/0")
+    limits = RateLimits(settings)
+    assert "secret" not in repr(settings) + str(health_of(limits).data)
+    limits.close()
+
+
+@pytest.mark.parametrize("url", ["redis", "memcached://localhost", "http://localhost"])
+def test_a_storage_that_there_is_none_of_is_refused(url: str) -> None:
+    """The message says what can be set, and keeps the value to itself."""
+    with pytest.raises(SettingsError, match=r"rate_limits.storage: must be memory or a URL that starts with redis://"):
+        with_storage(url)
+
+
+def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis URL needs the extra, and who lacks it is told its name."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr("plughost.ratelimits.settings.find_spec", lambda name: None if name == "redis" else find(name))
+    with pytest.raises(SettingsError, match=r"plughost\[redis\]"):
+        with_storage("redis://127.0.0.1/0")
+
+
+def waiting_on(listening: socket.socket) -> Iterator[None]:
+    """Take the connections that wait at a socket."""
+    while True:
+        try:
+            listening.accept()[0].close()
+        except BlockingIOError:
+            return
+        yield
+
+
+def with_storage(url: str) -> None:
+    """Try to start a host that counts there."""
+    with running_host(distributions=[], settings={"rate_limits": {"storage": url}}):
+        pass
+
+
+class Seen(Counter[int]):
+    """How many answers of each status were seen.
+
+    Attributes:
+        ever: All statuses that were seen since the beginning.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        super().__init__()
+        self.ever: set[int] = set()
+
+    def next(self, number: int) -> set[int]:
+        """Return the statuses of the next answers."""
+        self.clear()
+        wait_for(lambda: sum(self.values()) >= number)
+        return set(self)
+
+
+@contextmanager
+def load_on(client: httpx.Client) -> Iterator[Seen]:
+    """Send requests from four threads; what they raise fails the test."""
+    seen, done = Seen(), threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            status = client.get("/notes").status_code
+            seen[status] += 1
+            seen.ever.add(status)
+
+    with client, ThreadPoolExecutor(4) as pool:
+        threads = [pool.submit(ask) for _ in range(4)]
+        try:
+            yield seen
+        finally:
+            done.set()
+    for thread in threads:
+        thread.result()

@@ -1,0 +1,56 @@
+"""Security headers: off unless set, and never over what a plugin sends itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .conftest import NotesPlugin, notes_host
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost.http import Request
+
+ON = {"main": {"security_headers": {"enabled": True, "hsts": 3600, "permissions_policy": "camera=()"}}}
+
+
+class Framed:
+    """A resource with a policy of its own."""
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Answer."""
+        resp.media = {}
+        resp.set_header("Content-Security-Policy", "default-src 'self'")
+
+
+def test_by_default_there_is_but_nosniff() -> None:
+    """Nobody is surprised by a policy that wasn't asked for."""
+    with notes_host(NotesPlugin(None)) as host, host.client() as client:
+        headers = client.get("/notes").headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert not {"x-frame-options", "content-security-policy", "strict-transport-security"} & set(headers)
+
+
+def test_enabled_they_are_on_every_answer() -> None:
+    """Successes and errors carry them; HSTS goes over HTTPS only, where browsers heed it."""
+    with notes_host(NotesPlugin(None), sites=ON) as host, host.client() as plain, host.client(scheme="https") as secure:
+        for client, path in ((plain, "/notes"), (secure, "/notes"), (secure, "/nothing")):
+            headers = client.get(path).headers
+            assert headers["X-Frame-Options"] == "DENY"
+            assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+            assert headers["Referrer-Policy"] == "no-referrer"
+            assert headers["Permissions-Policy"] == "camera=()"
+            assert headers.get("Strict-Transport-Security") == ("max-age=3600" if client is secure else None)
+
+
+def test_what_a_plugin_sets_stays() -> None:
+    """A page that needs another policy has it."""
+    with notes_host(NotesPlugin(None, resource=Framed()), sites=ON) as host, host.client() as client:
+        assert client.get("/notes").headers["Content-Security-Policy"] == "default-src 'self'"
+
+
+def test_an_empty_text_sends_none() -> None:
+    """Each header can be left out."""
+    off: dict[str, Any] = {"main": {"security_headers": {"enabled": True, "frame_options": "", "referrer_policy": ""}}}
+    with notes_host(NotesPlugin(None), sites=off) as host, host.client() as client:
+        assert not {"x-frame-options", "referrer-policy"} & set(client.get("/notes").headers)
