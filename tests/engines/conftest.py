@@ -69,19 +69,26 @@ class Served:
         return f"{self.lane.scheme}://127.0.0.1:{self.engine.port}"
 
     def client(self, **settings: Any) -> httpx.Client:
-        """Return a client of the lane's protocol version."""
-        context = ssl.create_default_context(cafile=self.certificate) if self.lane.scheme == "https" else True
-        client = httpx.Client(
-            base_url=self.url,
-            http1=not self.lane.http2,
-            http2=self.lane.http2,
-            verify=context,
-            timeout=20,
-            trust_env=False,
-            **settings,
-        )
+        """Return a client of the lane's protocol version, for one thread at a time: over HTTP/2 it mixes threads up."""
+        client = httpx.Client(**self._settings, **settings)
         self.clients.append(client)
         return client
+
+    def sharing_client(self) -> httpx.AsyncClient:
+        """Return a client whose requests share a connection over HTTP/2, however many are in flight."""
+        return httpx.AsyncClient(**self._settings)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        context = ssl.create_default_context(cafile=self.certificate) if self.lane.scheme == "https" else True
+        return {
+            "base_url": self.url,
+            "http1": not self.lane.http2,
+            "http2": self.lane.http2,
+            "verify": context,
+            "timeout": 20,
+            "trust_env": False,
+        }
 
     def connect(self) -> socket.socket:
         """Return a connection for HTTP/1.1, its TLS handshake done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import threading
@@ -83,21 +84,21 @@ def test_requests_that_were_sent_are_answered(serve: Serve, lane1: Lane, gate: G
 def test_streams_of_one_connection_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
     """Requests that share a client's connections are answered; HTTP/2 shares one."""
     served = serve(gate, lane, threads=6)
-    client = served.client()
-    assert client.get("/warm").text == "/warm"
-    answers: list[str] = []
-    asking = [threading.Thread(target=lambda n=n: answers.append(client.get(f"/held{n}").text)) for n in range(6)]
-    for thread in asking:
-        thread.start()
-    gate.wait_until_entered(6)
-    draining = Draining(served)
-    until(lambda: refuses(served))
-    gate.opened.set()
-    for thread in asking:
-        thread.join(20)
-    draining.join(20)
-    assert draining.answered is True
-    assert sorted(answers) == [f"/held{n}" for n in range(6)]
+
+    async def ask() -> list[str]:
+        async with served.sharing_client() as client:
+            assert (await client.get("/warm")).text == "/warm"
+            asked = asyncio.gather(*(client.get(f"/held{number}") for number in range(6)))
+            await asyncio.to_thread(gate.wait_until_entered, 6)
+            draining = Draining(served)
+            await asyncio.to_thread(until, lambda: refuses(served))
+            gate.opened.set()
+            answers = await asked
+            await asyncio.to_thread(draining.join, 20)
+            assert draining.answered is True
+            return [answer.text for answer in answers]
+
+    assert asyncio.run(ask()) == [f"/held{number}" for number in range(6)]
 
 
 def test_a_client_under_way_is_told_to_close(serve: Serve, lane1: Lane, gate: Gate) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import threading
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served
 
 Headers = list[tuple[str, str]]
 
@@ -191,16 +192,16 @@ def test_an_error_in_one_response_spares_the_others(serve: Serve, lane: Lane, ga
             return fail_after([b"some"])
         return gate(environ, start_response)
 
-    client = serve(application, lane).client()
-    answers: list[str] = []
-    other = threading.Thread(target=lambda: answers.append(client.get("/held").text))
-    other.start()
-    gate.wait_until_entered()
-    with pytest.raises(httpx.TransportError):
-        client.get("/fail")
-    gate.opened.set()
-    other.join(20)
-    assert answers == ["/held"]
+    async def ask(served: Served) -> str:
+        async with served.sharing_client() as client:
+            held = asyncio.create_task(client.get("/held"))
+            await asyncio.to_thread(gate.wait_until_entered)
+            with pytest.raises(httpx.TransportError):
+                await client.get("/fail")
+            gate.opened.set()
+            return (await held).text
+
+    assert asyncio.run(ask(serve(application, lane))) == "/held"
 
 
 @pytest.mark.parametrize("headers", [[], [("Content-Length", "5")]], ids=["no length", "length"])

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import tomlkit
@@ -17,11 +17,15 @@ from plughost.events import Events
 from plughost.host import Host
 from plughost.logs import silent_logger
 from plughost.settings import read_settings
+from plughost.testing.transports import ConnectionPerThread
 
 if TYPE_CHECKING:
     import structlog
 
     from plughost.stores import OpenStore
+
+
+_OF_TRANSPORTS: Final = frozenset({"verify", "cert", "http1", "http2", "limits"})
 
 
 class RunningHost:
@@ -54,12 +58,15 @@ class RunningHost:
         Args:
             site: The site.
             scheme: `http` or `https`.
-            **options: What `httpx.Client` takes, such as `http2=True`.
+            **options: What `httpx.Client` takes, such as `http2=True`: over HTTP/2, each thread has its own connection.
         """
         if scheme == "https":
             assert self.host.tls is not None, "a host with an HTTPS listener has a certificate"
             options.setdefault("verify", ssl.create_default_context(cafile=str(self.host.tls.certificate)))
         options.setdefault("timeout", 30.0)
+        if options.get("http2"):
+            kept = {name: options.pop(name) for name in _OF_TRANSPORTS & options.keys()}
+            options["transport"] = ConnectionPerThread(trust_env=False, **kept)
         return httpx.Client(base_url=self.url(site, scheme), trust_env=False, **options)
 
     def store(self, name: str) -> OpenStore[Any]:
