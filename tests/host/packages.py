@@ -44,10 +44,13 @@ def write_package(
 
 
 def remove_package(folder: Path, name: str) -> None:
-    """Uninstall a distribution from a folder."""
+    """Uninstall a distribution from a folder, with its byte code: as installers do, since its age counts in seconds."""
     for info in folder.glob(f"{name.replace('-', '_')}-*.dist-info"):
         for line in (info / "RECORD").read_text().splitlines():
-            (folder / line.partition(",")[0]).unlink(missing_ok=True)
+            file = folder / line.partition(",")[0]
+            file.unlink(missing_ok=True)
+            for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+                compiled.unlink()
         shutil.rmtree(info)
 
 
