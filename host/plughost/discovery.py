@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from plughost.changes import Part, read_part, refresh_caches, version_of
+from plughost.installed import installed
 
 ENTRY_POINT_GROUP: Final = "plughost.plugins"
 HOST: Final = "plughost"
@@ -94,7 +95,7 @@ class Survey:
         """
         refresh_caches()
         self._installed: dict[str, metadata.Distribution] = {}
-        for distribution in metadata.distributions() if distributions is None else distributions:
+        for distribution in installed(distributions):
             name = _name(distribution)
             if name:
                 self._installed.setdefault(canonicalize_name(name), distribution)

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from plughost.changes import refresh_caches
 from plughost.discovery import ENTRY_POINT_GROUP, HOST
+from plughost.installed import installed
 
 PREFIX: Final = f"{HOST}-"
 """What the distributions of plugins are called by convention, before the plugin's name."""
@@ -32,7 +33,7 @@ class Environment:
         """
         refresh_caches()
         self.installed: dict[str, metadata.Distribution] = {}
-        for distribution in metadata.distributions() if distributions is None else distributions:
+        for distribution in installed(distributions):
             name = distribution.metadata["Name"]
             if name:
                 self.installed.setdefault(canonicalize_name(name), distribution)
