@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from plughost.engines.listening import open_socket
+from plughost.engines.listening import open_socket, turn_away
 
 if TYPE_CHECKING:
     from plughost.engines import Listener
@@ -36,6 +36,7 @@ class Sockets:
         self._lent: list[tuple[str, socket.socket]] = []
         self._handed: dict[str, socket.socket] = {}
         self._open: dict[Listener, socket.socket] = {}
+        self._handed_on = False
         for name, sockets in (inherited or {}).items():
             if name.endswith(_HANDED):
                 self._handed[name.removesuffix(_HANDED)] = sockets[0]
@@ -72,9 +73,13 @@ class Sockets:
         return taken
 
     def release(self, listener: Listener) -> None:
-        """Hold a listener's socket no longer; it is closed once its engine closes it, unless systemd lends it."""
-        if listener in self._open:
-            self._open.pop(listener).close()
+        """Hold a listener's socket no longer; it is closed once its engine closes it, unless another process has it."""
+        if listener not in self._open:
+            return
+        with self._open.pop(listener) as released:
+            lent = {each.getsockname() for _, each in self._lent}
+            if not self._handed_on and released.getsockname() not in lent:
+                turn_away(released)
 
     def settle(self) -> None:
         """Close what the process before had open and nobody has taken."""
@@ -83,6 +88,7 @@ class Sockets:
 
     def to_hand_on(self) -> list[tuple[str, int]]:
         """Return the name and the descriptor of each socket that the next process needs."""
+        self._handed_on = True
         lent = {each.getsockname() for _, each in self._lent}
         own = [(_name(listener), each) for listener, each in self._open.items() if each.getsockname() not in lent]
         return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import select
 import socket
 import ssl
 import sys
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plughost.engines import EngineOptions, Listener, ListenError, TLSFiles, open_engine
+from plughost.engines.listening import turn_away
 from plughost.engines.native_threads import name_this_thread, wait_for_threads
 
 if TYPE_CHECKING:
@@ -167,3 +170,21 @@ def test_tls_1_2_is_the_least(serve: Serve, gate: Gate, https_lane: Lane, versio
         else:
             with context.wrap_socket(raw, server_hostname="127.0.0.1") as secure:
                 assert secure.version() == version.replace("_", ".")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to turn connections away")
+def test_who_comes_while_a_port_is_being_closed_is_refused_and_not_reset() -> None:
+    """What waits to be accepted is served, and no later connection is let in only to be cut off with its request."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        with socket.create_connection(address) as early, socket.socket() as late:
+            early.sendall(b"early")
+            turn_away(listening)
+            late.setblocking(False)
+            late.connect_ex(address)
+            with listening.accept()[0] as accepted:
+                assert accepted.recv(5) == b"early"
+            listening.close()
+            late.setblocking(True)
+            select.select([], [late], [], 20)
+            assert late.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import os
 import socket
+import struct
+import sys
 from typing import Final
 
 from plughost.engines.base import Listener, ListenError
 
 BACKLOG: Final = 1024
+
+_SO_ATTACH_FILTER: Final = 26  # of asm-generic/socket.h
+_DROP: Final = struct.pack("@HBBI", 0x06, 0, 0, 0)  # a packet filter of one instruction: take 0 bytes of each
 
 _ADVICE: Final = {
     errno.EADDRINUSE: "another program uses the port; stop it, or set another port for the site",
@@ -52,6 +59,21 @@ def open_socket(listener: Listener, inherited: socket.socket | None = None) -> s
         opened.close()
         raise ListenError(_message(listener, error)) from error
     return opened
+
+
+def turn_away(listening: socket.socket) -> None:
+    """Let no further connection into the backlog of a socket that is about to be closed.
+
+    A connection that comes in between the last accept and the close would be reset, with its request. Now it waits
+    until its client tries again a second later, and is refused then. What is in the backlog can still be accepted.
+
+    It needs Linux, and does nothing elsewhere. The socket must not be in use by another process.
+    """
+    if sys.platform != "linux":
+        return
+    drop = ctypes.create_string_buffer(_DROP)
+    with contextlib.suppress(OSError):
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(drop)))
 
 
 def _message(listener: Listener, error: OSError) -> str:

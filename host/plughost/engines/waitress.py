@@ -139,12 +139,19 @@ class WaitressEngine:
             server.cut_off()
 
     def _drain(self, server: Server) -> bool:
-        begun = time.time()
+        """Answer what is in flight; return whether it could be.
+
+        Idle clients may ask on as long as others are answered, and are told `Connection: close` then: a connection
+        that is closed without a word may cross with its client's next request.
+        """
+        calm_since = time.time()
         while server.active_channels and time.monotonic() < self._deadline:
             now = time.time()
+            if any(channel.busy() for channel in server.active_channels.values()):
+                calm_since = now
             for channel in list(server.active_channels.values()):
                 patience = QUIET_SECONDS if channel.request is None else _STALLED_SECONDS
-                if not channel.busy() and now - max(begun, channel.quiet_since()) > patience:
+                if not channel.busy() and now - max(calm_since, channel.quiet_since()) > patience:
                     channel.will_close = True
             server.maintenance(now)
             server.look_around(QUIET_SECONDS / 5)
