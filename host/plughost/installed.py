@@ -5,30 +5,31 @@ from __future__ import annotations
 import email
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from importlib import metadata
+from importlib import metadata as installation
+from importlib.metadata import Distribution, EntryPoints
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
 
 
-def installed(distributions: Iterable[metadata.Distribution] | None = None) -> Iterator[metadata.Distribution]:
+def installed(distributions: Iterable[Distribution] | None = None) -> Iterator[Distribution]:
     """Yield what is installed.
 
     Args:
         distributions: What is; all that is on `sys.path` by default.
     """
-    return map(_ReadOnce, metadata.distributions() if distributions is None else distributions)
+    return map(_ReadOnce, installation.distributions() if distributions is None else distributions)
 
 
-class _ReadOnce(metadata.Distribution):
+class _ReadOnce(Distribution):
     """A distribution, read once.
 
     `importlib.metadata` reads and parses the whole file for each question, the project's long description included:
     that was most of the time of a survey, and so of every command and every reload.
     """
 
-    def __init__(self, found: metadata.Distribution) -> None:
+    def __init__(self, found: Distribution) -> None:
         self._found = found
 
     @cached_property
@@ -38,7 +39,7 @@ class _ReadOnce(metadata.Distribution):
         return self._found.metadata if text is None else email.message_from_string(text.partition("\n\n")[0])
 
     @property
-    def entry_points(self) -> metadata.EntryPoints:
+    def entry_points(self) -> EntryPoints:
         """What it offers."""
         return self._found.entry_points
 
