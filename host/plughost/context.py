@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plughost.control import ask
 from plughost.private_files import make_folder
-from plughost.ratelimits.counter import Counter, RateLimits
 
 if TYPE_CHECKING:
     import structlog
 
     from plughost.declarations import Principal
     from plughost.http.request import Request
+    from plughost.ratelimits import Counter, RateLimits
     from plughost.stores import OpenStore
     from plughost.view import HostView
 
 SettingsT = TypeVar("SettingsT")
 T = TypeVar("T")
+
+
+def _counted_in_memory() -> RateLimits:
+    from plughost.ratelimits import RateLimits  # noqa: PLC0415 - brings limits and Falcon: not every command needs them
+
+    return RateLimits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +54,7 @@ class PluginContext(Generic[SettingsT]):
     host: HostView
     stores: Mapping[str, OpenStore[Any]] = field(default_factory=dict)
     authenticator: Callable[[Request], Principal | None] | None = None
-    rate_limits: RateLimits = field(default_factory=RateLimits)
+    rate_limits: RateLimits = field(default_factory=_counted_in_memory)
     announcements: list[str] = field(default_factory=list)
 
     @property

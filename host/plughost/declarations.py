@@ -11,16 +11,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from plughost.http.errors import PROBLEM_DETAILS, ErrorFormat
-
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from pydantic import BaseModel
 
+    from plughost.http.errors import ErrorFormat
+
 JSON: tuple[str, ...] = ("application/json",)
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def _problem_details() -> ErrorFormat:
+    from plughost.http.errors import PROBLEM_DETAILS  # noqa: PLC0415 - brings Falcon, which not every command needs
+
+    return PROBLEM_DETAILS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +133,7 @@ class RouteGroup:
     prefix: str
     routes: tuple[Route, ...]
     site: str = "main"
-    errors: ErrorFormat = PROBLEM_DETAILS
+    errors: ErrorFormat = field(default_factory=_problem_details)
     versions: tuple[str, ...] = ()
     body_limit: int | None = None
     title: str = ""

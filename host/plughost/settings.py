@@ -10,17 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as PydanticSettingsError
 
-from plughost.http.compression import CompressionSettings
-from plughost.http.cors import CORSSettings
-from plughost.http.security_headers import SecurityHeadersSettings
-from plughost.ratelimits.settings import RateLimitSettings
-from plughost.stores.config import StoresConfig
+from plughost.tables import CompressionSettings, CORSSettings, RateLimitSettings, SecurityHeadersSettings
+
+if TYPE_CHECKING:
+    from plughost.stores.config import StoresConfig
 
 ENV_PREFIX: Final = "PLUGHOST_"
 DEFAULT_FILE: Final = "plughost.toml"
@@ -201,6 +200,8 @@ class Settings:
     @property
     def stores(self) -> StoresConfig:
         """Where the stores are."""
+        from plughost.stores.config import StoresConfig  # noqa: PLC0415 - brings Pony
+
         table = self.host.stores
         return StoresConfig(
             folder=self.data_dir / "stores",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import pytest
 
-from plughost.http.compression import _COMPRESSORS, Encoding, _choose, _Stream, _zstd
+from plughost.http.compression import _COMPRESSORS, _choose, _Stream, zstd
 from plughost.settings import SettingsError
 
 from .conftest import NotesPlugin, notes_host
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     import httpx
 
     from plughost.http import Request
+    from plughost.tables import Encoding
 
 BOTH = ["zstd", "gzip"]
-needs_zstd = pytest.mark.skipif(_zstd() is None, reason="zstd is not tested: plughost[compression] is not installed")
+needs_zstd = pytest.mark.skipif(zstd() is None, reason="zstd is not tested: plughost[compression] is not installed")
 
 
 class Responder:
@@ -88,7 +89,7 @@ def test_zstd_is_served_where_set() -> None:
         _, body = get(client, "identity")
         answer, compressed = get(client, "gzip, zstd")
         assert answer.headers["Content-Encoding"] == "zstd"
-        assert _zstd().decompress(compressed) == body
+        assert zstd().decompress(compressed) == body
         assert get(client, "gzip")[0].headers["Content-Encoding"] == "gzip"
 
 
@@ -141,7 +142,7 @@ def test_a_stream_keeps_flowing(encoding: Encoding) -> None:
     parts = [b"first " * 100, b"", b"second " * 100, b"third " * 100]
     source = Source(parts)
     stream = _Stream(source, _COMPRESSORS[encoding]())
-    decompressor = zlib.decompressobj(31) if encoding == "gzip" else _zstd().ZstdDecompressor()
+    decompressor = zlib.decompressobj(31) if encoding == "gzip" else zstd().ZstdDecompressor()
     read = [decompressor.decompress(sent) for sent in stream]
     assert read == [*(part for part in parts if part), b""]
     assert decompressor.eof
@@ -234,6 +235,6 @@ def test_each_encoding_has_an_entity_tag_that_works_in_conditions() -> None:
 
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Zstandard needs the extra below Python 3.14, and who lacks it is told its name."""
-    monkeypatch.setattr("plughost.http.compression._zstd", lambda: None)
+    monkeypatch.setattr("plughost.http.compression.zstd", lambda: None)
     with pytest.raises(SettingsError, match=r"plughost\[compression\]"), client_of(encodings=["zstd"]):
         pass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from plughost.http.cors import CORSSettings
+from plughost.tables import CORSSettings
 
 from .conftest import NotesPlugin, notes_host
 

@@ -155,7 +155,7 @@ def test_a_storage_that_there_is_none_of_is_refused(url: str) -> None:
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis URL needs the extra, and who lacks it is told its name."""
     find = importlib.util.find_spec
-    monkeypatch.setattr("plughost.ratelimits.settings.find_spec", lambda name: None if name == "redis" else find(name))
+    monkeypatch.setattr("plughost.tables.find_spec", lambda name: None if name == "redis" else find(name))
     with pytest.raises(SettingsError, match=r"plughost\[redis\]"):
         with_storage("redis://127.0.0.1/0")
 

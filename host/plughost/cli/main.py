@@ -2,51 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import Final
 
 import click
 
-from plughost.cli.cert import cert
-from plughost.cli.controlling import reload, status
-from plughost.cli.locking import bundle_command, lock_command
-from plughost.cli.operating import install, uninstall
-from plughost.cli.plugin_commands import PluginCommands
-from plughost.cli.restarting import restart
-from plughost.cli.serving import check, serve
-from plughost.cli.showing import plugins, routes, settings
-from plughost.cli.stores import purge_command, stores_command
-from plughost.cli.switching import disable, enable
-from plughost.host import Host
-from plughost.logs import silent_logger
+COMMANDS: Final = {
+    "bundle": "locking:bundle_command",
+    "cert": "cert:cert",
+    "check": "serving:check",
+    "disable": "switching:disable",
+    "enable": "switching:enable",
+    "install": "installing:install",
+    "lock": "locking:lock_command",
+    "plugins": "showing:plugins",
+    "purge": "stores:purge_command",
+    "reload": "controlling:reload",
+    "restart": "restarting:restart",
+    "routes": "showing:routes",
+    "serve": "serving:serve",
+    "settings": "showing:settings",
+    "status": "controlling:status",
+    "stores": "stores:stores_command",
+    "uninstall": "uninstalling:uninstall",
+}
+"""The host's commands, and where in this package each is."""
 
-if TYPE_CHECKING:
-    from plughost.settings import Settings
-    from plughost.stores import Stores
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are asked for: `plughost status` needs no web framework.
+
+    Those that are not the host's are the installed plugins'; a broken plugin breaks only its own.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the host's commands, and the names of the plugins that have some."""
+        from plughost.cli import plugin_commands  # noqa: PLC0415 - see above
+
+        return [*COMMANDS, *plugin_commands.names(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the host's command of a name, else that of the plugin of that name."""
+        if cmd_name not in COMMANDS:
+            from plughost.cli import plugin_commands  # noqa: PLC0415 - see above
+
+            return plugin_commands.find(ctx, cmd_name)
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"plughost.cli.{module}"), name)
+        return command
 
 
 @click.group(
-    cls=PluginCommands,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 all is well; 1 something is wrong, or the host refused to start; "
     "2 the command line or the settings can't be used.",
 )
 @click.version_option(package_name="plughost", prog_name="plughost")
-@click.pass_context
-def main(ctx: click.Context) -> None:
+def main() -> None:
     """A plugin-based service host: every installed plugin is served, each on its own prefix."""
-    ctx.obj = _stores
-
-
-def _stores(settings: Settings) -> Stores:
-    """Return the stores of the installed plugins, disabled ones too, without opening them."""
-    enabled = settings.host.model_copy(update={"disabled": ()})
-    return Host(replace(settings, host=enabled), logger=silent_logger()).look().stores
-
-
-for command in (
-    *(serve, status, reload, restart, install, uninstall, enable, disable),
-    *(lock_command, bundle_command),
-    *(plugins, routes, settings, check, cert, stores_command, purge_command),
-):
-    main.add_command(command)

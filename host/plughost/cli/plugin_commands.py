@@ -27,29 +27,25 @@ if TYPE_CHECKING:
     from plughost.discovery import Found
 
 
-class PluginCommands(click.Group):
-    """A group whose unknown commands are those of the installed plugins; a broken plugin breaks only its own."""
+def names(ctx: click.Context) -> list[str]:
+    """Return the names of the plugins that have commands, but for those that are disabled."""
+    skipped = _disabled()
+    return [each.name for each in _found(ctx) if each.name not in skipped and _of_plugin(ctx, each.name)]
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the host's commands and the names of the plugins that have some, but for those that are disabled."""
-        skipped = _disabled()
-        names = [each.name for each in _found(ctx) if each.name not in skipped]
-        return [*super().list_commands(ctx), *(name for name in names if self._of_plugin(ctx, name))]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the host's command of a name, else the group of the plugin of that name."""
-        command = super().get_command(ctx, cmd_name)
-        found = () if command is not None else _found(ctx)
-        if cmd_name in (each.name for each in found):
-            return self._of_plugin(ctx, cmd_name) or _no_commands(cmd_name, found)
-        return command
+def find(ctx: click.Context, name: str) -> click.Command | None:
+    """Return the command or the group of a plugin; None where no plugin of that name is installed."""
+    found = _found(ctx)
+    if name not in (each.name for each in found):
+        return None
+    return _of_plugin(ctx, name) or _no_commands(name, found)
 
-    @staticmethod
-    def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
-        known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
-        if name not in known:
-            known[name] = _command(name, _found(ctx))
-        return known[name]
+
+def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
+    known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
+    if name not in known:
+        known[name] = _command(name, _found(ctx))
+    return known[name]
 
 
 def _found(ctx: click.Context) -> tuple[Found, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ import click
 from rich.filesize import decimal
 
 from plughost.cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
+from plughost.host import Host
+from plughost.logs import silent_logger
 from plughost.stores.care import backup, purge, restore
 from plughost.stores.errors import StoreError
 from plughost.stores.health import Statistics, statistics
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from plughost.stores import OpenStore, Stores
 
 Prepare = Callable[["Settings"], "Stores"]
-"""What the group's `ctx.obj` is: returns the stores of the installed plugins, prepared and not open."""
+"""What `ctx.obj` may be: returns the stores to work on, prepared and not open; else those of the installed plugins."""
 
 
 @click.group("stores", invoke_without_command=True)
@@ -133,11 +135,17 @@ def _schema(found: Statistics) -> str:
 
 
 def _prepare(ctx: click.Context, settings: Settings) -> Stores:
-    prepare: Prepare = ctx.obj
+    prepare: Prepare = ctx.obj or _of_installed_plugins
     stores = prepare(settings)
     for plugin, failure in stores.failures.items():
         click.echo(f"{plugin}: {failure}", err=True)
     return stores
+
+
+def _of_installed_plugins(settings: Settings) -> Stores:
+    """Return the stores of the installed plugins, disabled ones too, without opening them."""
+    enabled = settings.host.model_copy(update={"disabled": ()})
+    return Host(replace(settings, host=enabled), logger=silent_logger()).look().stores
 
 
 def _named(stores: Stores, name: str) -> OpenStore[Any]:

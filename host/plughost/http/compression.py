@@ -8,16 +8,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     import falcon
 
     from plughost.http.request import Request
-
-Encoding = Literal["zstd", "gzip"]
+    from plughost.tables import CompressionSettings, Encoding
 
 _BLOCK: Final = 64 * 1024
 _COMPRESSIBLE: Final = re.compile(
@@ -25,23 +22,6 @@ _COMPRESSIBLE: Final = re.compile(
 )
 # Each encoding of a resource has an entity tag of its own; this is how it is told from the plain one's.
 _MARKED: Final = re.compile(r'--(?:gzip|zstd)"')
-
-
-class CompressionSettings(BaseModel):
-    """Which encodings responses may be sent in: none, by default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    encodings: tuple[Encoding, ...] = Field((), description="zstd and gzip, the one to prefer first; none to be off")
-    minimum_size: ByteSize = Field(ByteSize(1024), ge=0, description="Bodies shorter than this are sent as they are")
-
-    @field_validator("encodings")
-    @classmethod
-    def _check(cls, encodings: tuple[Encoding, ...]) -> tuple[Encoding, ...]:
-        if "zstd" in encodings and _zstd() is None:
-            message = "zstd needs a package that is not installed: run pip install 'plughost[compression]'"
-            raise ValueError(message)
-        return encodings
 
 
 class Compression:
@@ -136,7 +116,7 @@ class _Gzip:
 
 class _Zstd:
     def __init__(self) -> None:
-        self._compressor = _zstd().ZstdCompressor(level=3)
+        self._compressor = zstd().ZstdCompressor(level=3)
 
     def whole(self, data: bytes) -> bytes:
         return bytes(self._compressor.compress(data, self._compressor.FLUSH_FRAME))
@@ -207,7 +187,7 @@ def _marked(tag: str, encoding: Encoding) -> str:
     return f'{tag[:-1]}--{encoding}"'
 
 
-def _zstd() -> Any:
+def zstd() -> Any:
     """Return the module for Zstandard, which comes with Python from 3.14 on; None where it is missing."""
     try:
         return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")

@@ -6,16 +6,14 @@ against a rate limit, sends no `Vary: Origin`, which shared caches need, and let
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import falcon
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from plughost.http.request import Request
+    from plughost.tables import CORSSettings
 
-_ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED: Final = (
     "API-Version",
@@ -30,33 +28,6 @@ _EXPOSED: Final = (
     "X-Request-ID",
     "X-Total-Count",
 )
-
-
-class CORSSettings(BaseModel):
-    """Which web pages of other origins may use the site: none, by default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    origins: tuple[str, ...] = Field((), description="Origins such as https://app.example.org, or * alone for all")
-    credentials: bool = Field(False, description="Let pages of these origins send cookies and HTTP authentication")
-    expose: tuple[str, ...] = Field((), description="Response headers that pages may read beside the host's own")
-    max_age: int = Field(600, ge=0, le=86400, description="Seconds that a browser may remember a preflight")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.origins == ("*",):
-            if self.credentials:
-                message = 'credentials = true needs origins by name: with origins = ["*"] any web page could use them'
-                raise ValueError(message)
-            return self
-        for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
-                message = (
-                    f"{origin!r} is no origin: write scheme, host in lower case and, unless it is the scheme's own,"
-                    ' port, such as "https://app.example.org", or "*" alone'
-                )
-                raise ValueError(message)
-        return self
 
 
 class CORS:

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import falcon
 
     from plughost.http.request import Request
-
-
-class SecurityHeadersSettings(BaseModel):
-    """Headers for browsers. A header that a plugin sets itself is left as it is; an empty text sends none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    enabled: bool = Field(False, description="Send them; X-Content-Type-Options is always sent")
-    hsts: int = Field(0, ge=0, description="Seconds that browsers shall use HTTPS only, sent over HTTPS; 0 for none")
-    frame_options: Literal["DENY", "SAMEORIGIN", ""] = Field("DENY", description="X-Frame-Options")
-    content_security_policy: str = Field(
-        "default-src 'none'; frame-ancestors 'none'", description="Content-Security-Policy"
-    )
-    referrer_policy: str = Field("no-referrer", description="Referrer-Policy")
-    permissions_policy: str = Field("", description="Permissions-Policy")
-    cross_origin_opener_policy: str = Field("same-origin", description="Cross-Origin-Opener-Policy")
-    cross_origin_resource_policy: str = Field("", description="Cross-Origin-Resource-Policy")
+    from plughost.tables import SecurityHeadersSettings
 
 
 class SecurityHeaders:

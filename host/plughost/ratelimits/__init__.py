@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from plughost.ratelimits.counter import Counter, RateLimits, Usage
 from plughost.ratelimits.middleware import RateLimit, network_of
-from plughost.ratelimits.settings import Limit, RateLimitSettings
+from plughost.ratelimits.settings import Limit
 from plughost.ratelimits.shared import StorageUnavailable
+from plughost.tables import RateLimitSettings
 
 __all__ = [
     "Counter",

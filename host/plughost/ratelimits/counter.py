@@ -12,8 +12,8 @@ import limits
 from plughost.declarations import Check, Health
 from plughost.logs import silent_logger
 from plughost.ratelimits.memory import MemoryWindows
-from plughost.ratelimits.settings import MEMORY, RateLimitSettings
 from plughost.ratelimits.shared import SharedWindows, StorageUnavailable
+from plughost.tables import MEMORY, RateLimitSettings
 
 if TYPE_CHECKING:
     import structlog
