@@ -18,7 +18,7 @@ import pytest
 from tests.integration.kit import HostProcess, Usage, host_process, until, write_settings
 from tests.integration.load import Load
 from tests.integration.packages import checkout_wheel, install, uninstall
-from tests.operations.environments import Sandbox, build_wheel
+from tests.operations.environments import Sandbox, Supplies, build_wheel
 
 if TYPE_CHECKING:
     import httpx
@@ -121,7 +121,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     """A host in an environment of its own, with catalog-v2 and its products, and without messages."""
-    sandbox = Sandbox(tmp_path)
+    sandbox = Sandbox(tmp_path / "sandbox", Supplies(tmp_path / "supplies"))
     wheels = {
         "1.0": checkout_wheel(tmp_path / "wheels", "messages", version="1.0"),
         "2.0": checkout_wheel(

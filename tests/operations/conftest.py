@@ -13,22 +13,23 @@ from plughost.operations.environment import Environment
 from plughost.operations.pip import pip_command
 from plughost.operations.repacking import repack
 
-from .environments import Sandbox, host_requirements, host_wheel
+from .environments import Sandbox, Supplies, host_requirements, host_wheel
 
 
-@pytest.fixture
-def needs_pip() -> None:
-    """Skip the test where there is no pip to install with."""
+@pytest.fixture(scope="session")
+def supplies(tmp_path_factory: pytest.TempPathFactory) -> Supplies:
+    """What sandboxes are made of; the test is skipped where there is no pip to install with."""
     try:
         pip_command()
     except OperationError as error:
         pytest.skip(str(error))
+    return Supplies(tmp_path_factory.mktemp("supplies"))
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, needs_pip: None) -> Sandbox:
+def sandbox(tmp_path: Path, supplies: Supplies) -> Sandbox:
     """An environment with the host, and a folder of wheels that is all that pip knows of."""
-    return Sandbox(tmp_path)
+    return Sandbox(tmp_path, supplies)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import compileall
 import configparser
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sysconfig
@@ -15,6 +17,7 @@ import venv
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import Distribution
 from importlib.metadata import distribution as installed_distribution
 from pathlib import Path
 from typing import Any, Final
@@ -215,13 +218,39 @@ def checkout_wheel(folder: Path, name: str, version: str, step: str | None = Non
     )
 
 
-def _link_requirements(folder: Path) -> None:
-    """Fill a folder with all that the tests run on but the host and its plugins."""
-    folder.mkdir()
-    for key, distribution in Environment().installed.items():
-        for top in {file.parts[0] for file in distribution.files or () if not key.startswith("plughost")}:
-            if top not in {"..", "__pycache__"} and not (folder / top).exists():
-                (folder / top).symlink_to(str(distribution.locate_file(top)))
+class Supplies:
+    """What sandboxes have in common; made and compiled once, it need not be by each command.
+
+    Attributes:
+        host: A folder with the host.
+        libraries: A folder with all that the tests run on but the host, its plugins and pip.
+        pip: A folder with pip.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folders in another one."""
+        self.host, self.libraries, self.pip = folder / "host", folder / "libraries", folder / "pip"
+        _unpack(host_wheel(folder), self.host)
+        self.libraries.mkdir()
+        self.pip.mkdir()
+        for key, distribution in Environment().installed.items():
+            if not key.startswith("plughost"):
+                _link(distribution, self.pip if key == "pip" else self.libraries)
+        archive = Path(pip_command()[-1]).parent
+        if archive.suffix == ".whl":  # there is only the pip that comes with Python
+            _unpack(archive, self.pip)
+
+
+def _link(distribution: Distribution, folder: Path) -> None:
+    for top in {file.parts[0] for file in distribution.files or ()}:
+        if top not in {"..", "__pycache__"} and not (folder / top).exists():
+            (folder / top).symlink_to(str(distribution.locate_file(top)))
+
+
+def _unpack(wheel: Path, folder: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    compileall.compile_dir(folder, quiet=1)
 
 
 class Sandbox:
@@ -233,12 +262,14 @@ class Sandbox:
         wheels: A folder that pip looks into, and nowhere else.
     """
 
-    def __init__(self, folder: Path, *, empty: bool = False) -> None:
+    def __init__(self, folder: Path, supplies: Supplies, *, empty: bool = False, pip: bool = True) -> None:
         """Make the environment.
 
         Args:
             folder: Where.
-            empty: Leave the host out too, and all that it requires.
+            supplies: What to make it of.
+            empty: Leave the host out, and all that it requires.
+            pip: Let it have a pip.
         """
         self.folder = folder / "here"
         self.folder.mkdir(parents=True)
@@ -249,12 +280,11 @@ class Sandbox:
         self.site = Path(sysconfig.get_path("purelib", "venv", scheme))
         self._bin = Path(sysconfig.get_path("scripts", "venv", scheme))
         self.python = self._bin / "python"
+        # What is there as the tests have it is to pip outside of the environment.
+        outside = [*([supplies.pip] if pip else []), *([] if empty else [supplies.libraries])]
+        (self.site / "outside.pth").write_text("".join(f"{each}\n" for each in outside))
         if not empty:
-            with zipfile.ZipFile(host_wheel(folder / "host")) as wheel:
-                wheel.extractall(self.site)
-            # What it requires is there as the tests have it; to pip, that is outside of the environment.
-            _link_requirements(folder / "shared")
-            (self.site / "shared.pth").write_text(f"{folder / 'shared'}\n")
+            shutil.copytree(supplies.host, self.site, dirs_exist_ok=True)
             (self._bin / "plughost").write_text(f"#!{self.python}\nfrom plughost.cli import main\nmain()\n")
             (self._bin / "plughost").chmod(0o755)
         (self.folder / "plughost.toml").write_text(_SETTINGS)
@@ -277,9 +307,15 @@ class Sandbox:
         }
 
     def pip(self, *arguments: str | Path) -> None:
-        """Run pip for the environment, which may have none itself."""
-        command = [*pip_command(), "--python", self.python, *arguments]
+        """Run pip in the environment."""
+        command = [self.python, "-m", "pip", *arguments]
         subprocess.run(list(map(str, command)), env=self.environment, check=True, timeout=PATIENCE, capture_output=True)
+
+    def put(self, *wheels: Path) -> None:
+        """Have distributions installed from wheels, for tests that are not about installing; pip would take long."""
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(self.site)
 
     def run(self, *arguments: str | Path, code: int = 0, typed: str = "", **environment: str) -> str:
         """Run `plughost` with arguments; return what it printed, and fail where it ends otherwise than with a code."""
@@ -356,8 +392,8 @@ class Served:
         self.process = process
 
     def status(self) -> Any:
-        """Return what `plughost status` tells."""
-        return self._sandbox.json("status")
+        """Return what the host tells `plughost status`."""
+        return ask(self._data, "status")
 
     def url(self, site: str = "main", scheme: str = "http") -> str:
         """Return the URL of a listener."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from plughost.operations import OperationError
 from plughost.operations.names import to_requirement
 
-from .environments import Sandbox, broken, build_wheel, keeper, speaker
+from .environments import Sandbox, Supplies, broken, build_wheel, keeper, speaker
 
 
 def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:
@@ -118,6 +120,17 @@ def test_what_the_host_itself_runs_on_needs_a_restart(sandbox: Sandbox) -> None:
     wheel = build_wheel(sandbox.wheels, "click", "99.0", {"unused_click.py": ""})
     told = sandbox.run("install", wheel, "--dry-run")
     assert "restart needed" in told
+
+
+def test_an_environment_without_pip_is_installed_into_all_the_same(tmp_path: Path, supplies: Supplies) -> None:
+    """The pip that comes with Python does it."""
+    ensurepip = pytest.importorskip("ensurepip")
+    if not list(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")):
+        pytest.skip("this Python comes without a pip")
+    sandbox = Sandbox(tmp_path, supplies, pip=False)
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    sandbox.run("install", "greeter")
+    assert sandbox.versions()["plughost_greeter"] == "1.0"
 
 
 def test_a_name_that_nobody_offers_is_an_error(sandbox: Sandbox) -> None:

@@ -13,13 +13,14 @@ from plughost.operations import OperationError
 from plughost.operations.environment import Environment
 from plughost.operations.locking import Locked, lock, lock_text, members, read_lock
 
-from .environments import Sandbox, build_wheel, keeper, speaker
+from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
 
 
-@pytest.mark.usefixtures("needs_pip")
-def test_a_locked_set_is_the_same_elsewhere_without_an_index(wheelhouse: Path, tmp_path: Path) -> None:
+def test_a_locked_set_is_the_same_elsewhere_without_an_index(
+    supplies: Supplies, wheelhouse: Path, tmp_path: Path
+) -> None:
     """Lock, bundle, and install from the bundle in a new environment that reaches no index."""
-    first, second = Sandbox(tmp_path / "first", empty=True), Sandbox(tmp_path / "second", empty=True)
+    first, second = (Sandbox(tmp_path / name, supplies, empty=True) for name in ("first", "second"))
     plugins = tmp_path / "plugins"
     speaker(plugins, "greeter", "1.0", "hello", requires=["plughost-helper"])
     build_wheel(plugins, "plughost-helper", "1.0", {"helping.py": ""})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,9 +13,7 @@ from typing import Final
 import httpx
 import pytest
 
-from plughost.operations.pip import pip_command
-
-from .environments import PATIENCE, Sandbox, Served, checkout_wheel
+from .environments import PATIENCE, Sandbox, Served, Supplies, checkout_wheel
 
 PAGES: Final = Path(__file__).parents[2] / "docs" / "operators"
 _MARK: Final = "<!-- run by tests/operations/test_pages.py -->"
@@ -31,10 +28,8 @@ def sandbox(sandbox: Sandbox, wheelhouse: Path) -> Sandbox:
         pytest.skip("there is no curl here, and the pages show commands for it")
     for wheel in wheelhouse.glob("*.whl"):
         (sandbox.wheels / wheel.name).symlink_to(wheel)
-    checkout_wheel(sandbox.wheels, "messages", "0.1.0")
-    for name in ("catalog-core", "catalog-v2"):
-        checkout_wheel(sandbox.wheels, name, "0.1.0")
-    sandbox.run("install", "messages", "catalog-v2")
+    for name in ("messages", "catalog-core", "catalog-v2"):
+        sandbox.put(checkout_wheel(sandbox.wheels, name, "0.1.0"))
     return sandbox
 
 
@@ -54,8 +49,7 @@ def follow(page: str, sandbox: Sandbox, host: Served, elsewhere: Callable[[], Sa
     todo = list(commands(page))
     for number, (where, command, shown) in enumerate(todo):
         used = elsewhere() if where == "elsewhere" else sandbox
-        pip = shlex.join([*map(str, pip_command()), "--python", str(used.python)])
-        actual = command.replace("localhost:8080", f"localhost:{port}").replace("python -m pip", pip)
+        actual = command.replace("localhost:8080", f"localhost:{port}")
         ended = subprocess.run(
             ["sh", "-c", f"(exit {status}); {actual}"],
             cwd=sandbox.folder,
@@ -85,7 +79,7 @@ def compare(what: str, shown: str, printed: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["upgrade.md", "rollback.md", "removal.md", "bundle.md", "restart.md"])
-def test_every_command_of_a_page_works(sandbox: Sandbox, page: str, tmp_path: Path) -> None:
+def test_every_command_of_a_page_works(sandbox: Sandbox, supplies: Supplies, page: str, tmp_path: Path) -> None:
     """Somebody who follows the page sees what it shows."""
     with sandbox.serving() as first:
         content = {"content": "Water the plants"}
@@ -98,4 +92,4 @@ def test_every_command_of_a_page_works(sandbox: Sandbox, page: str, tmp_path: Pa
     if page == "rollback.md":
         sandbox.run("install", "--upgrade", "messages")
     with sandbox.serving() as host:
-        follow(page, sandbox, host, cache(lambda: Sandbox(tmp_path / "elsewhere", empty=True)))
+        follow(page, sandbox, host, cache(lambda: Sandbox(tmp_path / "elsewhere", supplies, empty=True)))

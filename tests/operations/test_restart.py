@@ -22,8 +22,7 @@ _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = [
 @pytest.fixture
 def sandbox(sandbox: Sandbox) -> Sandbox:
     """An environment with one plugin."""
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     return sandbox
 
 
