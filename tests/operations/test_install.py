@@ -15,8 +15,7 @@ from .environments import Sandbox, Supplies, broken, build_wheel, keeper, speake
 def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:
     """A short name is enough; the running host serves the plugin when the command returns."""
     speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    speaker(sandbox.wheels, "other", "1.0", "other")
-    sandbox.run("install", "other")
+    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))
     with sandbox.serving() as host:
         host.get("/other")
         told = sandbox.run("install", "greeter")
@@ -27,8 +26,7 @@ def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:
 
 def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
     """The new version answers, from the same process."""
-    speaker(sandbox.wheels, "greeter", "1.0", "old")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
     with sandbox.serving() as host:
         assert host.get("/greeter").json()["word"] == "old"
         pid = host.status()["pid"]
@@ -43,8 +41,7 @@ def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
 
 def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
     """Version 2.0 finds the data of 1.0, migrated when it was taken up, and not again by a further reload."""
-    keeper(sandbox.wheels, "1.0")
-    sandbox.run("install", "keeper")
+    sandbox.put(keeper(sandbox.wheels, "1.0"))
     with sandbox.serving() as host:
         assert host.post("/notes").status_code == 200
         assert host.get("/notes").json() == {"version": "1.0", "notes": 1}
@@ -57,8 +54,7 @@ def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
 
 def test_an_upgrade_that_would_break_a_serving_plugin_is_undone(sandbox: Sandbox) -> None:
     """Not a file is left of the broken version, and the running one goes on with its memory."""
-    speaker(sandbox.wheels, "greeter", "1.0", "old")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
     before = sandbox.files()
     with sandbox.serving() as host:
         host.get("/greeter")
@@ -74,8 +70,7 @@ def test_an_upgrade_that_would_break_a_serving_plugin_is_undone(sandbox: Sandbox
 
 def test_an_installation_that_fails_half_way_leaves_nothing(sandbox: Sandbox) -> None:
     """When the last of several distributions can't be unpacked, the first ones are put back as they were."""
-    speaker(sandbox.wheels, "greeter", "1.0", "old")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
     before = sandbox.files()
     speaker(sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z/data": "SPOIL" * 500})
     build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})

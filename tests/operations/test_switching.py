@@ -12,9 +12,7 @@ from .environments import Sandbox, speaker
 
 def test_a_disabled_plugin_is_gone_and_comes_back(sandbox: Sandbox) -> None:
     """The running host takes up both at once, and every other line of the settings stays."""
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    speaker(sandbox.wheels, "other", "1.0", "other")
-    sandbox.run("install", "greeter", "other")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"), speaker(sandbox.wheels, "other", "1.0", "other"))
     settings = sandbox.folder / "plughost.toml"
     before = settings.read_text()
     with sandbox.serving() as host:
@@ -30,9 +28,8 @@ def test_a_disabled_plugin_is_gone_and_comes_back(sandbox: Sandbox) -> None:
 
 def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -> None:
     """The command says so, also in a dry run, and the running host does it."""
-    speaker(sandbox.wheels, "base", "1.0", "base")
-    speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
-    sandbox.run("install", "top")
+    sandbox.put(speaker(sandbox.wheels, "base", "1.0", "base"))
+    sandbox.put(speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"]))
     with sandbox.serving() as host:
         assert "top requires base, and is blocked" in sandbox.run("disable", "base", "--dry-run")
         assert host.get("/base").status_code == 200
@@ -44,8 +41,7 @@ def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -
 
 def test_what_the_host_refuses_is_put_back(sandbox: Sandbox) -> None:
     """When the running host can't serve with a change, the settings file is what it was to the byte."""
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f"hook_timeout = 5 # seconds\n{settings.read_text()}")
     with sandbox.serving("--strict") as host:
@@ -61,8 +57,7 @@ def test_what_the_host_refuses_is_put_back(sandbox: Sandbox) -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest(sandbox: Sandbox) -> None:
     """Nothing is written, and no settings file is made for it."""
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     (sandbox.folder / "plughost.toml").unlink()
     assert "did you mean greeter?" in sandbox.run("disable", "greater", code=1)
     assert not (sandbox.folder / "plughost.toml").exists()

@@ -7,9 +7,7 @@ from .environments import Sandbox, build_wheel, keeper, speaker
 
 def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> None:
     """The running host answers 404 in its place; installed again, it finds what it kept."""
-    keeper(sandbox.wheels, "1.0")
-    speaker(sandbox.wheels, "other", "1.0", "other")
-    sandbox.run("install", "keeper", "other")
+    sandbox.put(keeper(sandbox.wheels, "1.0"), speaker(sandbox.wheels, "other", "1.0", "other"))
     with sandbox.serving() as host:
         host.get("/other")
         host.post("/notes")
@@ -24,8 +22,8 @@ def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> N
 
 def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
     """With --purge the data goes once the host has let go of it; the answer has to be typed."""
-    keeper(sandbox.wheels, "1.0")
-    sandbox.run("install", "keeper")
+    wheel = keeper(sandbox.wheels, "1.0")
+    sandbox.put(wheel)
     store = sandbox.folder / "data" / "stores" / "notes.sqlite3"
     with sandbox.serving() as host:
         host.post("/notes")
@@ -33,14 +31,14 @@ def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
         assert host.get("/notes").json()["notes"] == 1
         sandbox.run("uninstall", "keeper", typed="y\nkeeper\n")
         assert not store.exists()
-        sandbox.run("install", "keeper")
+        sandbox.put(wheel)
+        sandbox.run("reload")
         assert host.get("/notes").json()["notes"] == 0
 
 
 def test_a_purge_that_fails_puts_the_plugin_back(sandbox: Sandbox) -> None:
     """When the data can't be dropped, since another host serves it, the plugin is there and serves as before."""
-    keeper(sandbox.wheels, "1.0")
-    sandbox.run("install", "keeper")
+    sandbox.put(keeper(sandbox.wheels, "1.0"))
     with sandbox.serving() as host:
         host.post("/notes")
         other = sandbox.folder / "other.toml"
@@ -56,11 +54,10 @@ def test_a_purge_that_fails_puts_the_plugin_back(sandbox: Sandbox) -> None:
 
 def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
     """The dependents are named; forced, they are blocked and the rest serves; what is unused is told."""
-    build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
-    speaker(sandbox.wheels, "base", "1.0", "base", requires=["plughost-helper"])
-    speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
-    speaker(sandbox.wheels, "other", "1.0", "other")
-    sandbox.run("install", "top", "other")
+    base = speaker(sandbox.wheels, "base", "1.0", "base", requires=["plughost-helper"])
+    top = speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
+    helper = build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
+    sandbox.put(base, top, helper, speaker(sandbox.wheels, "other", "1.0", "other"))
     before = sandbox.files()
     assert "plughost-top 1.0 requires plughost-base" in sandbox.run("uninstall", "base", "--yes", code=1)
     assert "plughost-base, plughost-helper" in sandbox.run("uninstall", "top", "--dry-run")
@@ -81,15 +78,13 @@ def test_what_the_host_needs_can_not_be_uninstalled(sandbox: Sandbox) -> None:
     """Neither the host, nor what it requires, nor what is not there."""
     assert "The host itself runs on plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
     assert "The host itself runs on" in sandbox.run("uninstall", "falcon", "--yes", code=1)
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     assert "did you mean greeter?" in sandbox.run("uninstall", "greater", "--yes", code=1)
 
 
 def test_a_plugin_that_the_host_requires_is_put_back(sandbox: Sandbox) -> None:
     """When the settings require the plugin, the running host refuses, and all is as it was."""
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    sandbox.run("install", "greeter")
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f'required = ["greeter"]\n{settings.read_text()}')
     before = sandbox.files()
