@@ -191,13 +191,13 @@ def test_every_declaration_is_documented_with_its_fields(described: Any) -> None
 
 def _default(field: dataclasses.Field[Any]) -> str:
     """Return a field's default as Python writes it; empty where there is none."""
+    if field.name == "errors":
+        return "`PROBLEM_DETAILS`"
     if field.default_factory is not dataclasses.MISSING:
         made = field.default_factory()
         return f"`{json.dumps(dict(made))}`"
     if field.default is dataclasses.MISSING:
         return ""
-    if field.name == "errors":
-        return "`PROBLEM_DETAILS`"
     return f"`{field.default!r}`".replace("'", '"')
 
 
