@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -203,3 +205,11 @@ def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None
     words = {word for row in shown for word in row.split()}
     assert words >= {"good", "a-plugin-of-a-long-name", "main"}
     assert ("routes" in words or "does" in words) == (width == 120)
+
+
+def test_what_only_talks_to_a_host_imports_no_server() -> None:
+    """A command that needs no plugin starts without the web framework, the database layer and the servers."""
+    names = ("disable", "enable", "install", "lock", "reload", "restart", "status")
+    load = "import sys; from plughost.cli import main; [main.get_command(None, name) for name in sys.argv[1:]]"
+    printed = subprocess.check_output([sys.executable, "-c", f"{load}; print(*sys.modules)", *names], text=True)
+    assert not {"falcon", "granian", "limits", "pony", "structlog", "waitress"} & set(printed.split())
