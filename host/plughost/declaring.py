@@ -123,6 +123,21 @@ def declare_authenticator(roster: Roster, manager: pluggy.PluginManager) -> None
         _change(roster, manager, entry, authenticator=authenticator)
 
 
+def withdraw_authenticator(roster: Roster, manager: pluggy.PluginManager) -> bool:
+    """Take back the authenticator of a plugin that has failed since it was handed out.
+
+    Returns:
+        Whether there was one: those that had it are without it now, and are to be asked for their declarations again.
+    """
+    active = roster.active()
+    misled = [entry for entry in active if entry.context.authenticator is not None]
+    if any(each.authenticator is entry.context.authenticator for entry in misled for each in active):
+        return False
+    for entry in misled:
+        _change(roster, manager, entry, asked=True, authenticator=None)
+    return bool(misled)
+
+
 def declare(roster: Roster, manager: pluggy.PluginManager) -> None:
     """Collect what plugins mount: middleware, route groups, checks and pages."""
     for hook in ("register_middleware", "register_routes", "register_checks", "register_pages"):
@@ -145,10 +160,18 @@ def _collect(roster: Roster, manager: pluggy.PluginManager, hook: str) -> None:
     ask(roster, manager, hook, take, unless_carried=True)
 
 
-def _change(roster: Roster, manager: pluggy.PluginManager, entry: Entry, **given: Any) -> None:
-    """Give a plugin another context; one that was carried over so far is asked for its declarations again."""
-    if entry.carried:
-        entry.origin = Origin.CHANGED
+def _change(roster: Roster, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any) -> None:
+    """Give a plugin another context; one that has declared already is asked for its declarations again.
+
+    Args:
+        roster: The plugins.
+        manager: The manager that they are registered with.
+        entry: The plugin.
+        asked: Whether it was asked for its declarations in this build; one that was carried over has them anyway.
+        **given: What is another in its context.
+    """
+    if entry.carried or asked:
+        entry.origin = Origin.CHANGED if entry.carried else entry.origin
         given["announcements"] = []
         roster.attempt(entry, "import", lambda: renew(entry, manager))
     entry.context = replace(entry.context, **given)

@@ -153,10 +153,7 @@ def build(
     conflicts.find_store_conflicts(roster)
     stores = _open_stores(roster, settings, running, logger, view.events, look_only=look_only)
     declaring.give_stores(roster, manager, stores)
-    declaring.declare_authenticator(roster, manager)
-    declaring.declare(roster, manager)
-    conflicts.find_conflicts(roster)
-    middleware = _ordered(roster)
+    middleware = _declare(roster, manager)
     sites = _assemble(roster, middleware, settings, logger)
     _log_failures(roster, logger)
     return Generation(
@@ -231,6 +228,20 @@ def _open_stores(
         if error is not None:
             roster.fail(entry, Failure("store", str(error).rstrip("."), "Mend that, then start or reload again."))
     return stores
+
+
+def _declare(roster: Roster, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
+    """Collect what plugins mount and settle their conflicts; return all middleware, outermost first.
+
+    The plugin that names principals may be among those that fail here. The others are then asked again, without it.
+    """
+    declaring.declare_authenticator(roster, manager)
+    while True:
+        declaring.declare(roster, manager)
+        conflicts.find_conflicts(roster)
+        middleware = _ordered(roster)
+        if not declaring.withdraw_authenticator(roster, manager):
+            return middleware
 
 
 def _ordered(roster: Roster) -> tuple[tuple[Entry, Middleware], ...]:

@@ -6,12 +6,23 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
 
-from plughost import Check, Middleware, Operation, Page, Route, RouteGroup, Store, hookimpl
+from plughost import (
+    Check,
+    Middleware,
+    Operation,
+    Page,
+    PluginContext,
+    PluginError,
+    Route,
+    RouteGroup,
+    Store,
+    hookimpl,
+)
 from plughost.generation import Refusal
 from plughost.hookspecs import WITHOUT_CONTEXT
 from plughost.testing import plugin_distribution, running_host
@@ -258,6 +269,52 @@ def test_a_failing_life_cycle_hook_is_noted_and_the_plugin_serves(hook: str, err
         host.host.stop()
     assert entry is not None
     assert [failure.stage for failure in entry.trouble] == [hook]
+
+
+class Guarded:
+    """A plugin that can't serve without an authenticator; each instance may be asked once."""
+
+    made: ClassVar[list[Guarded]] = []
+
+    def __init__(self) -> None:
+        """Take note."""
+        self.made.append(self)
+        self.asked = 0
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount what needs it."""
+        self.asked += 1
+        if context.authenticator is None:
+            raise PluginError("nobody names principals", "Install an authenticator.")
+        return [group_of(Says("guarded"), "/guarded")]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"register_routes": lambda context: [group_of(Says("bad"), "/good")]},
+        {"register_pages": lambda context: 7},
+        {"register_middleware": raising(ValueError("x"))},
+    ],
+    ids=["conflict", "later hook", "earlier hook"],
+)
+def test_the_authenticator_of_a_plugin_that_fails_later_is_withdrawn(bad: dict[str, Any]) -> None:
+    """Who can't do without is asked again, as a new instance, and fails with its own message; the rest serve."""
+    offers = Plugin(register_authenticator=lambda context: lambda request: None, **bad)
+    Guarded.made.clear()
+    installed = [
+        plugin_distribution("good", Speaker("good", "/good")),
+        plugin_distribution("guarded", Guarded),
+        plugin_distribution("offers", offers),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert reason(host, "offers").startswith("failed: ")
+        told = "failed: register_routes: nobody names principals. Install an authenticator."
+        assert reason(host, "guarded") == told
+        assert client.get("/good").status_code == 200
+        assert client.get("/guarded").status_code == 404
+    assert [each.asked for each in Guarded.made] == [1, 1]
 
 
 def test_dependents_of_a_failed_plugin_are_blocked() -> None:

@@ -248,6 +248,21 @@ def test_an_authenticator_that_comes_or_goes_is_told_to_the_others() -> None:
         assert client.get("/say").json()["word"] == "no"
 
 
+def test_who_was_carried_over_loses_an_authenticator_that_fails() -> None:
+    """An authenticator whose plugin fails in a reload's conflicts names nobody, also for who was carried over."""
+    knows = Plugin(register_routes=lambda context: [group_of(Says("yes" if context.authenticator else "no"))])
+    offers = Plugin(
+        register_authenticator=lambda context: lambda request: None,
+        register_routes=lambda context: [group_of(Says("taken"))],
+    )
+    installed = [plugin_distribution("knows", knows)]
+    with running_host(distributions=installed) as host, host.client() as client:
+        installed.append(plugin_distribution("offers", offers))
+        report = host.host.reload()
+        assert (report.changed, report.swapped) == (("knows",), True)
+        assert client.get("/say").json()["word"] == "no"
+
+
 def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
     """Disabling what another plugin requires would block that one, so nothing changes and both are named."""
     installed = [
