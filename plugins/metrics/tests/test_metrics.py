@@ -167,17 +167,32 @@ def test_two_hosts_in_one_process_count_apart() -> None:
         assert ("shop", "GET", "/items/{name}", "200") not in _requests(other_client)
 
 
-def test_a_changed_mount_starts_anew() -> None:
-    """A metrics plugin whose settings change is replaced as a whole: it counts from zero, and each thing once."""
-    with _host(Shop()) as host, host.client() as client:
+class Tells:
+    """A plugin that tells of a login each time that it begins to serve."""
+
+    @hookimpl
+    def started(self, context: PluginContext[Any]) -> None:
+        """Tell."""
+        context.emit("login", outcome="ok")
+
+
+def test_figures_survive_that_the_plugin_is_made_anew() -> None:
+    """A metrics plugin that is replaced as a whole, as when its mount changes, goes on counting, each thing once."""
+    installed = [*metadata.distributions(), plugin_distribution("shop", Shop())]
+    with running_host(["metrics", "shop"], distributions=installed) as host, host.client() as client:
         client.get("/items/a")
         file = host.host.settings.file
         assert file is not None
-        file.write_text(file.read_text() + "\n[plugins.metrics]\nbody_limit = 1000\n")
-        assert host.host.reload().changed == ("metrics",)
-        assert ("shop", "GET", "/items/{name}", "200") not in _requests(client)
+        installed.append(plugin_distribution("tells", Tells()))
         host.host.reload()
-        assert _samples(client)["plughost_reloads_total", (("result", "swapped"),)] == 2
+        file.write_text(file.read_text() + "\n[plugins.metrics]\nbody_limit = 1000\n[plugins.tells]\nbody_limit = 1\n")
+        assert host.host.reload().changed == ("metrics", "tells")
+        client.get("/items/a")
+        samples = _samples(client)
+        assert _requests(client)["shop", "GET", "/items/{name}", "200"] == 2
+    assert samples["plughost_reloads_total", (("result", "swapped"),)] == 2
+    assert samples["plughost_logins_total", (("outcome", "ok"), ("plugin", "tells"))] == 2
+    assert samples["plughost_requests_in_flight", (("plugin", "metrics"),)] == 1
 
 
 def test_a_request_that_other_middleware_answered_is_counted() -> None:

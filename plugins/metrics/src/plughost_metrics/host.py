@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import collections
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plughost.certificates import CertificateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from plughost import PluginContext
     from plughost.events import Event
     from plughost.view import HostView
+
+M = TypeVar("M", Counter, Histogram)
 
 STATES: Final = ("active", "disabled", "failed", "blocked")
 
@@ -42,7 +45,7 @@ class HostState(Collector):
         yield from self._certificate()
 
     def _plugins(self) -> Metric:
-        counted = Counter(plugin.state for plugin in self._host.plugins)
+        counted = collections.Counter(plugin.state for plugin in self._host.plugins)
         metric = GaugeMetricFamily("plughost_plugins", "Installed plugins, by state.", labels=("state",))
         for state in STATES:
             metric.add_metric([state], counted[state])
@@ -67,31 +70,37 @@ class HostState(Collector):
 class Happenings:
     """Counts the events of a host."""
 
-    def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
-        """Register what is counted."""
-        self._reloads = prometheus_client.Counter(
-            "plughost_reloads",
-            "Reloads, by result: swapped, or failed with nothing changed.",
-            ["result"],
-            registry=registry,
+    def __init__(self, context: PluginContext[Any], registry: CollectorRegistry) -> None:
+        """Go on from what was counted so far, and register it.
+
+        Args:
+            context: Keeps the counters for as long as the host runs; one of other labels needs another name.
+            registry: Where they are scraped from.
+        """
+
+        def kept(kind: type[M], name: str, about: str, labels: Sequence[str] = ()) -> M:
+            metric = context.keep(name, lambda: kind(name, about, labels, registry=None))
+            registry.register(metric)
+            return metric
+
+        self._reloads = kept(
+            Counter, "plughost_reloads", "Reloads, by result: swapped, or failed with nothing changed.", ["result"]
         )
-        self._reload_seconds = prometheus_client.Histogram(
-            "plughost_reload_duration_seconds", "Seconds that a reload took.", registry=registry
+        self._reload_seconds = kept(Histogram, "plughost_reload_duration_seconds", "Seconds that a reload took.")
+        self._logins = kept(
+            Counter, "plughost_logins", "Attempts to log in, by plugin and outcome.", ["plugin", "outcome"]
         )
-        self._logins = prometheus_client.Counter(
-            "plughost_logins", "Attempts to log in, by plugin and outcome.", ["plugin", "outcome"], registry=registry
-        )
-        self._stores = prometheus_client.Histogram(
+        self._stores = kept(
+            Histogram,
             "plughost_store_operation_seconds",
             "Seconds that an operation of a store took, waiting included.",
             ["store", "kind", "outcome"],
-            registry=registry,
         )
-        self._waits = prometheus_client.Histogram(
+        self._waits = kept(
+            Histogram,
             "plughost_store_wait_seconds",
             "Seconds that an operation of a store waited for others or for a connection.",
             ["store"],
-            registry=registry,
         )
 
     def __call__(self, event: Event) -> None:

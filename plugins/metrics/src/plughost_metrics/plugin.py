@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import (
@@ -17,11 +18,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from plughost import Answer, Middleware, Operation, Route, RouteGroup, hookimpl
 from plughost.http import preferred
 from plughost_metrics.host import Happenings, HostState
-from plughost_metrics.requests import RequestTimes
+from plughost_metrics.requests import Figures, RequestTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import falcon
 
     from plughost import PluginContext
@@ -48,22 +47,24 @@ class Scrape:
 
 
 class MetricsPlugin:
-    """The plugin; one for each host, since what it counts belongs to one."""
+    """The plugin; one for each host, since what it counts belongs to one.
+
+    It may be made anew while the host runs. Counters must never fall, so they are kept by the host.
+    """
 
     def __init__(self) -> None:
-        """Begin without figures."""
+        """Begin with what needs no host."""
         self._registry = CollectorRegistry()
-        self._times = RequestTimes()
-        self._happenings = Happenings(self._registry)
         self._unsubscribe: Callable[[], None] | None = None
-        self._registry.register(self._times)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
 
     @hookimpl
     def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
         """Time every request of the host, outside of all other middleware."""
-        return [Middleware(name="metrics", component=self._times, scope="host")]
+        times = RequestTimes(Figures.kept_by(context))
+        self._registry.register(times)
+        return [Middleware(name="metrics", component=times, scope="host")]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -75,12 +76,18 @@ class MetricsPlugin:
 
     @hookimpl
     def started(self, context: PluginContext[Any]) -> None:
-        """Begin to watch the host."""
+        """Begin to watch the host, in the place of the instance that did so before: nothing is to count twice."""
         self._registry.register(HostState(context.host))
-        self._unsubscribe = context.host.events.subscribe(self._happenings)
+        watching = context.keep("watching", list[Callable[[], None]])
+        while watching:
+            watching.pop()()
+        self._unsubscribe = context.host.events.subscribe(Happenings(context, self._registry))
+        watching.append(self._unsubscribe)
 
     @hookimpl
     def stopping(self, context: PluginContext[Any]) -> None:
         """Watch it no more."""
-        if self._unsubscribe is not None:
+        watching = context.keep("watching", list[Callable[[], None]])
+        if self._unsubscribe in watching:
+            watching.remove(self._unsubscribe)
             self._unsubscribe()

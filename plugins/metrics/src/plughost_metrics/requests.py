@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import deque
+from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import falcon
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -15,6 +16,7 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from plughost import PluginContext
     from plughost.http import Request
 
 LABELS: Final = ("plugin", "method", "route", "status")
@@ -25,14 +27,28 @@ _IN_FLIGHT: Final = "plughost.metrics.in_flight"
 Key = tuple[str, str, str, int]
 
 
-class _Cell:
-    """Requests that were alike: how many took how long."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was counted so far: the part of `RequestTimes` that goes on when the plugin is made anew.
 
-    __slots__ = ("buckets", "seconds")
+    Attributes:
+        lock: Guards the cells.
+        cells: For requests that were alike, how many took how long: one number for each bucket, then their seconds.
+        in_flight: By plugin, as many items as requests: a deque is counted up and down without a lock.
+    """
 
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(BOUNDS) + 1)
-        self.seconds = 0.0
+    lock: threading.Lock
+    cells: dict[Key, list[float]]
+    in_flight: dict[str, deque[None]]
+
+    @classmethod
+    def kept_by(cls, context: PluginContext[Any]) -> Self:
+        """Return those of a host; what it keeps is plain, since this class may be of another version tomorrow."""
+        return cls(
+            context.keep("lock", threading.Lock),
+            context.keep(f"cells of {BOUNDS}", dict),  # other buckets can't go on from these
+            context.keep("in flight", dict),
+        )
 
 
 class RequestTimes(Collector):
@@ -42,12 +58,11 @@ class RequestTimes(Collector):
     nobody can make series by asking for what is not there.
     """
 
-    def __init__(self) -> None:
-        """Begin without requests."""
-        self._lock = threading.Lock()
-        self._cells: dict[Key, _Cell] = {}
-        # By plugin, as many items as requests: a deque is counted up and down without a lock.
-        self._in_flight: dict[str, deque[None]] = {}
+    def __init__(self, figures: Figures) -> None:
+        """Go on from what was counted so far."""
+        self._lock = figures.lock
+        self._cells = figures.cells
+        self._in_flight = figures.in_flight
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         """Count the request as in flight for its plugin."""
@@ -68,9 +83,9 @@ class RequestTimes(Collector):
         with self._lock:
             cell = self._cells.get(key)
             if cell is None:
-                cell = self._cells[key] = _Cell()
-            cell.buckets[bisect_left(BOUNDS, seconds)] += 1
-            cell.seconds += seconds
+                cell = self._cells[key] = [0] * (len(BOUNDS) + 1) + [0.0]
+            cell[bisect_left(BOUNDS, seconds)] += 1
+            cell[-1] += seconds
         in_flight = req.env.get(_IN_FLIGHT)
         if in_flight is not None:  # None where other middleware answered before, as CORS does a preflight
             in_flight.pop()
@@ -78,11 +93,11 @@ class RequestTimes(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the histogram of the requests, whose count is how many there were, and those in flight."""
         with self._lock:
-            cells = {key: (list(cell.buckets), cell.seconds) for key, cell in self._cells.items()}
+            cells = {key: list(cell) for key, cell in self._cells.items()}
         times = HistogramMetricFamily(
             "plughost_request_duration_seconds", "Seconds until the response to a request began.", labels=LABELS
         )
-        for (plugin, method, route, status), (buckets, seconds) in cells.items():
+        for (plugin, method, route, status), (*buckets, seconds) in cells.items():
             times.add_metric([plugin, method, route, str(status)], _cumulated(buckets), seconds)
         yield times
         gauge = GaugeMetricFamily(
@@ -93,8 +108,8 @@ class RequestTimes(Collector):
         yield gauge
 
 
-def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:
-    total = 0
+def _cumulated(buckets: list[float]) -> list[tuple[str, float]]:
+    total = 0.0
     cumulated: list[tuple[str, float]] = []
     for bound, count in zip((*map(str, BOUNDS), "+Inf"), buckets, strict=True):
         total += count
