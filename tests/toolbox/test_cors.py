@@ -14,6 +14,7 @@ from plughost.tables import CORSSettings
 from .conftest import NotesPlugin, notes_host
 
 if TYPE_CHECKING:
+    import falcon
     import httpx
 
 APP = "https://app.example.org"
@@ -83,6 +84,28 @@ def test_an_answer_without_an_origin_is_cached_for_none() -> None:
         answer = client.get("/notes")
         assert "Origin" in answer.headers["Vary"]
         assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+class Varies:
+    """A resource that says itself what its answer depends on."""
+
+    def __init__(self, vary: str) -> None:
+        """Say this."""
+        self.vary = vary
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+        resp.set_header("Vary", self.vary)
+        resp.media = {}
+
+
+@pytest.mark.parametrize("vary", ["Origin", "Accept, origin", "X-Origin"])
+def test_what_a_plugin_says_of_the_origin_is_not_said_again(vary: str) -> None:
+    """`Vary` names Origin once, whoever lets pages in beside the settings; a name that only looks like it is none."""
+    sites = {"main": {"cors": {"origins": [APP]}}}
+    with notes_host(NotesPlugin(None, resource=Varies(vary)), sites=sites) as host, host.client() as client:
+        named = client.get("/notes").headers["Vary"].lower().split(", ")
+    assert named.count("origin") == 1
 
 
 def test_all_origins_are_let_in_without_credentials() -> None:
