@@ -50,7 +50,7 @@ def _(middleware: Middleware) -> None:
     _require(not inspect.isclass(middleware.component), f"{where}: the component is a class; give an instance")
     _require(bool(methods), f"{where}: the component has none of {', '.join(MIDDLEWARE_METHODS)}")
     for name in methods:
-        _require_sync(getattr(middleware.component, name), f"{where}: {name}")
+        require_sync(getattr(middleware.component, name), f"{where}: {name}")
     _require(middleware.scope in ("plugin", "site", "host"), f"{where}: there is no scope {middleware.scope!r}")
     _require_site(middleware.site, where)
     _require(_texts(middleware.before) and _texts(middleware.after), f"{where}: before or after is no tuple of names")
@@ -64,6 +64,7 @@ def _(middleware: Middleware) -> None:
 def _(health: Check) -> None:
     _named("health check", health.name)
     _require(callable(health.check), f"health check {health.name!r}: check is no function")
+    require_sync(health.check, f"health check {health.name!r}: check")
 
 
 @check.register
@@ -71,6 +72,7 @@ def _(page: Page) -> None:
     _named("page", page.name)
     _require(isinstance(page.title, str), f"page {page.name!r}: its title is no text")
     _require(callable(page.render), f"page {page.name!r}: render is no function")
+    require_sync(page.render, f"page {page.name!r}: render")
 
 
 @check.register
@@ -139,7 +141,7 @@ def _check_route(route: Route, where: str) -> None:
         raise PluginError(f"{where}: {error}", _ADVICE) from None
     resource = type(route.resource).__name__
     for method, responder in methods.items():
-        _require_sync(responder, f"{where}: on_{method.lower()} of {resource}")
+        require_sync(responder, f"{where}: on_{method.lower()} of {resource}")
     missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
     _require(not missing, f"{where}: {resource} answers {', '.join(missing)}, for which it declares no operation")
     surplus = sorted(set(route.operations) - set(methods))
@@ -157,7 +159,12 @@ def _require_site(site: object, where: str) -> None:
     _require(site in Sites.model_fields, f"{where}: there is no site {site!r}; sites are {known}")
 
 
-def _require_sync(function: object, where: str) -> None:
+def require_sync(function: object, where: str) -> None:
+    """Refuse a function that would return before anything in it has run.
+
+    Raises:
+        PluginError: It is async.
+    """
     _require(not inspect.iscoroutinefunction(function), f"{where} is async, and plughost serves WSGI: use plain def")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
-from plughost.checking import check
+from plughost.checking import check, require_sync
 from plughost.context import PluginContext
 from plughost.declarations import Check, Middleware, Page, RouteGroup, Store
 from plughost.loading import ask, call, renew
@@ -109,6 +109,7 @@ def declare_authenticator(roster: Roster, manager: pluggy.PluginManager) -> None
     def take(entry: Entry, authenticator: object) -> None:
         if authenticator is not None and not callable(authenticator):
             raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
+        require_sync(authenticator, "the authenticator")
         entry.authenticator = authenticator
 
     ask(roster, manager, "register_authenticator", take, unless_carried=True)

@@ -12,7 +12,7 @@ from plughost import hookspecs
 from plughost.roster import Entry, PluginError, Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 def new_manager() -> pluggy.PluginManager:
@@ -114,11 +114,26 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
         raise PluginError(
             " ".join(str(error).split()), "Compare the hook with plughost's hook reference, and the versions of both."
         ) from error
-    entry.plugin = plugin
-    entry.hooks = tuple(sorted(caller.name for caller in manager.get_hookcallers(plugin) or ()))
-    if not entry.hooks:
+    callers = manager.get_hookcallers(plugin) or []
+    try:
+        _check_hooks(impl for caller in callers for impl in caller.get_hookimpls() if impl.plugin is plugin)
+    except PluginError:
         manager.unregister(plugin)
+        raise
+    entry.plugin = plugin
+    entry.hooks = tuple(sorted(caller.name for caller in callers))
+
+
+def _check_hooks(implementations: Iterable[pluggy.HookImpl]) -> None:
+    """Refuse a plugin without hooks, and one whose hooks would return before anything in them has run."""
+    functions = [each.function for each in implementations]
+    if not functions:
         raise PluginError(
             "it implements no hook",
             "Mark its hook implementations with @plughost.hookimpl, and point the entry point at their module.",
         )
+    for function in functions:
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise PluginError(
+                f"its hook {function.__name__} is async, and hooks are called without an event loop", "Use plain def."
+            )

@@ -173,6 +173,15 @@ def test_a_broken_plugin_breaks_no_command_but_its_own(line: Line) -> None:
         assert (result.exit_code, f"{name} (cli-{name} 1.0): " in result.stderr) == (1, True)
 
 
+def test_an_async_hook_is_told_and_leaves_no_warning(line: Line) -> None:
+    """A plugin whose commands would have to be awaited fails in one line."""
+    line.install("later", "from plughost import hookimpl\n@hookimpl\nasync def register_commands():\n    return []\n")
+    result = line.run("later")
+    assert result.exit_code == 1
+    told = "import: its hook register_commands is async, and hooks are called without an event loop. Use plain def."
+    assert result.stderr == f"Error: later (cli-later 1.0): {told}\n"
+
+
 def test_the_help_imports_no_disabled_plugin(line: Line) -> None:
     """`plughost --help` loads plugins for their commands, but none that the settings disable."""
     line.install("bad", "import pathlib; pathlib.Path('imported').touch()\nraise RuntimeError")

@@ -248,6 +248,43 @@ def test_an_object_of_any_class_may_be_a_plugin_or_fails_alone(plugin: object) -
         assert reason(host, "good") == "active: None"
 
 
+class Async:
+    """What may not be async, since nothing awaits it."""
+
+    @staticmethod
+    async def waits(*_: Any) -> Any:
+        """Return nothing yet."""
+
+    @staticmethod
+    async def yields(*_: Any) -> Any:
+        """Yield nothing yet."""
+        yield
+
+
+@pytest.mark.parametrize("hook", [*BUILD_HOOKS, "register_commands", "started", "stopping"])
+@pytest.mark.parametrize("function", [Async.waits, Async.yields])
+def test_a_hook_that_is_async_fails_its_plugin(hook: str, function: Callable[..., Any]) -> None:
+    """It is told by its name before anything calls it, so that nothing is left that was never awaited."""
+    plugin = Plugin(**{hook: function})
+    with running_host(distributions=beside(plugin)) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        assert reason(host, "bad").startswith(f"failed: import: its hook {function.__name__} is async")
+
+
+@pytest.mark.parametrize(
+    ("hook", "returned"),
+    [
+        ("register_authenticator", Async.waits),
+        ("register_checks", [Check(name="late", check=Async.waits)]),  # type: ignore[arg-type] # it is rubbish
+        ("register_pages", [Page(name="late", title="Late", render=Async.waits)]),  # type: ignore[arg-type] # it is rubbish
+    ],
+)
+def test_a_function_that_is_async_fails_its_plugin(hook: str, returned: Any) -> None:
+    """What the host is to call while it serves is told as well."""
+    with running_host(distributions=beside(hook_of(hook, lambda: returned))) as host:
+        assert "is async, and plughost serves WSGI" in reason(host, "bad")
+
+
 def test_two_names_for_one_object_are_told() -> None:
     """A plugin that was registered already under another name fails; the first serves."""
     both = Speaker("one", "/one")
