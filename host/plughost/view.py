@@ -124,12 +124,15 @@ class HostView:
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """The health checks of all active plugins, and the host's own of what it counts rate limits with."""
+        """The health checks of all active plugins, and the host's own: of each store, and of where rate limits count.
+
+        The same ones in each generation, so that what one found may be kept by it.
+        """
         generation = self._host.generation
         if generation is None:
             return ()
         declared = (check for entry in generation.roster.active() for check in entry.declared.checks)
-        return (*declared, *generation.rate_limits.checks())
+        return (*declared, *generation.stores.checks, *generation.rate_limits.checks())
 
     @property
     def data_dir(self) -> Path:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from plughost.declarations import Check
 from plughost.logs import silent_logger
+from plughost.stores import health
 from plughost.stores.engines import engine_for
 from plughost.stores.errors import Busy, SetupError, Unavailable
 from plughost.stores.store import OpenStore
@@ -23,12 +26,16 @@ class Stores(Mapping[str, OpenStore[Any]]):
 
     Attributes:
         failures: Plugin to the reason why a store of its cannot be opened; none of that plugin's is among the stores.
+        checks: The health check of each store.
     """
 
     def __init__(self, stores: Mapping[str, OpenStore[Any]], failures: Mapping[str, SetupError]) -> None:
         """Keep both."""
         self._stores = dict(stores)
         self.failures = dict(failures)
+        self.checks = tuple(
+            Check(name=f"store {name}", check=partial(health.check, store)) for name, store in self._stores.items()
+        )
 
     def __getitem__(self, name: str) -> OpenStore[Any]:
         return self._stores[name]

@@ -146,11 +146,9 @@ class Showing:
 
     def health(self, req: Request) -> Shown:
         """Run every health check, side by side."""
-        checks = self._host.checks
+        asked = sorted(self._host.checks, key=lambda check: check.name)
         owners = {check.name: plugin.name for plugin in self._host.plugins for check in plugin.declared.checks}
-        stores = list(self._host.stores.values())
-        asked = [*checks, *(_check_of(each) for each in stores)]
-        owners.update({f"store {each.name}": each.plugin for each in stores})
+        owners.update({f"store {name}": store.plugin for name, store in self._host.stores.items()})
         with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
             found = list(pool.map(_run, asked))
         results = [
@@ -263,14 +261,6 @@ def attempted(work: Callable[[], T]) -> tuple[str, T | None]:
 def _name(req: Request) -> str:
     """Return the host's name in the address of this page, which the guard has checked."""
     return _port.sub("", req.env["HTTP_HOST"])
-
-
-def _check_of(store: OpenStore[Any]) -> Check:
-    def ping() -> Health:
-        store.ping()
-        return Health(up=True, data={"engine": store.engine_name, "schema": store.schema})
-
-    return Check(name=f"store {store.name}", check=ping)
 
 
 def _run(check: Check) -> Health:

@@ -1,44 +1,36 @@
-"""The checks that concern the host as a whole: its phase, its stores, its certificate and its disk."""
+"""The checks that concern the host as a whole: its phase, its plugins, its certificate and its disk."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 from plughost import Check, Health
 from plughost.certificates import CertificateError
-from plughost.stores import health
 
 if TYPE_CHECKING:
     from plughost import PluginContext
     from plughost.view import HostView
     from plughost_health.settings import Settings
 
-Kind = Literal["live", "ready", "started"]
 
-READY: Final[frozenset[Kind]] = frozenset({"ready"})
-
-
-def all_checks(context: PluginContext[Settings]) -> Iterator[Check]:
-    """Yield every check of a host: those of its plugins, and those of this module.
+def own_checks(context: PluginContext[Settings]) -> list[Check]:
+    """Return the checks that this plugin declares.
 
     Args:
         context: This plugin's context.
     """
     host, settings = context.host, context.settings
-    yield from host.checks
-    yield Check(name="process", check=_alive, kinds=frozenset({"live"}))
-    yield Check(name="host", check=partial(_phase, host), kinds=frozenset({"ready", "started"}))
-    yield Check(name="plugins", check=partial(_plugins, host), kinds=frozenset())
-    yield Check(name="disk", check=partial(_disk, host, int(settings.minimum_disk)), kinds=READY)
-    if any(listener.scheme == "https" for listener in host.listeners):
-        days = settings.minimum_certificate_days
-        yield Check(name="certificate", check=partial(_certificate, host, days), kinds=READY)
-    for name, store in host.stores.items():
-        yield Check(name=f"store {name}", check=partial(health.check, store), kinds=READY)
+    certificate = partial(_certificate, host, settings.minimum_certificate_days)
+    return [
+        Check(name="process", check=_alive, kinds=frozenset({"live"})),
+        Check(name="host", check=partial(_phase, host), kinds=frozenset({"ready", "started"})),
+        Check(name="plugins", check=partial(_plugins, host), kinds=frozenset()),
+        Check(name="disk", check=partial(_disk, host, int(settings.minimum_disk))),
+        Check(name="certificate", check=certificate),
+    ]
 
 
 def _alive() -> Health:
@@ -71,6 +63,6 @@ def _certificate(host: HostView, minimum_days: int) -> Health:
     except CertificateError:
         return Health(up=False, data={"error": "the certificate can't be read any more"})
     if info is None:
-        return Health(up=True)
+        return Health(up=True, data={"https": "no listener"})
     data: dict[str, Any] = {"notAfter": info.not_after.isoformat(), "daysLeft": info.days_left}
     return Health(up=info.days_left >= minimum_days, data=data)

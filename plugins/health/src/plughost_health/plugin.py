@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel
 
-from plughost import Answer, Operation, Route, RouteGroup, hookimpl
+from plughost import Answer, Check, Operation, Route, RouteGroup, hookimpl
 from plughost_health.board import Board
-from plughost_health.checks import all_checks
+from plughost_health.checks import own_checks
 from plughost_health.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,10 +65,16 @@ def register_settings() -> type[Settings]:
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the probes on the site `main`."""
-    board = Board(partial(all_checks, context), timeout=context.settings.timeout, keep=context.settings.cache)
+    board = Board(lambda: context.host.checks, timeout=context.settings.timeout, keep=context.settings.cache)
     routes = [Route("", Probe(board, None), {"GET": _operation("Tell what every health check finds")})]
     routes += [Route(f"/{kind}", Probe(board, kind), {"GET": _operation(about)}) for kind, about in _ABOUT.items()]
     return [RouteGroup(prefix=PREFIX, routes=tuple(routes), title="Health")]
+
+
+@hookimpl
+def register_checks(context: PluginContext[Settings]) -> list[Check]:
+    """Return the checks of the host as a whole, which whoever shows checks finds beside the other plugins'."""
+    return own_checks(context)
 
 
 def _operation(summary: str) -> Operation:
