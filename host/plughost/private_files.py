@@ -47,11 +47,13 @@ def write_private(path: Path, content: bytes) -> None:
     """Write a file with mode 0600, or replace it, in one step; call it with the folder's lock held.
 
     Args:
-        path: The file. Until this returns it has its old content, afterwards the new one.
+        path: The file. Until this returns it has its old content, afterwards the new one, whatever happens to the
+            machine's power.
         content: All of the new content.
 
     Raises:
-        OSError: The file cannot be written; the old one is untouched.
+        OSError: The file cannot be written, and the old one is untouched; or its folder cannot be made to last, and
+            after a power cut it may be either.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -64,6 +66,11 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # the name, which is not part of the file
+    finally:
+        os.close(folder)
 
 
 def tighten(path: Path, mode: int) -> bool:
