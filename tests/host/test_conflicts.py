@@ -48,6 +48,11 @@ def checks(name: str) -> Plugin:
     return Plugin(register_checks=lambda context: [Check(name=name, check=lambda: Health(up=True))])
 
 
+def authenticator() -> Plugin:
+    """Return a plugin that names principals."""
+    return Plugin(register_authenticator=lambda context: lambda request: None)
+
+
 CONFLICTS: dict[str, tuple[Plugin | Speaker, Plugin | Speaker, str]] = {
     "prefix": (Speaker("a"), Speaker("b"), "the prefix /say on site main belongs to"),
     "template": (
@@ -61,6 +66,7 @@ CONFLICTS: dict[str, tuple[Plugin | Speaker, Plugin | Speaker, str]] = {
     "table": (store("one", "products"), store("two", "Products"), "the table products belongs to"),
     "middleware": (middleware("m"), middleware("m"), "the middleware m belongs to"),
     "check": (checks("c"), checks("c"), "the health check c belongs to"),
+    "authenticator": (authenticator(), authenticator(), "is the authenticator already"),
 }
 
 
@@ -92,6 +98,19 @@ def test_who_requires_the_other_comes_second() -> None:
     with running_host(distributions=installed) as host, host.client() as client:
         assert client.get("/say").json()["word"] == "b"
         assert "belongs to b (plughost-b 1.0)" in reason(host, "a")
+
+
+def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
+    """The longer prefix answers what is below it, unknown paths too, and the shorter one the rest."""
+    installed = [
+        plugin_distribution("a", Plugin(register_routes=lambda context: [group_of(Named("a"), "/say", "/{word}")])),
+        plugin_distribution("b", tracing("/say/more", trace("b"))),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/say/it").json() == {"word": "it"}
+        answers = {path: client.get(path) for path in ("/say/more", "/say/more/x")}
+    assert {path: answer.status_code for path, answer in answers.items()} == {"/say/more": 200, "/say/more/x": 404}
+    assert {answer.headers["x-out"] for answer in answers.values()} == {"b"}
 
 
 def test_a_site_of_its_own_is_no_conflict() -> None:
