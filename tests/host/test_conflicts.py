@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
 from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
@@ -277,6 +277,45 @@ def test_middleware_runs_where_its_scope_says() -> None:
         "/x": {"ours", "all"},
         "/c": {"all"},
     }
+
+
+class Answers:
+    """A middleware that answers every request itself, with the methods that ran before and after it."""
+
+    ran: ClassVar[list[str]] = []
+
+    def __init__(self, name: str, *, completes: bool) -> None:
+        """Take a name, and whether it answers."""
+        self.name = name
+        self.completes = completes
+
+    def process_request(self, req: Any, resp: Any) -> None:
+        """Answer."""
+        self.ran.append(f"{self.name} request")
+        resp.complete = self.completes
+
+    def process_resource(self, req: Any, resp: Any, resource: Any, params: Any) -> None:
+        """Take note."""
+        self.ran.append(f"{self.name} resource")
+
+    def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
+        """Take note."""
+        self.ran.append(f"{self.name} response to {resource}")
+
+
+def test_a_middleware_that_answers_leaves_out_those_inside_of_it_but_for_their_response() -> None:
+    """After `resp.complete` nothing more of the way in runs; the way out does, but for what covers a plugin only."""
+    declared = [
+        Middleware(name="inner", component=Answers("inner", completes=False), scope="site", after=("outer",)),
+        Middleware(name="outer", component=Answers("outer", completes=True), scope="site"),
+        trace("mine"),
+    ]
+    Answers.ran.clear()
+    installed = [plugin_distribution("a", tracing("/a", *declared))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        answer = client.get("/a")
+    assert (answer.content, answer.headers.get("x-out")) == (b"", None)
+    assert Answers.ran == ["outer request", "inner response to None", "outer response to None"]
 
 
 @pytest.mark.parametrize(
