@@ -90,6 +90,15 @@ def _disabled(host: RunningHost) -> list[str]:
     return re.findall(r'"(\w+)"', next(line for line in file.read_text().splitlines() if line.startswith("disabled")))
 
 
+def test_who_requires_a_plugin_that_is_switched_off_is_blocked() -> None:
+    """Unlike an edit by hand, the switch goes on without them, and its report names them."""
+    needy = plugin_distribution("needy", _plugin("/needy"), requires=["plughost-greeting"])
+    with running_host(distributions=[plugin_distribution("greeting", Greeting), needy]) as host:
+        report = host.host.view.switch("greeting", enabled=False)
+        assert (report.swapped, report.removed, len(report.failed)) == (True, ("greeting", "needy"), 1)
+        assert report.failed[0][0].startswith("needy ")
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
