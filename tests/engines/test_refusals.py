@@ -89,6 +89,28 @@ def test_the_adapter_refuses_with_problem_details(
     assert response.getheader("X-Request-ID") == "kept-1"
 
 
+GRANIAN_ITSELF = {  # what docs/operators/serving.md and docs/api-clients/README.md tell
+    "no colon": (400, MALFORMED["no colon"]),
+    "two lengths": (400, MALFORMED["two lengths"]),
+    "noise": (400, MALFORMED["noise"]),
+    "folded": (400, WAITRESS_ONLY["folded"][1]),
+    "unknown coding": (400, WAITRESS_ONLY["unknown coding"][1]),
+    "long address": (414, b"GET /" + b"x" * 65_536 + b" HTTP/1.1\r\n" + HOST + b"\r\n"),
+    "101 header lines": (431, b"GET / HTTP/1.1\r\n" + HOST + b"X: 1\r\n" * 100 + b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", GRANIAN_ITSELF)
+def test_what_granian_cannot_read_it_answers_itself(
+    serve: Serve, https_lane: Lane, gate: Gate, exchange: Exchange, name: str
+) -> None:
+    """Without a body and without the headers that the host adds: users read which requests those are."""
+    with serve(gate, https_lane).connect() as connection:
+        status, request = GRANIAN_ITSELF[name]
+        response, body = exchange(connection, request)
+    assert (response.status, body, response.getheader("X-Request-ID")) == (status, b"", None)
+
+
 def test_large_headers_are_refused_over_granian(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
     """A header of 200 KB is 431, whichever engine."""
     served = serve(gate, lane1)
