@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from jsonschema import Draft202012Validator
@@ -40,17 +40,20 @@ def test_every_body_that_is_read_has_an_example_that_works(host: RunningHost) ->
     with host.client() as client:
         description = client.get("/q/openapi?format=json").json()
         answers = {}
-        for path, item in description["paths"].items():
-            for method, operation in item.items():
-                for media in operation.get("requestBody", {"content": {}})["content"].values():
-                    example = next(iter(media["examples"].values()))["value"]
-                    url = path
-                    for parameter in operation["parameters"]:
-                        if parameter.get("in") == "path":
-                            url = url.replace(f"{{{parameter['name']}}}", str(parameter["example"]))
-                    answers[f"{method} {path}"] = client.request(method, url, json=example).status_code
+        operations = ((path, *each) for path, item in description["paths"].items() for each in item.items())
+        for path, method, operation in operations:
+            for media in operation.get("requestBody", {"content": {}})["content"].values():
+                example = next(iter(media["examples"].values()))["value"]
+                url = _address(path, operation)
+                answers[f"{method} {path}"] = client.request(method, url, json=example).status_code
     assert len(answers) >= 7
     assert {name: status for name, status in answers.items() if status not in (200, 201, 204, 409)} == {}
+
+
+def _address(path: str, operation: dict[str, Any]) -> str:
+    """Return the path of an operation with the example of each field in it."""
+    fields = {each["name"]: str(each["example"]) for each in operation["parameters"] if each.get("in") == "path"}
+    return path.format_map(fields)
 
 
 def test_every_media_type_is_made_as_described(host: RunningHost) -> None:

@@ -68,13 +68,11 @@ def describe(view: HostView, site: str, servers: Sequence[str]) -> Object:
 def _uses(groups: Iterable[MountedGroup]) -> Iterator[Use]:
     for mounted in groups:
         yield errors.body_model(mounted.group.errors), "serialization"
-        for route in mounted.group.routes:
-            for operation in route.operations.values():
-                if operation.request is not None:
-                    yield operation.request, "validation"
-                for answer in operation.answers.values():
-                    for model in _models(answer).values():
-                        yield model, "serialization"
+        for operation in (each for route in mounted.group.routes for each in route.operations.values()):
+            if operation.request is not None:
+                yield operation.request, "validation"
+            models = (model for answer in operation.answers.values() for model in _models(answer).values())
+            yield from ((model, "serialization") for model in models)
 
 
 def _models(answer: Answer) -> Mapping[str, Any]:
