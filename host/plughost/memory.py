@@ -4,6 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from typing import Final
+
+_M_ARENA_MAX: Final = -8  # of glibc's malloc.h
+
+
+def share_arenas() -> None:
+    """Let threads share two of malloc's arenas where the C library is glibc, which else makes up to eight a core.
+
+    A reload calls hooks in threads that come and go, and what is left in the arena of each can't be given back: after
+    a thousand reloads a host held 20 MB more than at first; so it holds the same. It is for the process to decide,
+    before its threads begin.
+    """
+    limit = getattr(ctypes.CDLL(None), "mallopt", None)
+    if limit is not None:
+        limit(_M_ARENA_MAX, 2)
 
 
 def give_back() -> None:

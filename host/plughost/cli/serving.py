@@ -33,6 +33,7 @@ from plughost.events import Events
 from plughost.generation import Refusal
 from plughost.host import Host, Phase
 from plughost.logs import Bridge, make_logger, silent_logger
+from plughost.memory import share_arenas
 from plughost.restarting import Predecessor, Restart
 from plughost.serving import listeners_of
 from plughost.sockets import Sockets, inherit
@@ -58,6 +59,7 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
 
     Requests in flight are answered before the host stops; a second Ctrl+C ends it at once.
     """
+    share_arenas()
     lines = Events()
     logger = make_logger(settings.host.log, lines=lines)
     logging.basicConfig(handlers=[Bridge(logger)], level=logging.WARNING, force=True)
