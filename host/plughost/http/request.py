@@ -47,14 +47,14 @@ class Request(falcon.Request):
     def __init__(self, env: dict[str, Any], options: falcon.RequestOptions | None = None) -> None:
         """Wrap a WSGI environment."""
         self.arrived = perf_counter()
-        super().__init__(env, options)
+        falcon.Request.__init__(self, env, options)
         self.mounted = None
         self.api_version = None
         self.principal = None
         if self.method == "WEBSOCKET":
             self.method = "websocket"  # Falcon leaves out the middleware for its own name; like this, it is any other
         given = env.get("HTTP_X_REQUEST_ID")
-        self.request_id = given if given and _acceptable_id(given) else f"{getrandbits(128):032x}"
+        self.request_id = given if given and _acceptable_id(given) else getrandbits(128).to_bytes(16, "big").hex()
 
 
 def secure_url(req: falcon.Request) -> str | None:
