@@ -73,7 +73,7 @@ class RawPathRouter(CompiledRouter):
         self._routes = routes
         self._prefixes = prefixes
         self._nothing = NothingHere()
-        self._literals: dict[str, tuple[object, dict[str, Any], str]] = {}
+        self._literals: dict[str | None, tuple[object, dict[str, Any], str, Mounted]] = {}  # by the request's target
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> dict[str, Any]:
         """Map methods to responders, HEAD to the one of GET."""
@@ -94,21 +94,22 @@ class RawPathRouter(CompiledRouter):
         """
         if req is None:
             return super().find(uri)
-        path = raw_path(req.env)
-        if len(path) > 1 and path[-1] == "/":
-            path = path[:-1]
-        literal = self._literals.get(path)
+        environ = req.env
+        literal = self._literals.get(environ.get("REQUEST_URI"))
         if literal is not None:
-            resource, methods, template = literal
+            resource, methods, template, req.mounted = literal
             params: dict[str, Any] = {}
         else:
+            path = raw_path(environ)
+            if len(path) > 1 and path[-1] == "/":
+                path = path[:-1]
             found = super().find(path) if not path.startswith("//") else None
             if found is None or (found[2] and not _decode(found[2])):
                 return self._below_prefix(path, req)
             resource, methods, params, template = found[0], found[1], found[2], found[3] or ""
+            req.mounted = mounted = self._routes[template]
             if not params and template == path:  # a template without fields, of which there are few
-                self._literals[path] = resource, methods, template
-        req.mounted = self._routes[template]
+                self._literals[path] = resource, methods, template, mounted
         if req.method not in methods:
             # Falcon answers 400 to a method that HTTP doesn't register; nobody implements WEBSOCKET under WSGI,
             # so its responder is the 405 that names the methods of this resource.
