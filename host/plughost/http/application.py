@@ -10,8 +10,10 @@ import falcon.media
 
 from plughost.http.errors import PROBLEM_DETAILS, Problem
 from plughost.http.json import JSONHandler
+from plughost.http.mounting import COMMON_FIELDS
 from plughost.http.negotiation import best_offer, not_acceptable
 from plughost.http.request import Request, is_host
+from plughost.http.response import Response
 from plughost.http.routing import RawPathRouter
 from plughost.stores.errors import StoreError, http_error
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from plughost.http.mounting import MountedGroup
 
-App = falcon.App[Request, falcon.Response]
+App = falcon.App[Request, Response]
 
 _DETAILS: Final[Mapping[int, str]] = {
     404: "There is nothing at this address.",
@@ -50,7 +52,7 @@ def build_app(
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.rest for group in groups})
     components: Any = [*middleware, Boundary()]
-    app: App = falcon.App(request_type=Request, router=router, middleware=components)
+    app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
     handler = JSONHandler()
     app.req_options.media_handlers = falcon.media.Handlers({falcon.MEDIA_JSON: handler})  # anything else is 415
     app.resp_options.media_handlers["application/json"] = handler
@@ -93,17 +95,13 @@ class Boundary:
         for process in mounted.process_resource:
             process(req, resp, resource, params)
 
-    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+    def process_response(self, req: Request, resp: Response, resource: object, req_succeeded: bool) -> None:
         """Add the headers that every response carries."""
         mounted = req.mounted
-        resp.set_header("X-Request-ID", req.request_id)
-        resp.set_header("X-Content-Type-Options", "nosniff")
         if mounted is None:
+            resp.add_common(COMMON_FIELDS, req.request_id)
             return
-        if mounted.versions is not None:
-            resp.append_header("Vary", "API-Version")
-            if req.api_version is not None:
-                resp.set_header("API-Version", req.api_version)
+        resp.add_common(mounted.common_fields[req.api_version], req.request_id)
         for process in mounted.process_response:
             process(req, resp, resource, req_succeeded)
         if resp.media is not None or resp.text is not None:

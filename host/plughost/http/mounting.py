@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost.http.versions import Versions
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from plughost.declarations import Middleware, Operation, RouteGroup
     from plughost.http.errors import ErrorFormat
     from plughost.http.negotiation import Offers
+
+COMMON_FIELDS: Final = {"x-content-type-options": "nosniff"}
+"""The header fields of every response that are always the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,8 @@ class Mounted:
         template: The full URI template, or `<prefix>/*` for the paths below a prefix that no route matches.
         errors: The error format.
         versions: The minor versions; None where the group has none.
+        common_fields: Minor version to the header fields that are the same in all its responses; of None in those
+            before a version was chosen.
         body_limit: Largest request body in bytes.
         produces: HTTP method to what its successful answers are sent as.
         process_resource: The plugin's own middleware before the resource, outermost first.
@@ -34,6 +39,7 @@ class Mounted:
     template: str
     errors: ErrorFormat
     versions: Versions | None
+    common_fields: Mapping[str | None, Mapping[str, str]]
     body_limit: int
     produces: Mapping[str, Offers]
     process_resource: tuple[Callable[..., Any], ...] = ()
@@ -67,11 +73,13 @@ def mount(plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[
     Raises:
         ValueError: A minor version is malformed.
     """
+    versions = Versions(group.versions) if group.versions else None
     rest = Mounted(
         plugin=plugin,
         template=f"{group.prefix}/*",
         errors=group.errors,
-        versions=Versions(group.versions) if group.versions else None,
+        versions=versions,
+        common_fields=_common_fields(versions),
         body_limit=body_limit,
         produces={},
         process_resource=tuple(_methods(middleware, "process_resource")),
@@ -85,6 +93,14 @@ def mount(plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[
         template = group.prefix + route.path
         routes[template] = replace(rest, template=template, produces=produces)
     return MountedGroup(group, routes, rest)
+
+
+def _common_fields(versions: Versions | None) -> dict[str | None, dict[str, str]]:
+    """Return the header fields of all responses, by minor version."""
+    if versions is None:
+        return {None: COMMON_FIELDS}
+    varied = COMMON_FIELDS | {"vary": "API-Version"}
+    return {None: varied} | {version: varied | {"api-version": version} for version in versions.spoken}
 
 
 def _offers(operation: Operation) -> Offers:

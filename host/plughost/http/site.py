@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ _FORWARDED = (
     "HTTP_X_REAL_IP",
 )
 
-_EMPTY = ("content-length", "0")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
@@ -94,7 +92,7 @@ class Site:
         try:
             if not environ.keys().isdisjoint(_FORWARDED):
                 self._apply_forwarded(environ)
-            body = assembly.app(environ, partial(_start_untyped_when_empty, start_response))
+            body = assembly.app(environ, start_response)
         except BaseException:
             self._leave(assembly)
             raise
@@ -162,15 +160,6 @@ class _Streamed:
                 close()
         finally:
             self._done()
-
-
-def _start_untyped_when_empty(
-    start_response: StartResponse, status: str, headers: list[tuple[str, str]], *exc_info: Any
-) -> Any:
-    """Call `start_response` without the Content-Type which Falcon gives to every body, where that is empty."""
-    if _EMPTY in headers:
-        headers = [header for header in headers if header[0] != "content-type"]
-    return start_response(status, headers, *exc_info)
 
 
 def _is_address(text: str) -> bool:

@@ -1,0 +1,35 @@
+"""The response that a site's Falcon app makes: Falcon's, which takes what every response carries in one go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import falcon
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Response(falcon.Response):
+    """Falcon's response, for the host's own part in it. Resources and middleware take it for Falcon's."""
+
+    def add_common(self, fields: Mapping[str, str], request_id: str) -> None:
+        """Set header fields known since the site was built; one by one would take three times as long.
+
+        Args:
+            fields: Names in lower case, and values. A `vary` is added to what the response varies by already.
+            request_id: What `X-Request-ID` carries.
+        """
+        headers = self._headers
+        vary = headers.get("vary")
+        headers.update(fields)
+        headers["x-request-id"] = request_id
+        if vary is not None and "vary" in fields:
+            headers["vary"] = f"{vary}, {fields['vary']}"
+
+    def _wsgi_headers(self, media_type: str | None = None) -> list[tuple[str, str]]:
+        """Return what Falcon sends, but for the Content-Type which it gives to every body where that is empty."""
+        if self._headers.get("content-length") == "0":
+            self._headers.pop("content-type", None)
+            media_type = None
+        return super()._wsgi_headers(media_type)

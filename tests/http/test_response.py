@@ -1,0 +1,26 @@
+"""What the host adds to every response."""
+
+from __future__ import annotations
+
+from plughost.http.response import Response
+
+
+def test_what_a_response_varies_by_already_stays() -> None:
+    """The host's Vary is added to the resource's own; other fields replace what the resource set."""
+    resp = Response()
+    resp.vary = ["Accept-Language"]
+    resp.set_header("X-Request-ID", "mine")
+    resp.add_common({"vary": "API-Version", "api-version": "1.0"}, "theirs")
+    assert resp.headers == {
+        "vary": "Accept-Language, API-Version",
+        "api-version": "1.0",
+        "x-request-id": "theirs",
+    }
+
+
+def test_fields_without_vary_leave_it_alone() -> None:
+    """A response of a route without minor versions keeps the Vary of its resource."""
+    resp = Response()
+    resp.vary = ["Accept-Language"]
+    resp.add_common({}, "theirs")
+    assert resp.get_header("Vary") == "Accept-Language"
