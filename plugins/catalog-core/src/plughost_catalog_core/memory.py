@@ -61,7 +61,7 @@ class Product(Struct, frozen=True):
             "name": self.name,
             "price": self.price,
             "stock": self.stock,
-            "inStock": self.in_stock,
+            "inStock": self.stock > 0,
         }
         force_setattr(self, "json", encode(shown))
 

@@ -5,10 +5,8 @@ What versions differ in is kept out of here: how a product is stored, and what i
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 from typing import Annotated, Final
-from urllib.parse import quote
 
 import falcon
 from pydantic import BaseModel
@@ -19,8 +17,6 @@ MAX_LENGTH: Final = 255
 """Most Unicode code points of a SKU or a name."""
 
 MAX_STOCK: Final = 2**63 - 1
-
-_plain: Final = re.compile(r"[A-Za-z0-9_~-]+").fullmatch
 
 Sku = Annotated[str, Text(max_length=MAX_LENGTH)]
 Name = Annotated[str, Text(max_length=MAX_LENGTH)]
@@ -66,6 +62,4 @@ def sku_path(sku: str) -> str:
     Args:
         sku: Any SKU. `.` and `..` come out as `%2E` and `%2E%2E`, which clients don't take for steps in a path.
     """
-    if _plain(sku):
-        return sku
-    return sku.replace(".", "%2E") if sku in {".", ".."} else quote(sku, safe="")
+    return sku.replace(".", "%2E") if sku in {".", ".."} else falcon.uri.encode_value(sku)
