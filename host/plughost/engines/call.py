@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost.engines.fields import check_status, check_value, raw_name
+from plughost.engines.fields import check_status, line_break, raw_name
 from plughost.engines.problems import engine_error
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ class Call:
         check_status(status)
         raw: RawHeaders = []
         for name, value in headers:
-            check_value(name, value)
+            if "\n" in value or "\r" in value:
+                raise line_break(name)
             raw.append((raw_name(name), value.encode("latin-1")))
         self._status, self._headers = status, raw
         return self._push

@@ -14,7 +14,7 @@ from typing import Any, Final
 from waitress.task import ErrorTask, Task
 from waitress.utilities import build_http_date
 
-from plughost.engines.fields import check_status, check_value, title_name
+from plughost.engines.fields import check_status, line_break, title_name
 from plughost.engines.problems import engine_error
 
 _LOGGER: Final = logging.getLogger("plughost.engines")
@@ -98,7 +98,8 @@ class ApplicationTask(Task):  # type: ignore[misc]  # waitress is untyped
         lines = [f"HTTP/{self.version} {status}\r\n"]
         for name, value in headers:
             title = title_name(name)
-            check_value(title, value)
+            if "\n" in value or "\r" in value:
+                raise line_break(title)
             if title == "Content-Length":
                 if bodiless:  # RFC 9110 8.6
                     continue
