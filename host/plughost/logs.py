@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
@@ -32,7 +34,7 @@ def make_logger(
         stream: Where lines go; standard error by default.
         lines: Told of each line, too, while somebody watches: an event `line` with what was logged.
     """
-    stream = cast("TextIO", _Tolerant(sys.stderr if stream is None else stream))
+    stream = sys.stderr if stream is None else stream
     as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
     render: list[Any] = (
         # Plain tracebacks: the default shows the local variables of every frame, passwords and tokens among them.
@@ -51,7 +53,7 @@ def make_logger(
     )
     timestamp = structlog.processors.TimeStamper(fmt="%H:%M:%S" if as_text else "iso", utc=not as_text)
     logger = structlog.wrap_logger(
-        structlog.PrintLogger(stream),
+        _Lines(stream),
         processors=[structlog.processors.add_log_level, *_telling(lines), timestamp, *render],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.level.upper())),
         cache_logger_on_first_use=True,
@@ -69,21 +71,29 @@ def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:
     return cast("structlog.stdlib.BoundLogger", structlog.wrap_logger(structlog.ReturnLogger(), processors=processors))
 
 
-class _Tolerant:
-    """A stream whose failures are ignored: a full disk, or a closed pipe, must not fail the request that is logged."""
+class _Lines:
+    """Writes lines to a stream, each with one call to the system, which keeps those of several threads apart.
+
+    There is no lock around it: other threads run while the system writes, so those that log would soon wait for that
+    lock, and the switches of threads would take longer than all else that a line does.
+
+    Failures are ignored: a full disk, or a closed pipe, must not fail the request that is logged.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.isatty = stream.isatty
+        self._encoding = stream.encoding or "utf-8"
 
-    def write(self, text: str) -> int:
+    def write(self, line: str) -> None:
         with suppress(OSError, ValueError):
-            return self._stream.write(text)
-        return 0
+            try:
+                descriptor = self._stream.fileno()
+            except io.UnsupportedOperation:  # it is kept in memory
+                self._stream.write(f"{line}\n")
+            else:
+                os.write(descriptor, f"{line}\n".encode(self._encoding, "backslashreplace"))
 
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.flush()
+    debug = info = warning = error = critical = write
 
 
 class Bridge(logging.Handler):
@@ -110,7 +120,7 @@ class AccessLog:
 
     def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
         """Log to a logger."""
-        self._logger = logger
+        self._info = logger.bind().info  # bound once: what `make_logger` returns is bound anew by each use
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Log the response; one that streams when it has been sent."""
@@ -122,7 +132,7 @@ class AccessLog:
             self._log(req, resp)
 
     def _log(self, req: Request, resp: falcon.Response) -> None:
-        self._logger.info(
+        self._info(
             "request",
             method=req.method,
             path=req.env.get("REQUEST_URI", req.path).partition("?")[0],

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from plughost.logs import make_logger
 from plughost.settings import LogSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Broken(io.StringIO):
@@ -49,6 +55,24 @@ def test_a_stream_that_fails_harms_nobody(form: str) -> None:
     closed = io.StringIO()
     closed.close()
     make_logger(LogSettings(format="json"), closed).info("event")
+
+
+def test_a_pipe_that_nobody_reads_harms_nobody() -> None:
+    """A closed pipe loses lines, and raises nothing where they are logged."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        make_logger(LogSettings(format="json"), pipe).info("event")
+
+
+def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
+    """Each line stands in the file as it was logged, whoever else logs at that time."""
+    file = tmp_path / "log"
+    with file.open("w", encoding="utf-8") as stream, ThreadPoolExecutor(8) as pool:
+        logger = make_logger(LogSettings(format="json"), stream)
+        list(pool.map(lambda number: logger.info("event", number=number, padding="\u00e4" * 1000), range(1000)))
+    rows = [json.loads(row) for row in file.read_text("utf-8").splitlines()]
+    assert sorted(row["number"] for row in rows) == list(range(1000))
 
 
 def test_less_severe_lines_are_left_out() -> None:
