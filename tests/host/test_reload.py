@@ -371,11 +371,11 @@ def test_compiled_modules_need_a_restart(folder: Path) -> None:
 
 
 def test_reloads_leave_nothing_behind(folder: Path) -> None:
-    """After twenty upgrades no old resource is alive, and threads and open files are as many as before."""
+    """After twenty upgrades no old resource is alive, and there are no more threads and open files than before."""
     install(folder, "base", "'0'", "1.0")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
         client.get("/base")
-        alive, before = [], (threading.active_count(), len(list(Path("/proc/self/fd").iterdir())))
+        alive, descriptors, threads = [], len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
         for number in range(20):
             alive.append(weakref.ref(sys.modules["reloaded_base.plugin"].Says))
             install(folder, "base", f"'{number}'", f"1.{number + 1}")
@@ -383,7 +383,8 @@ def test_reloads_leave_nothing_behind(folder: Path) -> None:
             assert client.get("/base").json() == {"word": str(number), "count": 1}
         gc.collect()
         assert [ref for ref in alive if ref() is not None] == []
-        assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == before
+        assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+        assert threading.active_count() <= threads  # one of an earlier test may have ended meanwhile
 
 
 def test_a_stop_does_not_wait_for_a_reload_that_hangs() -> None:

@@ -96,10 +96,11 @@ def test_opening_and_closing_leaves_nothing_behind(config: StoresConfig, product
         stores.close()
 
     cycle()
-    before = _descriptors(), threading.active_count()
+    descriptors, threads = _descriptors(), threading.active_count()
     for _ in range(20):
         cycle()
-    assert (_descriptors(), threading.active_count()) == before
+    assert _descriptors() <= descriptors
+    assert threading.active_count() <= threads  # one of an earlier test may have ended meanwhile
     gc.collect()
     assert sum(each() is not None for each in databases) <= 1
 
