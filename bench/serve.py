@@ -26,6 +26,7 @@ from plughost.certificates import prepare
 from plughost.engines import EngineOptions, Listener, open_engine
 from plughost.host import Host
 from plughost.http.site import Site
+from plughost.memory import set_aside, share_arenas
 from plughost.settings import read_settings
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def main() -> None:
     parser.add_argument("--products", type=int, default=0, help="how many there are at first")
     parser.add_argument("--access-log", action="store_true")
     arguments = parser.parse_args()
+    share_arenas()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "plughost.toml")
         config.write_text(CONFIG.format(access=str(arguments.access_log).lower()))
@@ -137,6 +139,7 @@ def main() -> None:
             application = import_module(f"bench.{arguments.app}").make_app(file)
         fill(application, file, arguments.products)
         application = Numbered(application, arguments.products)
+        set_aside()
         print(serve(application, arguments.engine, arguments.scheme, settings), flush=True)
         for _ in sys.stdin:
             print(time.process_time(), flush=True)

@@ -33,7 +33,7 @@ from plughost.events import Events
 from plughost.generation import Refusal
 from plughost.host import Host, Phase
 from plughost.logs import Bridge, make_logger, silent_logger
-from plughost.memory import share_arenas
+from plughost.memory import set_aside, share_arenas
 from plughost.restarting import Predecessor, Restart
 from plughost.serving import listeners_of
 from plughost.sockets import Sockets, inherit
@@ -91,6 +91,7 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
         predecessor.tell_failure(str(error))
         raise click.ClickException(str(error)) from None
     sockets.settle()
+    set_aside()
     show_start(host, console())
     if predecessor.exists:
         predecessor.tell_ready()
