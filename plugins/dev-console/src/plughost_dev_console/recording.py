@@ -11,9 +11,9 @@ from itertools import count
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    import falcon
+import falcon
 
+if TYPE_CHECKING:
     from plughost.events import Event
     from plughost.http import Request
 
@@ -21,7 +21,7 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _LONGEST_PATH: Final = 300
 _LONGEST_LINE: Final = 4000
 
-Recorded = tuple[int, float, str, str, int, float, str, str, str, str]
+Recorded = tuple[int, float, str, str, Any, float, str, str, str, str]
 
 
 class Requests:
@@ -51,7 +51,7 @@ class Requests:
                 time(),
                 req.method,
                 (environ.get("REQUEST_URI") or req.path)[:_LONGEST_PATH],
-                resp.status_code,
+                resp.status,
                 (perf_counter() - req.arrived) * 1000,
                 plugin,
                 environ["plughost.site"].name,
@@ -64,7 +64,12 @@ class Requests:
         """Return the requests after a number, oldest first, as JSON has them."""
         names = ("number", "at", "method", "path", "status", "ms", "plugin", "site", "http", "id")
         return [
-            {**dict(zip(names, each, strict=True)), "ms": round(each[5], 2), "time": clock(each[1])}
+            {
+                **dict(zip(names, each, strict=True)),
+                "status": _code(each[4]),  # not where it is recorded, since it takes its time
+                "ms": round(each[5], 2),
+                "time": clock(each[1]),
+            }
             for each in tuple(self._ring)
             if each[0] > number
         ]
@@ -116,6 +121,14 @@ class Lines:
 def clock(seconds: float) -> str:
     """Return a time of the epoch as the machine's clock shows it."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def _code(status: Any) -> int:
+    try:
+        code: int = falcon.http_status_to_code(status)
+    except (TypeError, ValueError):  # none that can be sent: the engine answers 500 in its place
+        return 500
+    return code
 
 
 def _written(fields: Mapping[str, Any]) -> Iterator[str]:

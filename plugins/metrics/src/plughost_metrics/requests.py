@@ -24,7 +24,7 @@ BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 _METHODS: Final = frozenset(falcon.COMBINED_METHODS)
 _IN_FLIGHT: Final = "plughost.metrics.in_flight"
 
-Key = tuple[str, str, str, int]
+Key = tuple[str, str, str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class RequestTimes(Collector):
         mounted = req.mounted
         seconds = perf_counter() - req.arrived
         method = req.method if req.method in _METHODS else "other"
-        where = (mounted.plugin, method, mounted.template) if mounted is not None else ("", method, "")
-        key = (*where, resp.status_code)
+        plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
+        key = (plugin, method, route, resp.status)
         with self._lock:
             cell = self._cells.get(key)
             if cell is None:
-                cell = self._cells[key] = [0] * (len(BOUNDS) + 1) + [0.0]
+                cell = self._cells[key] = _nothing()
             cell[bisect_left(BOUNDS, seconds)] += 1
             cell[-1] += seconds
         in_flight = req.env.get(_IN_FLIGHT)
@@ -92,13 +92,11 @@ class RequestTimes(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the histogram of the requests, whose count is how many there were, and those in flight."""
-        with self._lock:
-            cells = {key: list(cell) for key, cell in self._cells.items()}
         times = HistogramMetricFamily(
             "plughost_request_duration_seconds", "Seconds until the response to a request began.", labels=LABELS
         )
-        for (plugin, method, route, status), (*buckets, seconds) in cells.items():
-            times.add_metric([plugin, method, route, str(status)], _cumulated(buckets), seconds)
+        for labels, (*buckets, seconds) in self._by_code().items():
+            times.add_metric(labels, _cumulated(buckets), seconds)
         yield times
         gauge = GaugeMetricFamily(
             "plughost_requests_in_flight", "Requests being worked on, by plugin.", labels=("plugin",)
@@ -106,6 +104,27 @@ class RequestTimes(Collector):
         for plugin, in_flight in tuple(self._in_flight.items()):
             gauge.add_metric([plugin], len(in_flight))
         yield gauge
+
+    def _by_code(self) -> dict[tuple[str, str, str, str], list[float]]:
+        """Return the cells by labels: statuses are counted as they were set, in one of several ways for each code."""
+        with self._lock:
+            cells = [(key, list(cell)) for key, cell in self._cells.items()]
+        found: dict[tuple[str, str, str, str], list[float]] = {}
+        for (plugin, method, route, status), cell in cells:
+            labels = (plugin, method, route, _code(status))
+            found[labels] = [one + other for one, other in zip(found.get(labels, _nothing()), cell, strict=True)]
+        return found
+
+
+def _code(status: Any) -> str:
+    try:
+        return str(falcon.http_status_to_code(status))
+    except (TypeError, ValueError):  # none that can be sent: the engine answers 500 in its place
+        return "500"
+
+
+def _nothing() -> list[float]:
+    return [0.0] * (len(BOUNDS) + 2)
 
 
 def _cumulated(buckets: list[float]) -> list[tuple[str, float]]:
