@@ -75,18 +75,19 @@ def read_part(distribution: metadata.Distribution, requires: Collection[str]) ->
     """
     try:
         record = distribution.read_text("RECORD") or ""
-        paths = [str(path) for path in distribution.files or ()]
+        paths = _paths(record) or [str(path) for path in distribution.files or ()]
         root = _editable_root(distribution)
     except (ValueError, LookupError, OSError, csv.Error):  # a damaged installation: its version is all that it tells
         record, paths, root = "", [], None
     version = version_of(distribution)
+    folder = distribution.locate_file("") if paths else ""
     told = [version, record, *_states(root)]
     return Part(
         name=distribution.metadata["Name"],
         version=version,
         requires=frozenset(requires),
         fingerprint=hashlib.sha256("\n".join(told).encode()).hexdigest(),
-        files=frozenset(str(distribution.locate_file(path)) for path in paths if path.endswith(".py")),
+        files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
         compiled=any(path.endswith(_COMPILED) for path in paths),
     )
@@ -143,6 +144,11 @@ class Forgotten:
         for name in found:
             del sys.modules[name]
         return found
+
+
+def _paths(record: str) -> list[str]:
+    """Return the paths in a RECORD, whose separators are slashes; `Distribution.files` takes ten times as long."""
+    return [row[0] for row in csv.reader(record.splitlines()) if row]
 
 
 def _editable_root(distribution: metadata.Distribution) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import metadata
 from typing import Final
@@ -214,14 +215,18 @@ def _names(distribution: metadata.Distribution) -> Iterable[str]:
 
 
 def _requirements(distribution: metadata.Distribution) -> Iterable[Requirement]:
-    for text in distribution.requires or ():
-        try:
-            requirement = Requirement(text)
-            applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        except (InvalidRequirement, InvalidVersion, UndefinedComparison, UndefinedEnvironmentName):
-            continue  # pip has refused or mended it at install; it tells nothing about this environment
-        if applies:
-            yield requirement
+    return (found for found in map(_applying, distribution.requires or ()) if found is not None)
+
+
+@lru_cache(maxsize=4096)  # the environment that markers ask for is always this one
+def _applying(text: str) -> Requirement | None:
+    """Return a requirement, unless it is not one in this environment."""
+    try:
+        requirement = Requirement(text)
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    except (InvalidRequirement, InvalidVersion, UndefinedComparison, UndefinedEnvironmentName):
+        return None  # pip has refused or mended it at install; it tells nothing about this environment
+    return requirement if applies else None
 
 
 def _unmet(requirement: Requirement, found: metadata.Distribution | None) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import email
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from email.message import Message
+from functools import cached_property, lru_cache
 from importlib import metadata as installation
 from importlib.metadata import Distribution, EntryPoints
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ class _ReadOnce(Distribution):
     def metadata(self) -> Any:
         """The fields; the description is left out where it is the body."""
         text = self.read_text("METADATA")
-        return self._found.metadata if text is None else email.message_from_string(text.partition("\n\n")[0])
+        return self._found.metadata if text is None else _header(text.partition("\n\n")[0])
 
     @property
     def entry_points(self) -> EntryPoints:
@@ -50,3 +51,8 @@ class _ReadOnce(Distribution):
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
         """Return where a file of the distribution is."""
         return self._found.locate_file(path)
+
+
+@lru_cache(maxsize=1024)  # each reload, and each host of a test, looks at the same ones again
+def _header(text: str) -> Message:
+    return email.message_from_string(text)

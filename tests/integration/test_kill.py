@@ -1,6 +1,6 @@
 """A host killed in the middle of writing, again and again: what it acknowledged is there (CONTRACT 6).
 
-`PLUGHOST_TEST_KILLS` sets the number of kills, 3 by default.
+`PLUGHOST_TEST_KILLS` sets the number of kills, one by default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tomlkit
 
 from plughost.testing import store_settings
 
-KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "1"))
 CREATES = 500
 CLIENTS = 16
 PLUGHOST = (sys.executable, "-c", "from plughost.cli import main; main()")

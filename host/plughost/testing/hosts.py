@@ -63,6 +63,7 @@ class RunningHost:
         if scheme == "https":
             assert self.host.tls is not None, "a host with an HTTPS listener has a certificate"
             options.setdefault("verify", ssl.create_default_context(cafile=str(self.host.tls.certificate)))
+        options.setdefault("verify", False)  # there is nothing to verify, and to load what one would takes its time
         options.setdefault("timeout", 30.0)
         if options.get("http2"):
             kept = {name: options.pop(name) for name in _OF_TRANSPORTS & options.keys()}
