@@ -47,8 +47,21 @@ def wheels(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, sources / "plughost")
     for name in NEEDED:
         shutil.copytree(ROOT / "plugins" / name, sources / name, ignore=ignore)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda each: run(uv, "build", "--wheel", "--out-dir", folder, each), sources.iterdir()))
+    builder = tmp_path_factory.mktemp("builder") / "venv"
+    run(uv, "venv", "--quiet", builder)
+    run(uv, "pip", "install", "--quiet", "--python", builder, "setuptools >= 77")
+    build = (
+        uv,
+        "build",
+        "--wheel",
+        "--python",
+        builder / "bin" / "python",
+        "--no-build-isolation",
+        "--out-dir",
+        folder,
+    )
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: run(uv, "build", "--wheel", *options, each), sources.iterdir()))
     return folder
 
 
