@@ -24,6 +24,10 @@ PATIENCE: Final = 120.0
 """Seconds after which something that was waited for has failed to happen."""
 
 
+ALL: Final = bool(os.environ.get("PLUGHOST_TEST_ALL"))
+"""Whether every case is tried, as CI does, where a developer's run makes do with some of each kind."""
+
+
 @dataclass(frozen=True)
 class Lane:
     """One way to reach a host over HTTP.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from tests.integration.kit import HostProcess, host_process, until
+from tests.integration.kit import ALL, HostProcess, host_process, until
 from tests.integration.load import Load
 from tests.stores.proxy import Proxy
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
 STORED = ("/messages", "/api/v3/products", "/products")
-OUTAGES = 3
+OUTAGES = 3 if ALL else 1
 
 
 @pytest.fixture

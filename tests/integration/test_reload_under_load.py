@@ -1,6 +1,6 @@
 """Plugins come and go under a steady load, and not a request is lost (DESIGN, Reload without a lost request).
 
-`PLUGHOST_TEST_CYCLES` sets how often messages is installed, switched off and on, upgraded and uninstalled; 4 by
+`PLUGHOST_TEST_CYCLES` sets how often messages is installed, switched off and on, upgraded and uninstalled; 2 by
 default. The installing is done as pip leaves it, by files; that of the operators' commands has tests of its own.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import httpx
 
 LOG = logging.getLogger(__name__)
-CYCLES = int(os.environ.get("PLUGHOST_TEST_CYCLES", "4"))
+CYCLES = int(os.environ.get("PLUGHOST_TEST_CYCLES", "2"))
 WARM_UP = 2
 SEEDS = {f"seed-{number}": {"sku": f"seed-{number}", "name": "Tea", "price": 1.5, "stock": 3} for number in range(100)}
 
