@@ -19,7 +19,7 @@ from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
 
 @pytest.mark.skipif(
     not os.environ.get("PLUGHOST_TEST_ALL"),
-    reason="tests of the page bundle.md do much of it; PLUGHOST_TEST_ALL=1 runs it",
+    reason="test_pages does much of it; PLUGHOST_TEST_ALL=1 runs this too",
 )
 def test_a_locked_set_is_the_same_elsewhere_without_an_index(
     supplies: Supplies, wheelhouse: Path, tmp_path: Path
