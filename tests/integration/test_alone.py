@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +27,6 @@ BROUGHT: Final = {
 }
 SERVICES: Final = tuple(PROBES) if ALL else FIRST_THREE
 NEEDED: Final = sorted({*SERVICES}.union(*(BROUGHT.get(each, ()) for each in SERVICES)))
-
-Install = Callable[[Path, str], Path]
 
 
 @pytest.fixture(scope="session")
