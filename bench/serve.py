@@ -68,7 +68,9 @@ def plughost_site(settings: Settings, plugins: set[str]) -> WSGIApplication:
     if plugins - found:
         raise SystemExit(f"not installed: {', '.join(sorted(plugins - found))}")
     host.skip(found - plugins)
-    return Site("main", host.build().sites["main"].app)
+    generation = host.build()
+    host.answered.hand_to(generation.observers())
+    return Site("main", generation.sites["main"].app)
 
 
 def fill(application: WSGIApplication, file: Path, products: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from plughost.answered import AnsweredRequest
 from plughost.context import PluginContext
 from plughost.declarations import (
     Answer,
     Check,
     Health,
     Middleware,
+    Observer,
     Operation,
     Page,
     Parameter,
@@ -21,9 +23,11 @@ from plughost.roster import PluginError
 
 __all__ = [
     "Answer",
+    "AnsweredRequest",
     "Check",
     "Health",
     "Middleware",
+    "Observer",
     "Operation",
     "Page",
     "Parameter",

@@ -10,7 +10,7 @@ from typing import Final
 
 from falcon.routing import CompiledRouter
 
-from plughost.declarations import Check, Middleware, Operation, Page, Route, RouteGroup, Store
+from plughost.declarations import Check, Middleware, Observer, Operation, Page, Route, RouteGroup, Store
 from plughost.http.errors import Problem
 from plughost.http.versions import Versions
 from plughost.roster import PluginError
@@ -54,10 +54,18 @@ def _(middleware: Middleware) -> None:
     _require(middleware.scope in ("plugin", "site", "host"), f"{where}: there is no scope {middleware.scope!r}")
     _require_site(middleware.site, where)
     _require(_texts(middleware.before) and _texts(middleware.after), f"{where}: before or after is no tuple of names")
+    _require(_texts(middleware.vary), f"{where}: vary is no tuple of header names")
     _require(
         middleware.scope != "plugin" or "process_request" not in methods,
         f"{where}: one of scope 'plugin' has no process_request; use process_resource",
     )
+
+
+@check.register
+def _(observer: Observer) -> None:
+    _named("observer", observer.name)
+    _require(callable(observer.observe), f"observer {observer.name!r}: observe is no function")
+    require_sync(observer.observe, f"observer {observer.name!r}: observe")
 
 
 @check.register

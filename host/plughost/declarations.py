@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from plughost.answered import AnsweredRequest
     from plughost.http.errors import ErrorFormat
 
 JSON: tuple[str, ...] = ("application/json",)
@@ -173,6 +174,7 @@ class Middleware:
         site: The site, where the scope is `site`.
         before: Names of middleware that this one runs outside of.
         after: Names of middleware that this one runs inside of.
+        vary: Request headers that its work depends on. They are in the `Vary` of every response that it may touch.
     """
 
     name: str
@@ -181,6 +183,7 @@ class Middleware:
     site: str = "main"
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    vary: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,22 @@ class Check:
     name: str
     check: Callable[[], Health]
     kinds: frozenset[Literal["live", "ready", "started"]] = frozenset({"ready"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observer:
+    """Someone who is told of every request of the host once it was answered: to count, to bill, to keep a record.
+
+    It costs a request next to nothing, whereas middleware takes part of its time; but it can't change anything.
+
+    Attributes:
+        name: What the log calls it.
+        observe: Called with the requests that were answered since the last call, oldest first: a tuple of
+            `plughost.AnsweredRequest`. That is within about a second, in a thread of the host's, one call at a time.
+    """
+
+    name: str
+    observe: Callable[[tuple[AnsweredRequest, ...]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +265,7 @@ class Declarations:
     groups: tuple[RouteGroup, ...] = ()
     stores: tuple[Store, ...] = ()
     middleware: tuple[Middleware, ...] = ()
+    observers: tuple[Observer, ...] = ()
     checks: tuple[Check, ...] = ()
     pages: tuple[Page, ...] = ()
 

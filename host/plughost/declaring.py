@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from plughost.checking import check, require_sync
 from plughost.context import PluginContext
-from plughost.declarations import Check, Middleware, Page, RouteGroup, Store
+from plughost.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
 from plughost.loading import ask, call, renew
 from plughost.roster import Entry, Failure, Origin, PluginError, Roster
 from plughost.settings import Settings, SettingsError
@@ -29,6 +29,7 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
     "register_stores": ("stores", Store),
     "register_middleware": ("middleware", Middleware),
     "register_routes": ("groups", RouteGroup),
+    "register_observers": ("observers", Observer),
     "register_checks": ("checks", Check),
     "register_pages": ("pages", Page),
 }
@@ -140,9 +141,10 @@ def withdraw_authenticator(roster: Roster, manager: pluggy.PluginManager) -> boo
 
 
 def declare(roster: Roster, manager: pluggy.PluginManager) -> None:
-    """Collect what plugins mount: middleware, route groups, checks and pages."""
-    for hook in ("register_middleware", "register_routes", "register_checks", "register_pages"):
-        _collect(roster, manager, hook)
+    """Collect what plugins mount: middleware, route groups, observers, checks and pages."""
+    for hook in _HOOKS:
+        if hook != "register_stores":  # which were opened since
+            _collect(roster, manager, hook)
 
 
 def _collect(roster: Roster, manager: pluggy.PluginManager, hook: str) -> None:

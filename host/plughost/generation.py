@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pluggy
     import structlog
 
-    from plughost.declarations import Middleware
+    from plughost.answered import AnsweredRequests
+    from plughost.declarations import Middleware, Observer, RouteGroup
     from plughost.discovery import Found
     from plughost.events import Events
     from plughost.settings import Settings
@@ -85,6 +86,10 @@ class Generation:
         """Return what the plugins say to the person who starts the host."""
         return (line for entry in self.roster.active() for line in entry.context.announcements)
 
+    def observers(self) -> dict[str, tuple[Observer, ...]]:
+        """Return who is told of answered requests, by plugin."""
+        return {entry.name: entry.declared.observers for entry in self.roster.active() if entry.declared.observers}
+
     def close(self, keep: Generation | None = None) -> None:
         """Close the stores, but for those that another generation uses; nothing may be in flight any more."""
         self.stores.close(keep.stores if keep is not None else None)
@@ -112,6 +117,7 @@ def build(
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
     view: HostView,
+    answered: AnsweredRequests,
     *,
     dev: bool = False,
     without: Collection[str] = (),
@@ -127,6 +133,7 @@ def build(
         settings: The settings.
         logger: The host's logger.
         view: What the plugins may see of the host.
+        answered: Notes the answered requests, where a plugin observes them.
         dev: Whether the host runs with `--dev`.
         without: Plugins to skip, beside those that the settings disable.
         look_only: Leave the stores closed: nothing is migrated, and the generation can't serve.
@@ -154,7 +161,7 @@ def build(
     stores = _open_stores(roster, settings, running, logger, view.events, look_only=look_only)
     declaring.give_stores(roster, manager, stores)
     middleware = _declare(roster, manager)
-    sites = _assemble(roster, middleware, settings, logger)
+    sites = _assemble(roster, middleware, settings, logger, answered)
     _log_failures(roster, logger)
     return Generation(
         settings=settings,
@@ -276,28 +283,34 @@ def _assemble(
     middleware: Iterable[tuple[Entry, Middleware]],
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
+    answered: AnsweredRequests,
 ) -> dict[str, SiteAssembly]:
     middleware = tuple(middleware)
-    groups: dict[str, list[MountedGroup]] = {}
+    mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
     for entry in roster.active():
-        own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
         for group in entry.declared.groups:
-            limit = entry.mount.body_limit or group.body_limit or settings.host.body_limit
-            mounted = mount(entry.name, group, int(limit), own)
-            groups.setdefault(entry.mount.site or group.site, []).append(mounted)
+            mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
+    outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
+    if any(entry.declared.observers for entry in roster.active()):
+        outermost.append(answered)
     sites = {}
-    for name in sorted(groups):
+    for name in sorted(mounts):
         around = tuple(
             each for _, each in middleware if each.scope == "host" or (each.scope == "site" and each.site == name)
         )
-        components = [*around_site(getattr(settings.host.sites, name)), *(each.component for each in around)]
-        if settings.host.log.access:
-            components.insert(0, AccessLog(logger))
+        hosts_own = around_site(getattr(settings.host.sites, name))
+        vary = tuple(header for each in (*hosts_own, *around) for header in each.vary)
+        groups = []
+        for entry, group in mounts[name]:
+            limit = entry.mount.body_limit or group.body_limit or settings.host.body_limit
+            own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
+            groups.append(mount(entry.name, group, int(limit), own, vary))
+        components = [*outermost, *(each.component for each in (*hosts_own, *around))]
         sites[name] = SiteAssembly(
-            groups=tuple(groups[name]),
+            groups=tuple(groups),
             middleware=around,
-            app=build_app(groups[name], components, logger),
-            body_limit=max(group.rest.body_limit for group in groups[name]),
+            app=build_app(groups, components, logger, vary),
+            body_limit=max(group.rest.body_limit for group in groups),
         )
     return sites
 

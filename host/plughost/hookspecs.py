@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from plughost.context import PluginContext
-    from plughost.declarations import Check, Middleware, Page, Principal, RouteGroup, Store
+    from plughost.declarations import Check, Middleware, Observer, Page, Principal, RouteGroup, Store
     from plughost.http.request import Request
 
 PROJECT: Final = "plughost"
@@ -53,6 +53,12 @@ def register_middleware(context: PluginContext[Any]) -> Iterable[Middleware]:
 @hookspec
 def register_routes(context: PluginContext[Any]) -> Iterable[RouteGroup]:
     """Return the plugin's route groups; called at build."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_observers(context: PluginContext[Any]) -> Iterable[Observer]:
+    """Return who is to be told of the requests that the host answered; called at build."""
     raise NotImplementedError
 
 

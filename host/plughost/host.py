@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from plughost.answered import AnsweredRequests
 from plughost.carrying import carry_over, forget_removed, imported_parts, restart_reasons
 from plughost.certificates import PreparedTLS, prepare
 from plughost.discovery import Survey
@@ -50,6 +51,7 @@ class Host:
         logger: Its logger.
         events: What happens on it, for plugins that watch.
         lines: The lines of its log, as they are written, for plugins that watch.
+        answered: The requests that it answered, on their way to the plugins that observe them.
         view: What its plugins may see of it.
         phase: Where it is in its life; ready for requests while serving.
         generation: What it serves; None before `start`.
@@ -89,6 +91,7 @@ class Host:
         self.lines = lines if lines is not None else Events()
         self.logger = logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
         self.events = Events()
+        self.answered = AnsweredRequests(self.logger)
         self.view = HostView(self)
         self.phase = Phase.STARTING
         self.generation: Generation | None = None
@@ -176,6 +179,7 @@ class Host:
             self.number = 1
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
+            self.answered.hand_to(generation.observers())
             generation.notify("started")
 
     def switch(self, name: str, *, enabled: bool) -> ReloadReport:
@@ -244,6 +248,7 @@ class Host:
                 return True
             grace = self.settings.host.grace_time if grace is None else grace
             answered = self.serving.close(tuple(self.serving.sites), grace)
+            self.answered.hand_to({})
             if self.generation is not None:
                 self.generation.notify("stopping")
                 self.generation.close()
@@ -298,6 +303,7 @@ class Host:
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         swapped = self.serving.swap(staying)
+        self.answered.hand_to(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1
         return swapped
@@ -331,6 +337,7 @@ class Host:
             settings or self.settings,
             self.logger,
             self.view,
+            self.answered,
             dev=self.dev,
             without=self._without,
             look_only=look_only,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -117,6 +118,12 @@ class HostView:
         return {name: site.in_flight for name, site in self._host.serving.sites.items()}
 
     @property
+    def in_flight_by_plugin(self) -> Mapping[str, int]:
+        """How many requests each active plugin is answering; those of the empty name are for none of them."""
+        counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
+        return {name: counted[name] for name in dict.fromkeys(("", *self._active(), *counted))}
+
+    @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The open stores of all plugins, by name."""
         generation = self._host.generation
@@ -149,6 +156,10 @@ class HostView:
     def last_reload(self) -> ReloadReport | None:
         """What came of the last reload."""
         return self._host.last_reload
+
+    def catch_up(self) -> None:
+        """Have the plugins' observers told of the requests that were answered until now, not only within a second."""
+        self._host.answered.catch_up()
 
     def preview(self, *, dev: bool = False) -> HostView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
@@ -209,10 +220,14 @@ class HostView:
             LookupError: The plugin does not serve, or takes no such question.
         """
         answer = self._answers.get((plugin, question))
-        if answer is None or plugin not in (each.name for each in self.plugins if each.state == "active"):
+        if answer is None or plugin not in self._active():
             message = f"no plugin {plugin} that can tell {question} is active"
             raise LookupError(message)
         return answer()
+
+    def _active(self) -> Iterator[str]:
+        generation = self._host.generation
+        return (entry.name for entry in generation.roster.active()) if generation is not None else iter(())
 
 
 def _view(entry: Entry) -> PluginView:

@@ -10,7 +10,7 @@ import falcon.media
 
 from plughost.http.errors import PROBLEM_DETAILS, Problem
 from plughost.http.json import JSONHandler
-from plughost.http.mounting import COMMON_FIELDS
+from plughost.http.mounting import common_fields
 from plughost.http.negotiation import best_offer, not_acceptable
 from plughost.http.request import Request, is_host
 from plughost.http.response import Response
@@ -38,6 +38,7 @@ def build_app(
     groups: Sequence[MountedGroup],
     middleware: Sequence[object],
     logger: structlog.stdlib.BoundLogger,
+    vary: Sequence[str] = (),
 ) -> App:
     """Build the Falcon app of a site.
 
@@ -45,13 +46,14 @@ def build_app(
         groups: The route groups mounted on the site, free of conflicts.
         middleware: Falcon middleware that covers the site, outermost first.
         logger: Where unhandled exceptions are logged.
+        vary: What all responses vary by.
 
     Returns:
         The app, with its router compiled.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.rest for group in groups})
-    components: Any = [*middleware, Boundary()]
+    components: Any = [*middleware, Boundary(common_fields(vary))]
     app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
     handler = JSONHandler()
     app.req_options.media_handlers = falcon.media.Handlers({falcon.MEDIA_JSON: handler})  # anything else is 415
@@ -68,6 +70,10 @@ def build_app(
 
 class Boundary:
     """What the host does around every request, as one Falcon middleware."""
+
+    def __init__(self, common: Mapping[str, str]) -> None:
+        """Take the header fields of responses that belong to no route group."""
+        self._common = common
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         """Choose the minor version, refuse what can't be served, and run the plugin's own middleware.
@@ -99,7 +105,7 @@ class Boundary:
         """Add the headers that every response carries."""
         mounted = req.mounted
         if mounted is None:
-            resp.add_common(COMMON_FIELDS, req.request_id)
+            resp.add_common(self._common, req.request_id)
             return
         resp.add_common(mounted.common_fields[req.api_version], req.request_id)
         for process in mounted.process_response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plughost.declarations import Middleware
 from plughost.http.compression import Compression
 from plughost.http.cors import CORS
 from plughost.http.security_headers import SecurityHeaders
@@ -12,13 +13,15 @@ if TYPE_CHECKING:
     from plughost.settings import SiteSettings
 
 
-def around_site(settings: SiteSettings) -> list[object]:
+def around_site(settings: SiteSettings) -> list[Middleware]:
     """Return the middleware for a site, outermost first; nothing for what is off, so that it costs nothing."""
-    components: list[object] = []
+    found: list[Middleware] = []
     if settings.security_headers.enabled:
-        components.append(SecurityHeaders(settings.security_headers))
+        found.append(Middleware(name="security-headers", component=SecurityHeaders(settings.security_headers)))
     if settings.cors.origins:
-        components.append(CORS(settings.cors))
+        # By Origin whether or not there is one: a cache must not hand a page what was answered to somebody else.
+        vary = () if settings.cors.origins == ("*",) else ("Origin",)
+        found.append(Middleware(name="cors", component=CORS(settings.cors), vary=vary))
     if settings.compression.encodings:
-        components.append(Compression(settings.compression))
-    return components
+        found.append(Middleware(name="compression", component=Compression(settings.compression)))
+    return found

@@ -62,8 +62,6 @@ class CORS:
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Tell the browser whether the page may read the response."""
         origin = req.env.get("HTTP_ORIGIN")
-        if not self._all and not _varies_by_origin(resp):
-            resp.append_header("Vary", "Origin")  # without an Origin too: a cache must not hand this answer to a page
         if origin is None or not self._allows(origin):
             return
         resp.set_header("Access-Control-Allow-Origin", "*" if self._all else origin)
@@ -74,9 +72,3 @@ class CORS:
 
     def _allows(self, origin: str | None) -> bool:
         return origin is not None and (self._all or origin in self._origins)
-
-
-def _varies_by_origin(resp: falcon.Response) -> bool:
-    """Tell whether a plugin has said so already, such as one that lets in pages of its own."""
-    named = resp.get_header("Vary") or ""
-    return any(name.strip().lower() == "origin" for name in named.split(","))

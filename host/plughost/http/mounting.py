@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from plughost.http.versions import Versions
 
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from plughost.declarations import Middleware, Operation, RouteGroup
     from plughost.http.errors import ErrorFormat
     from plughost.http.negotiation import Offers
-
-COMMON_FIELDS: Final = {"x-content-type-options": "nosniff"}
-"""The header fields of every response that are always the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +58,9 @@ class MountedGroup:
     rest: Mounted
 
 
-def mount(plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[Middleware] = ()) -> MountedGroup:
+def mount(
+    plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[Middleware] = (), vary: Sequence[str] = ()
+) -> MountedGroup:
     """Work out what the request path needs of a route group.
 
     Args:
@@ -69,6 +68,7 @@ def mount(plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[
         group: The route group.
         body_limit: Largest request body in bytes, after settings and defaults.
         middleware: The plugin's own middleware, outermost first.
+        vary: What all responses of the site vary by.
 
     Raises:
         ValueError: A minor version is malformed.
@@ -79,7 +79,7 @@ def mount(plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[
         template=f"{group.prefix}/*",
         errors=group.errors,
         versions=versions,
-        common_fields=_common_fields(versions),
+        common_fields=_by_version(versions, (*vary, *(name for each in middleware for name in each.vary))),
         body_limit=body_limit,
         produces={},
         process_resource=tuple(_methods(middleware, "process_resource")),
@@ -95,12 +95,19 @@ def mount(plugin: str, group: RouteGroup, body_limit: int, middleware: Sequence[
     return MountedGroup(group, routes, rest)
 
 
-def _common_fields(versions: Versions | None) -> dict[str | None, dict[str, str]]:
+def common_fields(vary: Iterable[str] = ()) -> dict[str, str]:
+    """Return the header fields that are the same in all responses, given what these vary by."""
+    fields = {"x-content-type-options": "nosniff"}
+    names = ", ".join(dict.fromkeys(vary))
+    return fields | {"vary": names} if names else fields
+
+
+def _by_version(versions: Versions | None, vary: Sequence[str]) -> dict[str | None, dict[str, str]]:
     """Return the header fields of all responses, by minor version."""
     if versions is None:
-        return {None: COMMON_FIELDS}
-    varied = COMMON_FIELDS | {"vary": "API-Version"}
-    return {None: varied} | {version: varied | {"api-version": version} for version in versions.spoken}
+        return {None: common_fields(vary)}
+    fields = common_fields((*vary, "API-Version"))
+    return {None: fields} | {version: fields | {"api-version": version} for version in versions.spoken}
 
 
 def _offers(operation: Operation) -> Offers:

@@ -17,7 +17,7 @@ class Response(falcon.Response):
         """Set header fields known since the site was built; one by one would take three times as long.
 
         Args:
-            fields: Names in lower case, and values. A `vary` is added to what the response varies by already.
+            fields: Names in lower case, and values. What `vary` names is added to what the response varies by already.
             request_id: What `X-Request-ID` carries.
         """
         headers = self._headers
@@ -25,7 +25,7 @@ class Response(falcon.Response):
         headers.update(fields)
         headers["x-request-id"] = request_id
         if vary is not None and "vary" in fields:
-            headers["vary"] = f"{vary}, {fields['vary']}"
+            headers["vary"] = _merged(vary, fields["vary"])
 
     def _wsgi_headers(self, media_type: str | None = None) -> list[tuple[str, str]]:
         """Return what Falcon sends, but for the Content-Type which it gives to every body where that is empty."""
@@ -33,3 +33,11 @@ class Response(falcon.Response):
             self._headers.pop("content-type", None)
             media_type = None
         return super()._wsgi_headers(media_type)
+
+
+def _merged(one: str, other: str) -> str:
+    """Return the names of two comma-separated lists, each once whatever its case."""
+    names: dict[str, str] = {}
+    for name in f"{one},{other}".split(","):
+        names.setdefault(name.strip().lower(), name.strip())
+    return ", ".join(names.values())

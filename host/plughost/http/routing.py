@@ -97,7 +97,7 @@ class RawPathRouter(CompiledRouter):
         environ = req.env
         literal = self._literals.get(environ.get("REQUEST_URI"))
         if literal is not None:
-            resource, methods, template, req.mounted = literal
+            resource, methods, template, mounted = literal
             params: dict[str, Any] = {}
         else:
             path = raw_path(environ)
@@ -107,9 +107,10 @@ class RawPathRouter(CompiledRouter):
             if found is None or (found[2] and not _decode(found[2])):
                 return self._below_prefix(path, req)
             resource, methods, params, template = found[0], found[1], found[2], found[3] or ""
-            req.mounted = mounted = self._routes[template]
+            mounted = self._routes[template]
             if not params and template == path:  # a template without fields, of which there are few
                 self._literals[path] = resource, methods, template, mounted
+        req.mounted = environ["plughost.mounted"] = mounted
         if req.method not in methods:
             # Falcon answers 400 to a method that HTTP doesn't register; nobody implements WEBSOCKET under WSGI,
             # so its responder is the 405 that names the methods of this resource.
@@ -120,7 +121,7 @@ class RawPathRouter(CompiledRouter):
         while path:
             mounted = self._prefixes.get(path)
             if mounted is not None:
-                req.mounted = mounted
+                req.mounted = req.env["plughost.mounted"] = mounted
                 return self._nothing, {req.method: self._nothing.refuse}, {}, mounted.template
             path = path.rpartition("/")[0]
         return None

@@ -11,6 +11,7 @@ from plughost.http.request import is_host
 
 if TYPE_CHECKING:
     from plughost.http.application import App
+    from plughost.http.mounting import Mounted
 
 Network = IPv4Network | IPv6Network
 StartResponse = Callable[..., Any]
@@ -28,15 +29,17 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 class Assembly:
-    """A Falcon app on a site and how many requests it is answering.
+    """A Falcon app on a site and the requests that it is answering.
 
-    They are counted by the length of a list, which grows and shrinks without a lock.
+    Attributes:
+        app: The app.
+        calls: The environ of each request, by its identity; requests come and go without a lock.
     """
 
     def __init__(self, app: App) -> None:
         """Wrap an app that answers nothing yet."""
         self.app = app
-        self.calls: list[None] = []
+        self.calls: dict[int, dict[str, Any]] = {}
 
     @property
     def in_flight(self) -> int:
@@ -65,17 +68,26 @@ class Site:
         self._trusted = tuple(trusted_proxies)
         self._drained = threading.Condition()
         self._current = Assembly(app)
+        self._leaving: list[Assembly] = []
 
     def swap(self, app: App) -> Assembly:
         """Let new requests be answered by an app; return the assembly that answered them so far."""
         with self._drained:
             old, self._current = self._current, Assembly(app)
+            self._leaving = [each for each in (*self._leaving, old) if each.calls]
         return old
 
     @property
     def in_flight(self) -> int:
         """How many requests the current app is answering."""
         return self._current.in_flight
+
+    def plugins_in_flight(self) -> Iterator[str]:
+        """Yield the plugin of each request in flight, also in an app that was swapped out; empty for that of none."""
+        for assembly in (self._current, *self._leaving):
+            for environ in tuple(assembly.calls.values()):
+                mounted: Mounted | None = environ.get("plughost.mounted")
+                yield mounted.plugin if mounted is not None else ""
 
     def drain(self, assembly: Assembly, timeout: float) -> bool:
         """Wait until an assembly that was swapped out has answered its last request.
@@ -92,27 +104,28 @@ class Site:
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request (PEP 3333)."""
+        call = id(environ)
         assembly = self._current
-        assembly.calls.append(None)
+        assembly.calls[call] = environ
         while assembly is not self._current:  # swapped out before it was counted here: it may count as drained
-            self._leave(assembly)
+            self._leave(assembly, call)
             assembly = self._current
-            assembly.calls.append(None)
+            assembly.calls[call] = environ
         environ["plughost.site"] = self
         try:
             if not environ.keys().isdisjoint(_FORWARDED):
                 self._apply_forwarded(environ)
             body = assembly.app(environ, start_response)
         except BaseException:
-            self._leave(assembly)
+            self._leave(assembly, call)
             raise
         if type(body) is list:
-            self._leave(assembly)
+            self._leave(assembly, call)
             return body
-        return _Streamed(body, lambda: self._leave(assembly))
+        return _Streamed(body, lambda: self._leave(assembly, call))
 
-    def _leave(self, assembly: Assembly) -> None:
-        assembly.calls.pop()
+    def _leave(self, assembly: Assembly, call: int) -> None:
+        del assembly.calls[call]
         if assembly is not self._current and not assembly.calls:
             with self._drained:
                 self._drained.notify_all()

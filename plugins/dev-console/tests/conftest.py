@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost import Operation, Page, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Middleware, Operation, Page, PluginContext, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -32,8 +32,20 @@ class Item:
         resp.media = {"name": name}
 
 
+class Till:
+    """Middleware that does nothing."""
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Do nothing."""
+
+
 class Shop:
-    """A plugin with routes and pages."""
+    """A plugin with routes, middleware and pages."""
+
+    @hookimpl
+    def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
+        """Put something around every site."""
+        return [Middleware(name="till", component=Till(), scope="host")]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:

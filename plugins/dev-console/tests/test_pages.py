@@ -147,7 +147,7 @@ def test_hooks_are_listed_with_who_implements_them(console: Console) -> None:
     """Each hook names its plugins in the order in which they are asked, and each site its middleware."""
     text = _text(console.get("/hooks").text)
     assert re.search(r"register_routes Return .* called at build\. dev-console shop ", text)
-    assert "site main console-requests dev-console" in text
+    assert "site main till shop" in text
 
 
 def test_the_load_report_tells_each_stage(console: Console) -> None:

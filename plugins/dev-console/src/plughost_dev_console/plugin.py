@@ -7,7 +7,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import Answer, Middleware, Operation, Route, RouteGroup, hookimpl
+from plughost import Answer, Middleware, Observer, Operation, Route, RouteGroup, hookimpl
 from plughost_dev_console.commands import console_command
 from plughost_dev_console.gate import Gate
 from plughost_dev_console.guard import PREFIX, Guard
@@ -54,15 +54,17 @@ class ConsolePlugin:
 
     @hookimpl
     def register_middleware(self, context: PluginContext[Settings]) -> list[Middleware]:
-        """Record every request of the host, and guard the console's own."""
+        """Guard the console's own requests."""
         if not context.dev:
             return []
         if self._unsubscribe is None:  # from here on, to have what is logged of plugins that fail
             self._unsubscribe = context.host.lines.subscribe(_lines(context))
-        return [
-            Middleware(name="console-guard", component=Guard(_gate(context), context.host)),
-            Middleware(name="console-requests", component=_requests(context), scope="host"),
-        ]
+        return [Middleware(name="console-guard", component=Guard(_gate(context), context.host))]
+
+    @hookimpl
+    def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
+        """Record every request of the host."""
+        return [Observer(name="requests", observe=_requests(context).observe)] if context.dev else []
 
     @hookimpl
     def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:
@@ -160,7 +162,7 @@ def _gate(context: PluginContext[Settings]) -> Gate:
 
 
 def _requests(context: PluginContext[Settings]) -> Requests:
-    return Requests(*_ring(context, "requests", context.settings.requests), context.plugin)
+    return Requests(*_ring(context, "requests", context.settings.requests), context.plugin, context.host)
 
 
 def _lines(context: PluginContext[Settings]) -> Lines:

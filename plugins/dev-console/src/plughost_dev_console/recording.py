@@ -7,72 +7,49 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, repeat
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
-import falcon
-
 if TYPE_CHECKING:
+    from plughost import AnsweredRequest
     from plughost.events import Event
-    from plughost.http import Request
+    from plughost.view import HostView
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _LONGEST_PATH: Final = 300
 _LONGEST_LINE: Final = 4000
 
-Recorded = tuple[int, float, str, str, Any, float, str, str, str, str]
+Recorded = tuple[int, "AnsweredRequest", float]
+"""A number, a request, and what leads from its clock to the time of day."""
 
 
 class Requests:
-    """Records requests, as a Falcon middleware around all sites; costs each about a microsecond."""
+    """Records requests, as an observer."""
 
-    def __init__(self, ring: deque[Recorded], numbers: count[int], own: str) -> None:
+    def __init__(self, ring: deque[Recorded], numbers: count[int], own: str, host: HostView) -> None:
         """Record into a ring.
 
         Args:
             ring: Where to.
             numbers: What numbers them.
             own: The plugin whose requests are left out: the console's, which asks all the time.
+            host: The host.
         """
         self._ring = ring
         self._numbers = numbers
         self._own = own
+        self._host = host
 
-    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Record the request, and how long it took until its response began."""
-        mounted, environ = req.mounted, req.env
-        plugin = mounted.plugin if mounted is not None else ""
-        if plugin == self._own:
-            return
-        self._ring.append(
-            (
-                next(self._numbers),
-                time(),
-                req.method,
-                (environ.get("REQUEST_URI") or req.path)[:_LONGEST_PATH],
-                resp.status,
-                (perf_counter() - req.arrived) * 1000,
-                plugin,
-                environ["plughost.site"].name,
-                environ.get("SERVER_PROTOCOL", ""),
-                req.request_id,
-            )
-        )
+    def observe(self, requests: tuple[AnsweredRequest, ...]) -> None:
+        """Record requests; what is shown of them is worked out when somebody looks."""
+        others = [each for each in requests if each.mounted is None or each.mounted.plugin != self._own]
+        self._ring.extend(zip(self._numbers, others, repeat(time() - perf_counter())))
 
     def since(self, number: int) -> list[dict[str, Any]]:
         """Return the requests after a number, oldest first, as JSON has them."""
-        names = ("number", "at", "method", "path", "status", "ms", "plugin", "site", "http", "id")
-        return [
-            {
-                **dict(zip(names, each, strict=True)),
-                "status": _code(each[4]),  # not where it is recorded, since it takes its time
-                "ms": round(each[5], 2),
-                "time": clock(each[1]),
-            }
-            for each in tuple(self._ring)
-            if each[0] > number
-        ]
+        self._host.catch_up()
+        return [_shown(*recorded) for recorded in tuple(self._ring) if recorded[0] > number]
 
 
 class Lines:
@@ -123,12 +100,21 @@ def clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def _code(status: Any) -> int:
-    try:
-        code: int = falcon.http_status_to_code(status)
-    except (TypeError, ValueError):  # none that can be sent: the engine answers 500 in its place
-        return 500
-    return code
+def _shown(number: int, request: AnsweredRequest, epoch: float) -> dict[str, Any]:
+    at = epoch + request.arrived + request.seconds
+    return {
+        "number": number,
+        "at": at,
+        "time": clock(at),
+        "method": request.method,
+        "path": request.target[:_LONGEST_PATH],
+        "status": request.code,
+        "ms": round(request.seconds * 1000, 2),
+        "plugin": request.plugin,
+        "site": request.site,
+        "http": request.protocol,
+        "id": request.request_id,
+    }
 
 
 def _written(fields: Mapping[str, Any]) -> Iterator[str]:

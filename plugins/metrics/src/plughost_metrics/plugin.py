@@ -15,7 +15,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from plughost import Answer, Middleware, Operation, Route, RouteGroup, hookimpl
+from plughost import Answer, Observer, Operation, Route, RouteGroup, hookimpl
 from plughost.http import preferred
 from plughost_metrics.host import Happenings, HostState
 from plughost_metrics.requests import Figures, RequestTimes
@@ -60,11 +60,11 @@ class MetricsPlugin:
             collector(registry=self._registry)
 
     @hookimpl
-    def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
-        """Time every request of the host, outside of all other middleware."""
-        times = RequestTimes(Figures.kept_by(context))
+    def register_observers(self, context: PluginContext[Any]) -> list[Observer]:
+        """Time every request of the host."""
+        times = RequestTimes(Figures.kept_by(context), context.host)
         self._registry.register(times)
-        return [Middleware(name="metrics", component=times, scope="host")]
+        return [Observer(name="requests", observe=times.observe)]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:

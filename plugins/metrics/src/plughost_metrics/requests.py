@@ -1,12 +1,10 @@
-"""Requests: counted and timed by plugin, method, route and status, with next to no work on their path."""
+"""Requests: counted and timed by plugin, method, route and status."""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import deque
 from dataclasses import dataclass
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import falcon
@@ -16,13 +14,12 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plughost import PluginContext
-    from plughost.http import Request
+    from plughost import AnsweredRequest, PluginContext
+    from plughost.view import HostView
 
 LABELS: Final = ("plugin", "method", "route", "status")
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _METHODS: Final = frozenset(falcon.COMBINED_METHODS)
-_IN_FLIGHT: Final = "plughost.metrics.in_flight"
 
 Key = tuple[str, str, str, Any]
 
@@ -34,12 +31,10 @@ class Figures:
     Attributes:
         lock: Guards the cells.
         cells: For requests that were alike, how many took how long: one number for each bucket, then their seconds.
-        in_flight: By plugin, as many items as requests: a deque is counted up and down without a lock.
     """
 
     lock: threading.Lock
     cells: dict[Key, list[float]]
-    in_flight: dict[str, deque[None]]
 
     @classmethod
     def kept_by(cls, context: PluginContext[Any]) -> Self:
@@ -47,51 +42,40 @@ class Figures:
         return cls(
             context.keep("lock", threading.Lock),
             context.keep(f"cells of {BOUNDS}", dict),  # other buckets can't go on from these
-            context.keep("in flight", dict),
         )
 
 
 class RequestTimes(Collector):
-    """Times requests as a Falcon middleware, and tells of them as a collector of prometheus-client.
+    """Times requests as an observer, and tells of them as a collector of prometheus-client.
 
     The route is the template of the route, never the path that was asked for, and an unregistered method is `other`:
     nobody can make series by asking for what is not there.
     """
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: Figures, host: HostView) -> None:
         """Go on from what was counted so far."""
         self._lock = figures.lock
         self._cells = figures.cells
-        self._in_flight = figures.in_flight
+        self._host = host
 
-    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Count the request as in flight for its plugin."""
-        plugin = req.mounted.plugin if req.mounted is not None else ""
-        in_flight = self._in_flight.get(plugin)
-        if in_flight is None:
-            in_flight = self._in_flight.setdefault(plugin, deque())
-        in_flight.append(None)
-        req.env[_IN_FLIGHT] = in_flight
-
-    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Count the request, and how long it took until its response began."""
-        mounted = req.mounted
-        seconds = perf_counter() - req.arrived
-        method = req.method if req.method in _METHODS else "other"
-        plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
-        key = (plugin, method, route, resp.status)
+    def observe(self, requests: tuple[AnsweredRequest, ...]) -> None:
+        """Count requests, and how long they took until their response began."""
+        cells = self._cells
         with self._lock:
-            cell = self._cells.get(key)
-            if cell is None:
-                cell = self._cells[key] = _nothing()
-            cell[bisect_left(BOUNDS, seconds)] += 1
-            cell[-1] += seconds
-        in_flight = req.env.get(_IN_FLIGHT)
-        if in_flight is not None:  # None where other middleware answered before, as CORS does a preflight
-            in_flight.pop()
+            for request in requests:
+                mounted = request.mounted
+                method = request.method if request.method in _METHODS else "other"
+                plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
+                key = (plugin, method, route, request.status)
+                cell = cells.get(key)
+                if cell is None:
+                    cell = cells[key] = _nothing()
+                cell[bisect_left(BOUNDS, request.seconds)] += 1
+                cell[-1] += request.seconds
 
     def collect(self) -> Iterator[Metric]:
         """Yield the histogram of the requests, whose count is how many there were, and those in flight."""
+        self._host.catch_up()
         times = HistogramMetricFamily(
             "plughost_request_duration_seconds", "Seconds until the response to a request began.", labels=LABELS
         )
@@ -99,10 +83,10 @@ class RequestTimes(Collector):
             times.add_metric(labels, _cumulated(buckets), seconds)
         yield times
         gauge = GaugeMetricFamily(
-            "plughost_requests_in_flight", "Requests being worked on, by plugin.", labels=("plugin",)
+            "plughost_requests_in_flight", "Requests not answered to their end, by plugin.", labels=("plugin",)
         )
-        for plugin, in_flight in tuple(self._in_flight.items()):
-            gauge.add_metric([plugin], len(in_flight))
+        for plugin, count in self._host.in_flight_by_plugin.items():
+            gauge.add_metric([plugin], count)
         yield gauge
 
     def _by_code(self) -> dict[tuple[str, str, str, str], list[float]]:

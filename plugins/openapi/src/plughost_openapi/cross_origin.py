@@ -28,19 +28,17 @@ class TryItOut:
         self._plugin = plugin
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Answer a preflight."""
-        if req.method == "OPTIONS" and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in req.env and self._allows(req):
+        """Let the page read the response, and answer a preflight."""
+        environ = req.env
+        if "HTTP_ORIGIN" not in environ or not self._allows(req):
+            return
+        resp.set_header("Access-Control-Allow-Origin", environ["HTTP_ORIGIN"])
+        resp.set_header("Access-Control-Expose-Headers", "*")
+        if req.method == "OPTIONS" and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ:
             resp.status = falcon.HTTP_204
             resp.set_header("Access-Control-Allow-Methods", _METHODS)
             resp.set_header("Access-Control-Allow-Headers", req.get_header("Access-Control-Request-Headers") or "*")
             resp.complete = True
-
-    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Let the page read the response."""
-        resp.append_header("Vary", "Origin")
-        if "HTTP_ORIGIN" in req.env and self._allows(req):
-            resp.set_header("Access-Control-Allow-Origin", req.env["HTTP_ORIGIN"])
-            resp.set_header("Access-Control-Expose-Headers", "*")
 
     def _allows(self, req: Request) -> bool:
         """Whether the page that sends the request came from this host, under the same host name."""

@@ -62,7 +62,8 @@ def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
     """Let the page use the host's other listeners."""
     if not context.settings.serves_swagger_ui(dev=context.dev):
         return []
-    return [Middleware(name="swagger-ui", component=TryItOut(context.host, context.plugin), scope="host")]
+    component = TryItOut(context.host, context.plugin)
+    return [Middleware(name="swagger-ui", component=component, scope="host", vary=("Origin",))]
 
 
 @hookimpl

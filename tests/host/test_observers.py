@@ -1,0 +1,224 @@
+"""Observers: they are told of every answered request once, and can't get into the way of one."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import falcon
+import falcon.testing
+from structlog.testing import CapturingLogger
+from tests.host.plugins import Plugin, Speaker, reason, serving, until
+
+from plughost import AnsweredRequest, Observer
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Observe = Any
+
+
+class Watcher:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.batches: list[tuple[AnsweredRequest, ...]] = []
+
+    def __call__(self, requests: tuple[AnsweredRequest, ...]) -> None:
+        """Keep requests."""
+        self.batches.append(requests)
+
+    @property
+    def targets(self) -> list[str]:
+        """The targets of all requests so far."""
+        return [each.target for batch in self.batches for each in batch]
+
+
+class Fails:
+    """Answers with an exception."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Raise."""
+        raise RuntimeError
+
+
+def observing(observe: Observe) -> Plugin:
+    """Return a plugin with one observer."""
+    return Plugin(register_observers=lambda context: [Observer(name="watcher", observe=observe)])
+
+
+def observers_threads() -> list[str]:
+    """Return the names of the threads that tell observers."""
+    return [each.name for each in threading.enumerate() if each.name == "observers"]
+
+
+def test_an_observer_is_told_what_was_asked_and_answered() -> None:
+    """Each request comes with its plugin, route, method, target, status, time, site, protocol and id, in order."""
+    watcher = Watcher()
+    installed = [
+        plugin_distribution("watcher", observing(watcher)),
+        plugin_distribution("speaker", Speaker("a")),
+        plugin_distribution("fails", serving(Fails(), "/fails")),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        answer = client.get("/say?with=%20")
+        client.get("/fails")
+        client.get("/say/nothing/there")
+        client.get("/nowhere")
+        with host.client(scheme="https", http2=True) as secure:
+            secure.head("/say")
+        until(lambda: len(watcher.targets) == 5)
+    told = [each for batch in watcher.batches for each in batch]
+    assert [(each.plugin, each.route, each.method, each.target, each.code) for each in told] == [
+        ("speaker", "/say", "GET", "/say?with=%20", 200),
+        ("fails", "/fails", "GET", "/fails", 500),
+        ("speaker", "/say/*", "GET", "/say/nothing/there", 404),
+        ("", "", "GET", "/nowhere", 404),
+        ("speaker", "/say", "HEAD", "/say", 200),
+    ]
+    assert [each.protocol for each in told] == [*["HTTP/1.1"] * 4, "HTTP/2"]
+    assert {each.site for each in told} == {"main"}
+    assert told[0].request_id == answer.headers["X-Request-ID"]
+    assert all(each.seconds > 0 for each in told)
+    assert sorted(told) == told
+
+
+def test_a_status_that_cannot_be_sent_counts_as_what_is_sent_instead() -> None:
+    """A status that is none is told as 500."""
+    request = AnsweredRequest(0.0, 0.0, "GET", "/", "nonsense", None, "main", "HTTP/1.1", "x")
+    assert request.code == 500
+    assert request._replace(status=204).code == 204
+
+
+def test_catching_up_tells_at_once() -> None:
+    """Whoever shows what observers made of requests need not wait for the second to end."""
+    watcher = Watcher()
+    installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        for number in range(300):
+            client.get(f"/say?{number}")
+        host.host.view.catch_up()
+        assert watcher.targets == [f"/say?{number}" for number in range(300)]
+
+
+def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told() -> None:
+    """The log names plugin and observer; the other observers and the requests go on."""
+    watcher, log = Watcher(), CapturingLogger()
+
+    def fail(requests: tuple[AnsweredRequest, ...]) -> None:
+        raise RuntimeError
+
+    installed = [
+        plugin_distribution("a-fails", observing(fail)),
+        plugin_distribution("watcher", observing(watcher)),
+        plugin_distribution("speaker", Speaker("a")),
+    ]
+    with running_host(distributions=installed, logger=log) as host, host.client() as client:  # type: ignore[arg-type]  # it takes what loggers take
+        assert client.get("/say").status_code == 200
+        until(lambda: watcher.targets == ["/say"])
+    (told,) = [each for each in log.calls if "observer failed" in each.args]
+    assert (told.kwargs["plugin"], told.kwargs["observer"]) == ("a-fails", "watcher")
+
+
+def test_an_observer_that_hangs_holds_nobody_up() -> None:
+    """Requests are answered while an observer is busy, and a scrape waits for it for a second at most."""
+    going_on = threading.Event()
+
+    def hang(requests: tuple[AnsweredRequest, ...]) -> None:
+        going_on.wait(30)
+
+    installed = [plugin_distribution("hangs", observing(hang)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        for _ in range(600):
+            assert client.get("/say").status_code == 200
+        host.host.view.catch_up()
+        assert not going_on.is_set()
+        going_on.set()
+
+
+def test_a_reload_loses_and_doubles_nothing() -> None:
+    """Each request is told once: to whom observes when it is told, or to whom did until the reload."""
+    first, second = Watcher(), Watcher()
+    installed = [plugin_distribution("a", observing(first)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        client.get("/say?1")
+        installed[0] = plugin_distribution("b", observing(second))
+        assert host.host.reload().ok
+        client.get("/say?2")
+        until(lambda: second.targets == ["/say?2"])
+        assert first.targets == ["/say?1"]
+        assert observers_threads() == ["observers"]
+        del installed[0]
+        assert host.host.reload().ok
+        client.get("/say?3")
+        until(lambda: not observers_threads())
+    assert (first.targets, second.targets) == (["/say?1"], ["/say?2"])
+
+
+def test_what_was_answered_last_is_told_before_the_host_stops() -> None:
+    """A stop tells the observers of the requests that it drained, and ends their thread."""
+    watcher = Watcher()
+    installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        client.get("/say")
+    assert watcher.targets == ["/say"]
+    until(lambda: not observers_threads())
+
+
+def test_without_observers_nothing_is_noted() -> None:
+    """Where no plugin observes, requests are not noted and no thread runs."""
+    with running_host(distributions=[plugin_distribution("speaker", Speaker("a"))]) as host, host.client() as client:
+        client.get("/say")
+        assert not observers_threads()
+        assert host.host.generation is not None
+        app = host.host.generation.sites["main"].app
+        assert host.host.answered.process_response not in app._middleware[2]
+
+
+def test_observers_that_fall_behind_are_told_of_the_last_requests_and_the_log_says_so() -> None:
+    """However many requests wait, those that are kept are bounded, and a warning names who is late."""
+    log = CapturingLogger()
+    busy, going_on = threading.Event(), threading.Event()
+    watcher = Watcher()
+
+    def slow(requests: tuple[AnsweredRequest, ...]) -> None:
+        busy.set()
+        going_on.wait(30)
+        watcher(requests)
+
+    installed = [plugin_distribution("slow", observing(slow)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed, logger=log) as host, host.client() as client:  # type: ignore[arg-type]  # see above
+        client.get("/say")
+        assert busy.wait(30)
+        site = host.host.serving.sites["main"]
+        for number in range(17_000):
+            environ = falcon.testing.create_environ("/say", query_string=str(number))
+            list(site(environ, lambda status, headers: None))
+        going_on.set()
+        until(lambda: len(watcher.batches) > 1)
+    assert len(watcher.targets) == 1 + 16_384
+    assert watcher.targets[-1] == "/say?16999"
+    (told,) = [each for each in log.calls if each.method_name == "warning"]
+    assert told.kwargs["plugins"] == ["slow"]
+
+
+def test_what_is_no_observer_fails_the_plugin() -> None:
+    """A plugin whose hook returns something else, or an observer without a function, fails with the reason."""
+
+    async def later(requests: tuple[AnsweredRequest, ...]) -> None:
+        """Do nothing."""
+
+    broken: dict[str, Callable[..., Any]] = {
+        "text": lambda context: ["watcher"],
+        "nothing": lambda context: [Observer(name="watcher", observe=None)],  # type: ignore[arg-type]  # that is the point
+        "later": lambda context: [Observer(name="watcher", observe=later)],  # type: ignore[arg-type]  # likewise
+        "nameless": lambda context: [Observer(name="a b", observe=print)],
+    }
+    installed = [plugin_distribution(name, Plugin(register_observers=hook)) for name, hook in broken.items()]
+    with running_host(distributions=[*installed, plugin_distribution("speaker", Speaker("a"))]) as host:
+        assert "Return a list of Observer" in reason(host, "text")
+        assert "observer 'watcher': observe is no function" in reason(host, "nothing")
+        assert "observer 'watcher': observe is async" in reason(host, "later")
+        assert "observer 'a b'" in reason(host, "nameless")
