@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -70,6 +71,9 @@ class AnsweredRequest(NamedTuple):
         return code
 
 
+_answered: Final = partial(tuple.__new__, AnsweredRequest)  # `_make` takes three times as long
+
+
 class AnsweredRequests:
     """The answered requests of a host, on their way to the observers of its plugins.
 
@@ -132,7 +136,7 @@ class AnsweredRequests:
             noted = self._noted
             if len(noted) == _MOST:
                 self._logger.warning("observers fall behind: requests were left out", plugins=sorted(self._observers))
-            batch = tuple(AnsweredRequest._make(noted.popleft()) for _ in range(len(noted)))
+            batch = tuple(map(_answered, [noted.popleft() for _ in range(len(noted))]))
             if batch:
                 for plugin, observers in self._observers.items():
                     self._tell(plugin, observers, batch)

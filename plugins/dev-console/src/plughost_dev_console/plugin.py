@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -162,16 +163,20 @@ def _gate(context: PluginContext[Settings]) -> Gate:
 
 
 def _requests(context: PluginContext[Settings]) -> Requests:
-    return Requests(*_ring(context, "requests", context.settings.requests), context.plugin, context.host)
+    size = context.settings.requests
+    return Requests(
+        context.keep(f"requests {size}", lambda: deque(maxlen=size)),
+        context.keep("last request", lambda: [0]),
+        context.keep("lock of requests", threading.Lock),
+        context.plugin,
+        context.host,
+    )
 
 
 def _lines(context: PluginContext[Settings]) -> Lines:
-    return Lines(*_ring(context, "lines", context.settings.lines), context.plugin)
-
-
-def _ring(context: PluginContext[Settings], name: str, size: int) -> tuple[deque[Any], count[int]]:
-    ring: deque[Any] = context.keep(f"{name} {size}", lambda: deque(maxlen=size))
-    return ring, context.keep("numbers", lambda: count(1))
+    size = context.settings.lines
+    ring: deque[Any] = context.keep(f"lines {size}", lambda: deque(maxlen=size))
+    return Lines(ring, context.keep("numbers", lambda: count(1)), context.plugin)
 
 
 def _link(context: PluginContext[Settings]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import count, repeat
+from itertools import count
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,36 +21,43 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _LONGEST_PATH: Final = 300
 _LONGEST_LINE: Final = 4000
 
-Recorded = tuple[int, "AnsweredRequest", float]
-"""A number, a request, and what leads from its clock to the time of day."""
-
 
 class Requests:
     """Records requests, as an observer."""
 
-    def __init__(self, ring: deque[Recorded], numbers: count[int], own: str, host: HostView) -> None:
+    def __init__(
+        self, ring: deque[AnsweredRequest], last: list[int], lock: threading.Lock, own: str, host: HostView
+    ) -> None:
         """Record into a ring.
 
         Args:
             ring: Where to.
-            numbers: What numbers them.
+            last: One item: the number of the last request.
+            lock: Guards both.
             own: The plugin whose requests are left out: the console's, which asks all the time.
             host: The host.
         """
         self._ring = ring
-        self._numbers = numbers
+        self._last = last
+        self._lock = lock
         self._own = own
         self._host = host
 
     def observe(self, requests: tuple[AnsweredRequest, ...]) -> None:
         """Record requests; what is shown of them is worked out when somebody looks."""
         others = [each for each in requests if each.mounted is None or each.mounted.plugin != self._own]
-        self._ring.extend(zip(self._numbers, others, repeat(time() - perf_counter())))
+        with self._lock:
+            self._ring.extend(others)
+            self._last[0] += len(others)
 
     def since(self, number: int) -> list[dict[str, Any]]:
         """Return the requests after a number, oldest first, as JSON has them."""
         self._host.catch_up()
-        return [_shown(*recorded) for recorded in tuple(self._ring) if recorded[0] > number]
+        epoch = time() - perf_counter()
+        with self._lock:
+            requests, last = tuple(self._ring), self._last[0]
+        numbered = enumerate(requests, last - len(requests) + 1)
+        return [_shown(each, request, epoch) for each, request in numbered if each > number]
 
 
 class Lines:
