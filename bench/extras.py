@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from bench.load import Load, Server, median, need_h2load, ratio
+from bench.load import Load, Sample, Server, mean, median, need_h2load
 
 PATH: Final = "/api/v2/products/SKU-000000000050"
 EXTRAS: Final = "openapi,health,metrics,dev-console"
@@ -18,8 +18,9 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description="a small GET with and without the plugins around the services")
     parser.add_argument("--extras", default=EXTRAS, help="the plugins, separated by commas")
-    parser.add_argument("--rounds", type=int, default=15, help="how often each is measured; the median counts")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes")
+    parser.add_argument("--pairs", type=int, default=8, help="how many pairs of servers, one after the other")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured; the median counts")
+    parser.add_argument("--seconds", type=float, default=0.5, help="how long each measurement takes")
     arguments = parser.parse_args()
     need_h2load()
     print(f"{'':<10} {'requests a second':^26}  {'CPU µs a request':^26}")
@@ -27,20 +28,20 @@ def main() -> None:
     print(f"{'':<10} {head}  {head}")
     for engine in ("waitress", "granian"):
         options = ("--engine", engine, "--products", "100")
-        servers = {
-            "without": Server("plughost", *options),
-            "with": Server("plughost", *options, "--plugins", f"catalog-v2,{arguments.extras}"),
-        }
-        try:
-            samples = Load(arguments.rounds, arguments.seconds).compare(servers, "GET", PATH)
-        finally:
-            for server in servers.values():
-                server.close()
-        one, other = samples["without"], samples["with"]
-        clock = ratio([each.rate for each in one], [each.rate for each in other]) - 1
-        cpu = ratio([each.cpu for each in other], [each.cpu for each in one]) - 1
-        rates = f"{median(one).rate:>9.0f} {median(other).rate:>9.0f} {clock:>6.1%}"
-        print(f"{engine:<10} {rates}  {median(one).cpu:>9.1f} {median(other).cpu:>9.1f} {cpu:>6.1%}", flush=True)
+        both = {"without": options, "with": (*options, "--plugins", f"catalog-v2,{arguments.extras}")}
+        found: dict[str, list[Sample]] = {name: [] for name in both}
+        for _ in range(arguments.pairs):
+            servers = {name: Server("plughost", *given) for name, given in both.items()}
+            try:
+                samples = Load(arguments.rounds, arguments.seconds).compare(servers, "GET", PATH)
+            finally:
+                for server in servers.values():
+                    server.close()
+            for name in both:
+                found[name].append(median(samples[name]))
+        one, other = mean(found["without"]), mean(found["with"])
+        rates = f"{one.rate:>9.0f} {other.rate:>9.0f} {one.rate / other.rate - 1:>6.1%}"
+        print(f"{engine:<10} {rates}  {one.cpu:>9.1f} {other.cpu:>9.1f} {other.cpu / one.cpu - 1:>6.1%}", flush=True)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,11 @@ def median(samples: Sequence[Sample]) -> Sample:
     return Sample(statistics.median(each.rate for each in samples), statistics.median(each.cpu for each in samples))
 
 
+def mean(samples: Sequence[Sample]) -> Sample:
+    """Return the means of samples, such as those of several processes of a server: no two are equally fast."""
+    return Sample(statistics.mean(each.rate for each in samples), statistics.mean(each.cpu for each in samples))
+
+
 def need_h2load() -> None:
     """End the program where there is no load generator."""
     if shutil.which("h2load") is None:
