@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 POSTGRESQL: Final = ("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
+ALL: Final = bool(os.environ.get("PLUGHOST_TEST_ALL"))
 REDIS: Final = ("PLUGHOST_TEST_REDIS", "redis://127.0.0.1:6379/0")
 
 
@@ -29,6 +30,19 @@ def _closure(name: str) -> set[str]:
         if required and required[0].startswith("plughost") and "extra ==" not in requirement:
             found |= _closure(required[0])
     return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker of tests that are one of many of their kind."""
+    config.addinivalue_line("markers", "thorough: one of many of its kind, which only a complete run needs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what only a complete run needs, and say so."""
+    if not ALL:
+        for item in items:
+            if item.get_closest_marker("thorough"):
+                item.add_marker(pytest.mark.skip(reason="one of many of its kind; PLUGHOST_TEST_ALL=1 runs it too"))
 
 
 def pytest_sessionstart() -> None:

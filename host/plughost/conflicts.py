@@ -79,10 +79,16 @@ def _clash(entry: Entry, others: Iterable[Entry]) -> str | None:
             (other, mounted)
             for other in accepted
             for mounted in other.declared.groups
-            if (other.mount.site or mounted.site) == site
+            if (other.mount.site or mounted.site) == site and _meet(mounted.prefix, group.prefix)
         ]
         for other, mounted in beside:
             problem = unroutable([mounted, group])
             if problem is not None:
                 return f"{problem}, beside the routes of {other.found.label}"
     return None
+
+
+def _meet(one: str, other: str) -> bool:
+    """Tell whether a prefix is below another. Routes below others part at a literal segment, where nothing clashes."""
+    shorter, longer = sorted((f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"), key=len)
+    return longer.startswith(shorter)

@@ -158,8 +158,11 @@ class Host:
         host.number = 1
         return host.view
 
-    def start(self) -> None:
+    def start(self, survey: Survey | None = None) -> None:
         """Build a generation, open the listeners of its sites, and serve from threads of their own.
+
+        Args:
+            survey: What is installed, where the caller has looked already.
 
         Raises:
             Refusal: A plugin that is required does not serve.
@@ -167,7 +170,7 @@ class Host:
             ListenError: A listener can't be opened; those that were are closed again.
         """
         with self._changing:
-            survey = self.survey()
+            survey = survey or self.survey()
             generation = self._build(survey)
             try:
                 self.serving.open(generation.sites)

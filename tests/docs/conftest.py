@@ -37,6 +37,8 @@ PORTS: Final = {
     ("library", "http"): 9998,
     ("library", "https"): 4443,
 }
+LONGEST: Final = "docs/operators/install.md"
+"""The page that takes as long as most others together; only a complete run follows it."""
 PATIENCE: Final = 120.0
 """Seconds after which a command that hangs is ended, and the test fails."""
 
@@ -112,7 +114,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("page", pages(), ids=lambda page: page.name)
     if "session_page" in metafunc.fixturenames:
         ours = [page for page in pages() if "<!-- run by " not in page.text]
-        with_blocks = [page for page in ours if any(True for _ in page.blocks())]
+        with_blocks = [
+            pytest.param(page, marks=[pytest.mark.thorough] if page.name == LONGEST else [])
+            for page in ours
+            if any(True for _ in page.blocks())
+        ]
         metafunc.parametrize("session_page", with_blocks, ids=lambda page: page.name)
 
 

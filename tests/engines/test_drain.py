@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, Until
 
 
+TRIES = [0, 1, *(pytest.param(number, marks=pytest.mark.thorough) for number in range(2, 10))]
+
+
 class Draining(threading.Thread):
     """Drains an engine in the background."""
 
@@ -42,7 +45,7 @@ def refuses(served: Served) -> bool:
     return False
 
 
-@pytest.mark.parametrize("attempt", range(10))
+@pytest.mark.parametrize("attempt", TRIES)
 def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until, attempt: int) -> None:
     """Ten slow requests are all answered after the port was closed."""
     served = serve(gate, lane, threads=10)
@@ -63,7 +66,7 @@ def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, u
     assert sorted(answers) == [f"/held{n}" for n in range(10)]
 
 
-@pytest.mark.parametrize("attempt", range(10))
+@pytest.mark.parametrize("attempt", TRIES)
 def test_requests_that_were_sent_are_answered(serve: Serve, lane1: Lane, gate: Gate, attempt: int) -> None:
     """Requests that wait for a thread, and requests that nobody has read yet, are answered."""
     served = serve(gate, lane1, threads=2)

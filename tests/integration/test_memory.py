@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["waitress", "granian"])
+@pytest.fixture(params=["waitress", pytest.param("granian", marks=pytest.mark.thorough)])
 def host(request: pytest.FixtureRequest, folder: Path) -> Iterator[HostProcess]:
     """A host on that folder, whose HTTP listener is of each engine; its HTTPS listener is granian's."""
     with host_process(folder, {"sites": {"main": {"http_engine": request.param}}}) as host:

@@ -18,7 +18,7 @@ PROFILE = "/users/profile"
 USERS = 100
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=[pytest.param("sqlite", marks=pytest.mark.thorough), "postgresql"])
 def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
     """A host with both plugins and a hundred users, on each engine."""
     users = [

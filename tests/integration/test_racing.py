@@ -30,7 +30,9 @@ PLUGINS: Final = {
 UNLIMITED: Final = httpx.Limits(max_connections=None)
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "two hosts on one postgresql"])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough), "two hosts on one postgresql"]
+)
 def hosts(request: pytest.FixtureRequest) -> Iterator[list[RunningHost]]:
     """One host on each engine, and two on one database."""
     number = 2 if request.param.startswith("two") else 1

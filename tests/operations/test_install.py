@@ -39,6 +39,7 @@ def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
         assert host.status()["pid"] == pid
 
 
+@pytest.mark.thorough
 def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
     """Version 2.0 finds the data of 1.0, migrated when it was taken up, and not again by a further reload."""
     sandbox.put(keeper(sandbox.wheels, "1.0"))
@@ -117,6 +118,7 @@ def test_what_the_host_itself_runs_on_needs_a_restart(sandbox: Sandbox) -> None:
     assert "restart needed" in told
 
 
+@pytest.mark.thorough
 def test_an_environment_without_pip_is_installed_into_all_the_same(tmp_path: Path, supplies: Supplies) -> None:
     """The pip that comes with Python does it."""
     ensurepip = pytest.importorskip("ensurepip")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from importlib import metadata
 from pathlib import Path
@@ -17,10 +16,7 @@ from plughost.operations.locking import Locked, lock, lock_text, members, read_l
 from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
 
 
-@pytest.mark.skipif(
-    not os.environ.get("PLUGHOST_TEST_ALL"),
-    reason="test_pages does much of it; PLUGHOST_TEST_ALL=1 runs this too",
-)
+@pytest.mark.thorough
 def test_a_locked_set_is_the_same_elsewhere_without_an_index(
     supplies: Supplies, wheelhouse: Path, tmp_path: Path
 ) -> None:

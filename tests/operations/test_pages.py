@@ -78,7 +78,15 @@ def compare(what: str, shown: str, printed: str) -> None:
     assert re.fullmatch("".join(lines), stripped), f"{what}: the page shows\n{shown}\nand printed is\n{stripped}"
 
 
-@pytest.mark.parametrize("pages", [["upgrade.md", "rollback.md"], ["removal.md"], ["bundle.md"], ["restart.md"]])
+@pytest.mark.parametrize(
+    "pages",
+    [
+        ["upgrade.md", "rollback.md"],
+        pytest.param(["removal.md"], marks=pytest.mark.thorough),
+        pytest.param(["bundle.md"], marks=pytest.mark.thorough),
+        pytest.param(["restart.md"], marks=pytest.mark.thorough),
+    ],
+)
 def test_every_command_of_a_page_works(sandbox: Sandbox, supplies: Supplies, pages: list[str], tmp_path: Path) -> None:
     """Somebody who follows the page sees what it shows; what is rolled back is the upgrade of the page before."""
     with sandbox.serving() as host:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .environments import Sandbox, build_wheel, keeper, speaker
 
 
@@ -36,6 +38,7 @@ def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
         assert host.get("/notes").json()["notes"] == 0
 
 
+@pytest.mark.thorough
 def test_a_purge_that_fails_puts_the_plugin_back(sandbox: Sandbox) -> None:
     """When the data can't be dropped, since another host serves it, the plugin is there and serves as before."""
     sandbox.put(keeper(sandbox.wheels, "1.0"))
@@ -82,6 +85,7 @@ def test_what_the_host_needs_can_not_be_uninstalled(sandbox: Sandbox) -> None:
     assert "did you mean greeter?" in sandbox.run("uninstall", "greater", "--yes", code=1)
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_the_host_requires_is_put_back(sandbox: Sandbox) -> None:
     """When the settings require the plugin, the running host refuses, and all is as it was."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))

@@ -106,7 +106,7 @@ def _by_version(versions: Versions | None, vary: Sequence[str]) -> dict[str | No
     """Return the header fields of all responses, by minor version."""
     if versions is None:
         return {None: common_fields(vary)}
-    fields = common_fields((*vary, "API-Version"))
+    fields = common_fields(("API-Version", *vary))
     return {None: fields} | {version: fields | {"api-version": version} for version in versions.spoken}
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import ssl
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import tomlkit
 
+from plughost.certificates import ensure_self_signed
 from plughost.events import Events
 from plughost.host import Host
 from plughost.logs import silent_logger
@@ -22,6 +26,7 @@ from plughost.testing.transports import ConnectionPerThread
 if TYPE_CHECKING:
     import structlog
 
+    from plughost.discovery import Survey
     from plughost.stores import OpenStore
 
 
@@ -110,7 +115,10 @@ def running_host(
     """
     with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder:
         file = Path(folder, "plughost.toml")
-        file.write_text(tomlkit.dumps(_with_free_ports(settings or {}, data_dir or Path(folder, "data"))))
+        complete = _with_free_ports(settings or {}, data_dir or Path(folder, "data"))
+        if dev and data_dir is None:
+            complete.setdefault("tls", _certificate())
+        file.write_text(tomlkit.dumps(complete))
         lines = Events()
         host = Host(
             read_settings(file, environment={}),
@@ -121,17 +129,27 @@ def running_host(
             distributions=distributions,
             lines=lines,
         )
+        survey = host.survey()
         if plugins is not None:
-            host.skip(_others(host, plugins))
-        host.start()
+            host.skip(_others(survey, plugins))
+        host.start(survey)
         try:
             yield RunningHost(host)
         finally:
             host.stop()
 
 
-def _others(host: Host, wanted: Collection[str]) -> set[str]:
-    found = {each.name: each for each in host.survey().plugins}
+@cache
+def _certificate() -> dict[str, str]:
+    """Return settings with a certificate for all hosts of this process: to make one for each takes its time."""
+    folder = tempfile.mkdtemp(prefix="plughost-test-tls-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made = ensure_self_signed(Path(folder), ())
+    return {"certificate": str(made.certificate), "key": str(made.key)}
+
+
+def _others(survey: Survey, wanted: Collection[str]) -> set[str]:
+    found = {each.name: each for each in survey.plugins}
     unknown = sorted(set(wanted) - set(found))
     if unknown:
         raise LookupError(f"no plugin {', '.join(unknown)} is installed; installed: {', '.join(found) or 'none'}")

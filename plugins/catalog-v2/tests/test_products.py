@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -172,7 +173,11 @@ AWKWARD = (
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    max_examples=60 if os.environ.get("PLUGHOST_TEST_ALL") else 20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(sku=SKUS | st.sampled_from(AWKWARD))
 def test_every_sku_that_can_be_created_can_be_read_and_deleted(client: httpx.Client, sku: str) -> None:
     """Percent-encoded in the path, any SKU names its product and no other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -142,7 +143,7 @@ def test_products_survive_a_restart(stores: dict[str, Any], tmp_path: Path) -> N
     assert listed[0] == listed[1]
 
 
-@pytest.mark.parametrize("number", [999, 1000, 1001, 2500])
+@pytest.mark.parametrize("number", [1000, 1001, *(pytest.param(n, marks=pytest.mark.thorough) for n in (999, 2500))])
 def test_a_long_list_is_whole(clients: dict[str, httpx.Client], empty: Catalog, number: int) -> None:
     """A list that streams in batches is one array in order of creation, on each listener."""
     skus = [f"SKU-{each}" for each in range(number)]
@@ -178,7 +179,11 @@ AWKWARD = (
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    max_examples=60 if os.environ.get("PLUGHOST_TEST_ALL") else 20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(sku=SKUS | st.sampled_from(AWKWARD))
 def test_every_sku_that_can_be_created_can_be_read_and_deleted(client: httpx.Client, sku: str) -> None:
     """Percent-encoded in the path, any SKU names its product and no other."""

@@ -227,7 +227,7 @@ def test_concurrent_creates_are_all_kept(client: httpx.Client, host: RunningHost
     assert client.get("/messages").json() == sorted(created, key=lambda message: message["id"])
 
 
-@pytest.mark.parametrize("number", [499, 500, 501, 1001])
+@pytest.mark.parametrize("number", [500, 501, *(pytest.param(n, marks=pytest.mark.thorough) for n in (499, 1001))])
 def test_a_long_list_is_complete(client: httpx.Client, messages: Messages, number: int) -> None:
     """A list of more than a batch is streamed, whole and in order, whatever the batch's edges."""
     for each in range(number):

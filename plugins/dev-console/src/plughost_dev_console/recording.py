@@ -42,6 +42,7 @@ class Requests:
         self._lock = lock
         self._own = own
         self._host = host
+        self._epoch = time() - perf_counter()
 
     def observe(self, requests: tuple[AnsweredRequest, ...]) -> None:
         """Record requests; what is shown of them is worked out when somebody looks."""
@@ -53,11 +54,10 @@ class Requests:
     def since(self, number: int) -> list[dict[str, Any]]:
         """Return the requests after a number, oldest first, as JSON has them."""
         self._host.catch_up()
-        epoch = time() - perf_counter()
         with self._lock:
             requests, last = tuple(self._ring), self._last[0]
         numbered = enumerate(requests, last - len(requests) + 1)
-        return [_shown(each, request, epoch) for each, request in numbered if each > number]
+        return [_shown(each, request, self._epoch) for each, request in numbered if each > number]
 
 
 class Lines:
