@@ -33,6 +33,7 @@ BUILD_HOOKS = (
     "register_authenticator",
     "register_middleware",
     "register_routes",
+    "register_observers",
     "register_checks",
     "register_pages",
 )
@@ -73,9 +74,9 @@ def beside(bad: object) -> list[Any]:
 ERRORS = [
     ValueError("wrong"),
     SystemExit(0),
-    KeyboardInterrupt(),
-    GeneratorExit(),
-    BaseException("odd"),
+    pytest.param(KeyboardInterrupt(), marks=pytest.mark.thorough),
+    pytest.param(GeneratorExit(), marks=pytest.mark.thorough),
+    pytest.param(BaseException("odd"), marks=pytest.mark.thorough),
     UnspeakableError(),
 ]
 

@@ -120,7 +120,7 @@ def write(url: str, numbers: Iterator[int], ledgers: dict[str, Ledger], enough: 
             return
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
 def test_what_was_acknowledged_survives_kill_9(engine: str, tmp_path: Path) -> None:
     """After each kill in the middle of concurrent creates every acknowledged record is there, none twice.
 

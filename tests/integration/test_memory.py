@@ -21,7 +21,7 @@ from tests.integration.kit import LANES, HostProcess, Lane, host_process
 LOG: Final = logging.getLogger(__name__)
 LARGE: Final = bool(os.environ.get("PLUGHOST_TEST_LARGE"))
 PRODUCTS: Final = 1_000_000 if LARGE else 100_000
-ROUNDS: Final = 5 if LARGE else 2
+ROUNDS: Final = 5 if LARGE else 1
 MIB: Final = 1024 * 1024
 ALLOWED: Final = 100 * MIB if LARGE else 40 * MIB  # held as objects, 100,000 products would take more
 ROWS: Final = """

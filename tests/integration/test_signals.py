@@ -46,7 +46,7 @@ def register_routes(context):
 """
 
 
-@pytest.fixture(params=["waitress", "granian"])
+@pytest.fixture(params=["waitress", pytest.param("granian", marks=pytest.mark.thorough)])
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess]:
     """A host with every plugin and a slow one, whose HTTP listener is of each engine; HTTPS is granian's."""
     engine: EngineName = request.param

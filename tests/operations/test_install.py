@@ -24,6 +24,7 @@ def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:
         assert host.get("/other").json()["count"] == 2
 
 
+@pytest.mark.thorough
 def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
     """The new version answers, from the same process."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
@@ -81,6 +82,7 @@ def test_an_installation_that_fails_half_way_leaves_nothing(sandbox: Sandbox) ->
     assert sandbox.files() == before
 
 
+@pytest.mark.thorough
 def test_a_replaced_version_comes_back_without_an_index(sandbox: Sandbox) -> None:
     """What an upgrade replaced is kept as a wheel, and serves again when it is asked for."""
     speaker(sandbox.wheels, "greeter", "1.0", "old")

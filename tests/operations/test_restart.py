@@ -93,6 +93,7 @@ def test_a_restart_takes_up_what_a_reload_can_not(sandbox: Sandbox) -> None:
             httpx.get(first, trust_env=False)
 
 
+@pytest.mark.thorough
 def test_an_upgraded_host_serves_after_a_restart(sandbox: Sandbox) -> None:
     """Installing another version of the host says that a restart is needed, and the restart takes it up."""
     with sandbox.serving() as host:
@@ -106,6 +107,7 @@ def test_an_upgraded_host_serves_after_a_restart(sandbox: Sandbox) -> None:
         assert host.get("/greeter").json()["count"] == 1
 
 
+@pytest.mark.thorough
 def test_a_process_that_can_not_serve_replaces_nothing(sandbox: Sandbox) -> None:
     """The command says why, and the old process goes on with its memory and its commands."""
     with sandbox.serving() as host:

@@ -39,6 +39,7 @@ def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -
         assert (states["base"], states["top"]) == ("disabled", "blocked")
 
 
+@pytest.mark.thorough
 def test_what_the_host_refuses_is_put_back(sandbox: Sandbox) -> None:
     """When the running host can't serve with a change, the settings file is what it was to the byte."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))

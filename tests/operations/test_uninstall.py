@@ -55,6 +55,7 @@ def test_a_purge_that_fails_puts_the_plugin_back(sandbox: Sandbox) -> None:
         assert sandbox.versions()["plughost_keeper"] == "1.0"
 
 
+@pytest.mark.thorough
 def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
     """The dependents are named; forced, they are blocked and the rest serves; what is unused is told."""
     base = speaker(sandbox.wheels, "base", "1.0", "base", requires=["plughost-helper"])
@@ -77,6 +78,7 @@ def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
         assert sandbox.versions().keys() == {"plughost", "plughost_other"}
 
 
+@pytest.mark.thorough
 def test_what_the_host_needs_can_not_be_uninstalled(sandbox: Sandbox) -> None:
     """Neither the host, nor what it requires, nor what is not there."""
     assert "The host itself runs on plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)

@@ -156,6 +156,7 @@ class _Service:
 
     def _run(self) -> None:
         name_this_thread(self._name)
+        self._pool.count_in()
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve())

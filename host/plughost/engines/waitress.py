@@ -70,7 +70,7 @@ class WaitressEngine:
         self._drain_requested.clear()
         self._pool = Pool(self._options.threads, f"{name}-worker")
         self._server = Server(self._application, listening, self._pool, self._adjustments())
-        self._loop = threading.Thread(target=self._run, args=(self._server,), name=name, daemon=True)
+        self._loop = threading.Thread(target=self._run, args=(self._server, self._pool), name=name, daemon=True)
         self._loop.start()
 
     def set_body_limit(self, limit: int) -> None:
@@ -125,8 +125,9 @@ class WaitressEngine:
         adjustments.body_limit = self._body_limit
         return adjustments
 
-    def _run(self, server: Server) -> None:
+    def _run(self, server: Server, pool: Pool) -> None:
         """Move bytes until drained; the life of the loop's thread."""
+        pool.count_in()
         try:
             while not self._drain_requested.is_set():
                 server.look_around(_POLL_SECONDS)
