@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 _LOGGER: Final = logging.getLogger("plughost.engines")
 _LOOK_SECONDS: Final = 0.005
-_CORE: Final = (0.7, 1.25)  # seconds of CPU a second that a single Python thread, or several in turns, may come to
-_SURE: Final = 4  # looks in a row that find the interpreter busy before it is believed
-_DOUBT: Final = 400  # looks after which it is tried whether more threads are of use now
+_CORE: Final = (0.6, 1.25)  # seconds of CPU a second that a single Python thread, or several in turns, may come to
+_SURE: Final = 4  # so many looks in a row find a core busy before it is believed
+_DOUBT: Final = 400  # after so many looks it is tried whether another number of threads is better now
 
 
 class Pool:
@@ -24,9 +24,9 @@ class Pool:
 
     One thread at a time runs Python. Where the jobs do nothing but compute, a second one adds no work but only the
     switches between them. So as long as the threads keep one core busy while jobs wait, they are made to take turns:
-    one of them takes all the jobs. Every 5 ms one of the others looks whether that still holds. As soon as the core is
-    not busy, which is when a job waits for something, or no job was taken, which is when one takes long, all of
-    them take jobs again. Where the system can't tell how busy threads are, all of them always do.
+    one of them takes all the jobs. Every 5 ms one of the others looks whether that still holds. Where the core is not
+    busy, since jobs wait for something, all of them take jobs again; where no job was taken, since one takes long, one
+    thread more does. Where the system can't tell how busy threads are, all of them always do.
 
     Args:
         threads: How many.
@@ -44,6 +44,7 @@ class Pool:
         self._looked = 0.0
         self._spent = 0.0
         self._taken = self._taken_before = self._looks = 0
+        self._patience = _SURE  # how many looks in a row must find a core busy
         self._threads = [
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
         ]
@@ -138,16 +139,24 @@ class Pool:
         self._looked, self._spent, self._taken_before = now, spent, self._taken
         self._looks += 1
         narrow = self._width < self._count
-        if not (moved and _CORE[0] <= busy <= _CORE[1]) or (narrow and self._looks > _DOUBT):
-            self._looks = 0
-            self._width = self._count
-            for _ in range(len(self._jobs)):
-                self._wake()
-        elif not narrow and self._looks >= _SURE:
-            self._looks = 0
-            self._width = 1
-            for _ in range(len(self._idle)):  # they are to notice
-                self._wake()
+        if narrow and self._jobs and (not moved or busy < _CORE[0]):  # that was wrong: be slower to do it again
+            self._patience = min(_DOUBT, self._patience * 4)
+            self._change(self._count if moved else self._width + 1)
+        elif not (moved and _CORE[0] <= busy <= _CORE[1]):
+            self._change(self._count)
+        elif narrow and self._looks > _DOUBT:
+            self._patience = _SURE
+            self._change(self._count)
+        elif not narrow and self._looks >= self._patience:
+            self._change(1)
+
+    def _change(self, width: int) -> None:
+        """Let so many threads take jobs, and wake those that have to know."""
+        fewer = width < self._width
+        self._width = min(width, self._count)
+        self._looks = 0
+        for _ in range(len(self._idle if fewer else self._jobs)):
+            self._wake()
 
     def _cpu_seconds(self) -> float:
         try:
