@@ -37,8 +37,8 @@ PORTS: Final = {
     ("library", "http"): 9998,
     ("library", "https"): 4443,
 }
-LONGEST: Final = "docs/operators/install.md"
-"""The page that takes as long as most others together; only a complete run follows it."""
+LONGEST: Final = {"docs/operators/install.md", "docs/plugin-authors/README.md"}
+"""The pages that build and install; they take as long as all others together, and only a complete run follows them."""
 PATIENCE: Final = 120.0
 """Seconds after which a command that hangs is ended, and the test fails."""
 
@@ -115,7 +115,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "session_page" in metafunc.fixturenames:
         ours = [page for page in pages() if "<!-- run by " not in page.text]
         with_blocks = [
-            pytest.param(page, marks=[pytest.mark.thorough] if page.name == LONGEST else [])
+            pytest.param(page, marks=[pytest.mark.thorough] if page.name in LONGEST else [])
             for page in ours
             if any(True for _ in page.blocks())
         ]

@@ -1,6 +1,6 @@
 """Each service installs and runs alone: real wheels in a clean virtual environment, and what they require.
 
-Without `PLUGHOST_TEST_ALL=1` it is one of the eight.
+Only with `PLUGHOST_TEST_ALL=1`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.integration.kit import ALL, LANES, PATIENCE, host_process
+from tests.integration.kit import LANES, PATIENCE, host_process
 from tests.integration.packages import ROOT
 from tests.integration.test_subsets import PROBES, expected, without_names
 
@@ -25,7 +25,7 @@ BROUGHT: Final = {
     "catalog-v4": {"catalog-core", "catalog-store"},
     "catalog-crud": {"catalog-core", "catalog-store"},
 }
-SERVICES: Final = tuple(PROBES) if ALL else ("library-auth",)
+SERVICES: Final = tuple(PROBES)
 NEEDED: Final = sorted({*SERVICES}.union(*(BROUGHT.get(each, ()) for each in SERVICES)))
 
 
@@ -64,6 +64,7 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_installs_and_runs_alone(service: str, uv: str, wheels: Path, tmp_path: Path) -> None:
     """It comes with what it requires, and answers on its site's listeners; there is nothing else, and no other port."""

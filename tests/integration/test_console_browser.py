@@ -246,7 +246,7 @@ def test_it_opens_by_a_link_and_by_nothing_else(browser: Chrome, host: RunningHo
         assert console.heading == "The console is closed"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.thorough)])
 def test_every_page_is_shown_and_accessible(console: Console, axe: str, host: RunningHost, scheme: str) -> None:
     """Each page is drawn without a complaint, asks nobody else, and axe-core finds nothing serious in it."""
     browser = console.browser

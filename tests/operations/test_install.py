@@ -24,7 +24,6 @@ def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:
         assert host.get("/other").json()["count"] == 2
 
 
-@pytest.mark.thorough
 def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
     """The new version answers, from the same process."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
@@ -54,6 +53,7 @@ def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
         assert host.get("/notes").json() == {"version": "2.0", "notes": 2}
 
 
+@pytest.mark.thorough
 def test_an_upgrade_that_would_break_a_serving_plugin_is_undone(sandbox: Sandbox) -> None:
     """Not a file is left of the broken version, and the running one goes on with its memory."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
@@ -99,6 +99,7 @@ def test_a_replaced_version_comes_back_without_an_index(sandbox: Sandbox) -> Non
     assert all(again[name] == first[name] for name in first if not name.endswith("RECORD"))
 
 
+@pytest.mark.thorough
 def test_a_dry_run_changes_nothing(sandbox: Sandbox) -> None:
     """It names each distribution and its version, and installs none of them."""
     build_wheel(sandbox.wheels, "plughost-helper", "3.0", {"helping.py": ""})

@@ -81,8 +81,8 @@ def compare(what: str, shown: str, printed: str) -> None:
 @pytest.mark.parametrize(
     "pages",
     [
-        ["upgrade.md", "rollback.md"],
-        pytest.param(["removal.md"], marks=pytest.mark.thorough),
+        ["removal.md"],
+        pytest.param(["upgrade.md", "rollback.md"], marks=pytest.mark.thorough),
         pytest.param(["bundle.md"], marks=pytest.mark.thorough),
         pytest.param(["restart.md"], marks=pytest.mark.thorough),
     ],

@@ -22,6 +22,7 @@ def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> N
         assert host.get("/other").json()["count"] == 2
 
 
+@pytest.mark.thorough
 def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
     """With --purge the data goes once the host has let go of it; the answer has to be typed."""
     wheel = keeper(sandbox.wheels, "1.0")
