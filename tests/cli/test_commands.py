@@ -203,7 +203,7 @@ def test_an_unknown_command_is_exit_code_2(line: Line) -> None:
     assert line.run("ghost").exit_code == 2
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("command", ["plugins", "routes"])
 def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None:
     """On a terminal of either width each plugin has one row, no word is broken, and no row ends in spaces."""
