@@ -29,7 +29,7 @@ def compute() -> None:
     sum(range(5000))
 
 
-def keep_busy(pool: Pool, jobs: int = 3000) -> None:
+def keep_busy(pool: Pool, jobs: int = 6000) -> None:
     """Have more computed than one thread can for long enough that the pool notices."""
     done = threading.Semaphore(0)
 

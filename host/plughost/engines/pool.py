@@ -14,19 +14,22 @@ Job = Callable[[], object]
 
 _LOGGER: Final = logging.getLogger("plughost.engines")
 _LOOK_SECONDS: Final = 0.005
-_CORE: Final = (0.6, 1.25)  # seconds of CPU a second that a single Python thread, or several in turns, may come to
-_SURE: Final = 4  # so many looks in a row find a core busy before it is believed
-_DOUBT: Final = 400  # after so many looks it is tried whether another number of threads is better now
+_SPELL_SECONDS: Final = 0.04  # over which it is judged how busy the threads are
+_CORE: Final = (0.7, 1.25)  # seconds of CPU a second that one Python thread, or several in turns, may come to
+_TRIAL: Final = 3  # spells
+_GAIN: Final = 1.02  # by how much more jobs are done a second for it to be worth while
+_MOST_PATIENCE: Final = 24
+_DOUBT: Final = 50  # spells after which it is tried whether more threads are of use now
 
 
 class Pool:
     """Threads that take jobs from one queue, in order.
 
     One thread at a time runs Python. Where the jobs do nothing but compute, a second one adds no work but only the
-    switches between them. So as long as the threads keep one core busy while jobs wait, they are made to take turns:
-    one of them takes all the jobs. Every 5 ms one of the others looks whether that still holds. Where the core is not
-    busy, since jobs wait for something, all of them take jobs again; where no job was taken, since one takes long, one
-    thread more does. Where the system can't tell how busy threads are, all of them always do.
+    switches between them. So while the threads keep one core busy for 40 ms, one of them is to take all the jobs, and
+    another looks every 5 ms how that fares. Where the core is not busy any more or fewer jobs are done than before,
+    since they wait for something, all of them take jobs again; where no job was taken, since one takes long, one thread
+    more does. Where the system can't tell how busy threads are, all of them always do.
 
     Args:
         threads: How many.
@@ -41,10 +44,9 @@ class Pool:
         self._idle: list[LockType] = []  # what each thread without work waits for; the last one is woken first
         self._watching = allocate_lock()
         self._clocks: list[int] = []
-        self._looked = 0.0
-        self._spent = 0.0
-        self._taken = self._taken_before = self._looks = 0
-        self._patience = _SURE  # how many looks in a row must find a core busy
+        self._looked = self._begun = self._spent = self._rates = self._rate_before = 0.0
+        self._taken = self._taken_before = self._taken_by_then = self._spells = 0
+        self._patience = _TRIAL  # how many spells in a row must keep a core busy
         self._threads = [
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
         ]
@@ -133,30 +135,51 @@ class Pool:
 
     def _look(self) -> None:
         """Decide how many threads may take jobs."""
-        now, spent = time.perf_counter(), self._cpu_seconds()
-        busy = (spent - self._spent) / max(now - self._looked, _LOOK_SECONDS / 10)
         moved = self._taken != self._taken_before
-        self._looked, self._spent, self._taken_before = now, spent, self._taken
-        self._looks += 1
+        self._taken_before = self._taken
+        self._looked = now = time.perf_counter()
         narrow = self._width < self._count
-        if narrow and self._jobs and (not moved or busy < _CORE[0]):  # that was wrong: be slower to do it again
-            self._patience = min(_DOUBT, self._patience * 4)
-            self._change(self._count if moved else self._width + 1)
-        elif not (moved and _CORE[0] <= busy <= _CORE[1]):
+        if not moved:
+            if narrow and self._jobs:
+                self._regret(self._width + 1)
+            self._begin(now)
+        elif now - self._begun > _SPELL_SECONDS:
+            seconds = now - self._begun
+            busy = (self._cpu_seconds() - self._spent) / seconds
+            rate = (self._taken - self._taken_by_then) / seconds
+            self._begin(now)
+            self._judge(_CORE[0] <= busy <= _CORE[1], rate, narrow)
+
+    def _judge(self, busy: bool, rate: float, narrow: bool) -> None:
+        """Draw the conclusion from one spell: whether it kept one core busy, and how many jobs a second it did."""
+        self._spells += 1
+        self._rates += rate
+        mean = self._rates / self._spells
+        if not busy or (narrow and self._spells == _TRIAL and mean < _GAIN * self._rate_before):
+            self._regret(self._count) if narrow else self._change(self._count)
+        elif narrow and self._spells >= _DOUBT:
+            self._patience = _TRIAL
             self._change(self._count)
-        elif narrow and self._looks > _DOUBT:
-            self._patience = _SURE
-            self._change(self._count)
-        elif not narrow and self._looks >= self._patience:
+        elif not narrow and self._spells >= self._patience:
+            self._rate_before = mean
             self._change(1)
+
+    def _regret(self, width: int) -> None:
+        """Let more threads take jobs: that fewer did was wrong, so be slower to do it again."""
+        self._patience = min(_MOST_PATIENCE, self._patience * 2)
+        self._change(width)
 
     def _change(self, width: int) -> None:
         """Let so many threads take jobs, and wake those that have to know."""
         fewer = width < self._width
         self._width = min(width, self._count)
-        self._looks = 0
+        self._spells = 0
+        self._rates = 0.0
         for _ in range(len(self._idle if fewer else self._jobs)):
             self._wake()
+
+    def _begin(self, now: float) -> None:
+        self._begun, self._spent, self._taken_by_then = now, self._cpu_seconds(), self._taken
 
     def _cpu_seconds(self) -> float:
         try:
