@@ -17,7 +17,7 @@ _LOOK_SECONDS: Final = 0.005
 _SPELL_SECONDS: Final = 0.04  # over which it is judged how busy the threads are
 _CORE: Final = (0.7, 1.25)  # seconds of CPU a second that one Python thread, or several in turns, may come to
 _TRIAL: Final = 3  # spells
-_GAIN: Final = 1.02  # by how much more jobs are done a second for it to be worth while
+_LOSS: Final = 0.97  # so much of the jobs a second is as good as all: the measure is not finer
 _MOST_PATIENCE: Final = 24
 _DOUBT: Final = 50  # spells after which it is tried whether more threads are of use now
 
@@ -155,7 +155,7 @@ class Pool:
         self._spells += 1
         self._rates += rate
         mean = self._rates / self._spells
-        if not busy or (narrow and self._spells == _TRIAL and mean < _GAIN * self._rate_before):
+        if not busy or (narrow and self._spells == _TRIAL and mean < _LOSS * self._rate_before):
             self._regret(self._count) if narrow else self._change(self._count)
         elif narrow and self._spells >= _DOUBT:
             self._patience = _TRIAL
