@@ -142,6 +142,8 @@ class Pool:
         if not moved:
             if narrow and self._jobs:
                 self._regret(self._width + 1)
+            else:  # nobody asks for anything: nobody need look
+                self._change(self._count)
             self._begin(now)
         elif now - self._begun > _SPELL_SECONDS:
             seconds = now - self._begun
