@@ -82,6 +82,7 @@ def test_as_many_jobs_as_threads_run_at_once(busy_before: bool) -> None:
         for _ in range(THREADS):
             pool.submit(lambda: together.wait(30))
         together.wait(30)
+        assert not together.broken
 
 
 def test_a_job_that_takes_long_holds_up_no_other() -> None:

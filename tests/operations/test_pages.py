@@ -78,15 +78,8 @@ def compare(what: str, shown: str, printed: str) -> None:
     assert re.fullmatch("".join(lines), stripped), f"{what}: the page shows\n{shown}\nand printed is\n{stripped}"
 
 
-@pytest.mark.parametrize(
-    "pages",
-    [
-        ["removal.md"],
-        pytest.param(["upgrade.md", "rollback.md"], marks=pytest.mark.thorough),
-        pytest.param(["bundle.md"], marks=pytest.mark.thorough),
-        pytest.param(["restart.md"], marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("pages", [["upgrade.md", "rollback.md"], ["removal.md"], ["bundle.md"], ["restart.md"]])
 def test_every_command_of_a_page_works(sandbox: Sandbox, supplies: Supplies, pages: list[str], tmp_path: Path) -> None:
     """Somebody who follows the page sees what it shows; what is rolled back is the upgrade of the page before."""
     with sandbox.serving() as host:
