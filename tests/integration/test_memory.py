@@ -1,6 +1,6 @@
 """Long lists in bounded memory (CONTRACT 4), in a process of its own, on both engines of listener.
 
-With `PLUGHOST_TEST_LARGE=1` the list has 1,000,000 products, else 100,000.
+Only with `PLUGHOST_TEST_ALL=1`. With `PLUGHOST_TEST_LARGE=1`, too, the list has 1,000,000 products, else 100,000.
 """
 
 from __future__ import annotations
