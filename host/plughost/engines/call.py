@@ -26,6 +26,28 @@ _PARTS_AHEAD: Final = 4
 _SERVER: Final = (b"server", b"plughost")
 
 
+_KNOWN: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
+"""Fields as HTTP/2 writes them, of names whose values are few."""
+_FEW: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options"})
+_MOST_KNOWN: Final = 256
+
+
+def _raw(field: tuple[str, str]) -> tuple[bytes, bytes]:
+    """Return a field as HTTP/2 writes it.
+
+    Raises:
+        AssertionError: It is a hop-by-hop field, which is the server's.
+        ValueError: It is no field, or would begin another line.
+    """
+    name, value = field
+    if "\n" in value or "\r" in value:
+        raise line_break(name)
+    raw = raw_name(name), value.encode("latin-1")
+    if name in _FEW and len(_KNOWN) < _MOST_KNOWN:
+        _KNOWN[field] = raw
+    return raw
+
+
 class ClientGoneError(Exception):
     """The client went away, or takes nothing any more."""
 
@@ -162,12 +184,7 @@ class Call:
         elif self._status:
             raise AssertionError("start_response was called twice without exc_info")
         check_status(status)
-        raw: RawHeaders = []
-        for name, value in headers:
-            if "\n" in value or "\r" in value:
-                raise line_break(name)
-            raw.append((raw_name(name), value.encode("latin-1")))
-        self._status, self._headers = status, raw
+        self._status, self._headers = status, [_KNOWN.get(field) or _raw(field) for field in headers]
         return self._push
 
     def _take(self, iterable: Iterable[bytes]) -> None:

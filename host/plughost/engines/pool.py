@@ -17,7 +17,7 @@ _LOOK_SECONDS: Final = 0.005
 _SPELL_SECONDS: Final = 0.04  # over which it is judged how busy the threads are
 _CORE: Final = (0.7, 1.25)  # seconds of CPU a second that one Python thread, or several in turns, may come to
 _TRIAL: Final = 3  # spells
-_LOSS: Final = 0.97  # so much of the jobs a second is as good as all: the measure is not finer
+_LOSS: Final = 0.94  # so much of the jobs a second is as good as all: the measure is not finer
 _MOST_PATIENCE: Final = 24
 _DOUBT: Final = 50  # spells after which it is tried whether more threads are of use now
 
@@ -143,6 +143,7 @@ class Pool:
             if narrow and self._jobs:
                 self._regret(self._width + 1)
             else:  # nobody asks for anything: nobody need look
+                self._patience = _TRIAL
                 self._change(self._count)
             self._begin(now)
         elif now - self._begun > _SPELL_SECONDS:
