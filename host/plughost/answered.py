@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from plughost.http.request import Request
 
 _LONGEST_TARGET: Final = 2000
-_SOON: Final = 256  # a power of two: so many that wait are told without waiting for the second to end
-_MOST: Final = 64 * _SOON
+_SOON: Final = 2048  # so many that wait are told without waiting for the second to end; each time, threads switch
+_MOST: Final = 8 * _SOON
 _SECONDS: Final = 1.0
 
 
@@ -77,7 +77,7 @@ _answered: Final = partial(tuple.__new__, AnsweredRequest)  # `_make` takes thre
 class AnsweredRequests:
     """The answered requests of a host, on their way to the observers of its plugins.
 
-    It is a Falcon middleware, mounted only where somebody observes. A second later at most, or after 256 requests, a
+    It is a Falcon middleware, mounted only where somebody observes. A second later at most, or after 2,048 requests, a
     thread tells of them: what observers do takes no time of any request. Where they fall behind by 16,384 requests,
     the oldest are left out.
     """
