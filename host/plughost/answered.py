@@ -147,7 +147,7 @@ class AnsweredRequests:
         for observer in observers:
             try:
                 observer.observe(batch)
-            except Exception as error:
+            except BaseException as error:
                 self._logger.error("observer failed", plugin=plugin, observer=observer.name, exc_info=error)
 
     def _tell_on(self) -> None:

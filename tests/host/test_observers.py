@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 import falcon.testing
+import pytest
 from structlog.testing import CapturingLogger
 from tests.host.plugins import Plugin, Speaker, reason, serving, until
 
@@ -103,12 +104,13 @@ def test_catching_up_tells_at_once() -> None:
         assert watcher.targets == [f"/say?{number}" for number in range(300)]
 
 
-def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told(error: type[BaseException]) -> None:
     """The log names plugin and observer; the other observers and the requests go on."""
     watcher, log = Watcher(), CapturingLogger()
 
     def fail(requests: tuple[AnsweredRequest, ...]) -> None:
-        raise RuntimeError
+        raise error
 
     installed = [
         plugin_distribution("a-fails", observing(fail)),
@@ -118,6 +120,7 @@ def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told() ->
     with running_host(distributions=installed, logger=log) as host, host.client() as client:  # type: ignore[arg-type]  # it takes what loggers take
         assert client.get("/say").status_code == 200
         until(lambda: watcher.targets == ["/say"])
+        assert observers_threads()
     (told,) = [each for each in log.calls if "observer failed" in each.args]
     assert (told.kwargs["plugin"], told.kwargs["observer"]) == ("a-fails", "watcher")
 
