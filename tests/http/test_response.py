@@ -18,6 +18,14 @@ def test_what_a_response_varies_by_already_stays() -> None:
     }
 
 
+def test_what_a_response_varies_by_is_named_once() -> None:
+    """What the resource names in its own Vary, in whatever case, the host doesn't name again."""
+    resp = Response()
+    resp.set_header("Vary", "api-version,Accept")
+    resp.add_common({"vary": "API-Version, Origin"}, "theirs")
+    assert resp.get_header("Vary") == "api-version, Accept, Origin"
+
+
 def test_fields_without_vary_leave_it_alone() -> None:
     """A response of a route without minor versions keeps the Vary of its resource."""
     resp = Response()

@@ -11,7 +11,9 @@ import falcon
 import pytest
 from falcon.testing import create_environ
 
+from plughost.declarations import RouteGroup
 from plughost.http import Request, secure_url
+from plughost.http.mounting import mount
 from plughost.http.site import Site
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
@@ -169,6 +171,24 @@ def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
     assert site.drain(assembly, 30)
     slow.join()
     assert answers == [[b"old"]]
+
+
+def test_requests_in_flight_are_told_by_plugin_also_when_their_app_was_swapped_out() -> None:
+    """Each is told as its plugin's until it is answered, whichever app answers it."""
+
+    def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        environ["plughost.mounted"] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).rest
+        return iter([b"a"])
+
+    site = Site("main", streams)  # type: ignore[arg-type] # any WSGI app will do
+    first: Any = site(create_environ("/one"), lambda *_: None)
+    site.swap(streams)  # type: ignore[arg-type] # any WSGI app will do
+    second: Any = site(create_environ("/two"), lambda *_: None)
+    assert sorted(site.plugins_in_flight()) == ["one", "two"]
+    first.close()
+    assert list(site.plugins_in_flight()) == ["two"]
+    second.close()
+    assert list(site.plugins_in_flight()) == []
 
 
 def test_a_stream_is_in_flight_until_it_is_closed() -> None:
