@@ -15,11 +15,12 @@ Job = Callable[[], object]
 _LOGGER: Final = logging.getLogger("plughost.engines")
 _LOOK_SECONDS: Final = 0.005
 _SPELL_SECONDS: Final = 0.04  # over which it is judged how busy the threads are
-_CORE: Final = (0.7, 1.25)  # seconds of CPU a second that one Python thread, or several in turns, may come to
+_CORE: Final = (0.65, 1.25)  # seconds of CPU a second that one Python thread, or several in turns, may come to
 _TRIAL: Final = 3  # spells
-_LOSS: Final = 0.94  # so much of the jobs a second is as good as all: the measure is not finer
+_LOSS: Final = 0.9  # so much of the jobs a second is as good as all: the measure is not finer
 _MOST_PATIENCE: Final = 24
-_DOUBT: Final = 50  # spells after which it is tried whether more threads are of use now
+_TRUST: Final = 50  # spells after which it is tried again whether more threads are of use now
+_MOST_TRUST: Final = 200
 
 
 class Pool:
@@ -28,8 +29,9 @@ class Pool:
     One thread at a time runs Python. Where the jobs do nothing but compute, a second one adds no work but only the
     switches between them. So while the threads keep one core busy for 40 ms, one of them is to take all the jobs, and
     another looks every 5 ms how that fares. Where the core is not busy any more or fewer jobs are done than before,
-    since they wait for something, all of them take jobs again; where no job was taken, since one takes long, one thread
-    more does. Where the system can't tell how busy threads are, all of them always do.
+    since they wait for something, all of them take jobs again; where two looks find no job taken, since one takes long,
+    one thread more does. What was found good is done at once with the next jobs that come, and put in doubt seconds
+    later. Where the system can't tell how busy threads are, all of them always take jobs.
 
     Args:
         threads: How many.
@@ -44,9 +46,12 @@ class Pool:
         self._idle: list[LockType] = []  # what each thread without work waits for; the last one is woken first
         self._watching = allocate_lock()
         self._clocks: list[int] = []
-        self._looked = self._begun = self._spent = self._rates = self._rate_before = 0.0
+        self._looked = self._begun = self._spent = self._busy = self._rates = self._rate_before = 0.0
         self._taken = self._taken_before = self._taken_by_then = self._spells = 0
+        self._stuck = False
         self._patience = _TRIAL  # how many spells in a row must keep a core busy
+        self._trust = 0  # for how many spells it is known that one thread does as much
+        self._next_trust = _TRUST
         self._threads = [
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
         ]
@@ -139,8 +144,11 @@ class Pool:
         self._taken_before = self._taken
         self._looked = now = time.perf_counter()
         narrow = self._width < self._count
+        self._stuck = not moved and not self._stuck
         if not moved:
             if narrow and self._jobs:
+                if self._stuck:  # for a moment, the machine may have been busy with something else
+                    return
                 self._regret(self._width + 1)
             else:  # nobody asks for anything: nobody need look
                 self._patience = _TRIAL
@@ -151,25 +159,36 @@ class Pool:
             busy = (self._cpu_seconds() - self._spent) / seconds
             rate = (self._taken - self._taken_by_then) / seconds
             self._begin(now)
-            self._judge(_CORE[0] <= busy <= _CORE[1], rate, narrow)
+            self._spells += 1
+            self._rates += rate
+            self._busy += (busy - self._busy) / min(self._spells, _TRIAL)
+            self._judge(_CORE[0] <= self._busy <= _CORE[1], self._rates / self._spells, narrow)
 
     def _judge(self, busy: bool, rate: float, narrow: bool) -> None:
-        """Draw the conclusion from one spell: whether it kept one core busy, and how many jobs a second it did."""
-        self._spells += 1
-        self._rates += rate
-        mean = self._rates / self._spells
-        if not busy or (narrow and self._spells == _TRIAL and mean < _LOSS * self._rate_before):
-            self._regret(self._count) if narrow else self._change(self._count)
-        elif narrow and self._spells >= _DOUBT:
-            self._patience = _TRIAL
-            self._change(self._count)
-        elif not narrow and self._spells >= self._patience:
-            self._rate_before = mean
-            self._change(1)
+        """Draw the conclusion from the spells so far: whether they kept a core busy, and how many jobs a second."""
+        if not narrow:
+            if not busy:
+                self._change(self._count)
+            elif self._trust or self._spells >= self._patience:
+                self._rate_before = rate
+                self._change(1)
+        elif not busy:
+            self._regret(self._count)
+        elif self._trust:
+            self._trust -= 1
+            if not self._trust:
+                self._patience = _TRIAL
+                self._change(self._count)
+        elif self._spells >= _TRIAL:
+            if rate < _LOSS * self._rate_before:
+                self._regret(self._count)
+            else:
+                self._trust, self._next_trust = self._next_trust, min(_MOST_TRUST, self._next_trust * 2)
 
     def _regret(self, width: int) -> None:
         """Let more threads take jobs: that fewer did was wrong, so be slower to do it again."""
         self._patience = min(_MOST_PATIENCE, self._patience * 2)
+        self._trust, self._next_trust = 0, _TRUST
         self._change(width)
 
     def _change(self, width: int) -> None:
@@ -177,7 +196,7 @@ class Pool:
         fewer = width < self._width
         self._width = min(width, self._count)
         self._spells = 0
-        self._rates = 0.0
+        self._busy = self._rates = 0.0
         for _ in range(len(self._idle if fewer else self._jobs)):
             self._wake()
 
