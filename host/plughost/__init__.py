@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plughost.answered import AnsweredRequest
+from plughost.answered import AnsweredRequest, RequestKind
 from plughost.context import PluginContext
 from plughost.declarations import (
     Answer,
@@ -34,6 +34,7 @@ __all__ = [
     "PluginContext",
     "PluginError",
     "Principal",
+    "RequestKind",
     "Route",
     "RouteGroup",
     "Store",

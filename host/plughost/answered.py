@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     import falcon
     import structlog
@@ -62,14 +61,29 @@ class AnsweredRequest(NamedTuple):
     @property
     def code(self) -> int:
         """The status code: 500 for a status that can't be sent, as the engine then answers."""
-        import falcon  # noqa: PLC0415 - which not every command needs
+        return _code(self.status)
 
-        try:
-            code: int = falcon.http_status_to_code(self.status)
-        except (TypeError, ValueError):
-            return 500
-        return code
 
+class RequestKind(NamedTuple):
+    """What requests have in common that are counted together.
+
+    Attributes:
+        plugin: The plugin that they were for; empty where there is none.
+        route: The full URI template of its route, as of `AnsweredRequest`.
+        method: Their method, as it was sent: clients may make up any.
+        code: The status code.
+    """
+
+    plugin: str
+    route: str
+    method: str
+    code: int
+
+
+_FIELDS: Final = len(AnsweredRequest._fields)
+_TIMES_FIELDS: Final = 4  # seconds, method, status, mounted
+_SOON_TIMES: Final = _SOON * _TIMES_FIELDS
+_SOON_REQUESTS: Final = _SOON * _FIELDS
 
 _answered: Final = partial(tuple.__new__, AnsweredRequest)  # `_make` takes three times as long
 
@@ -79,13 +93,18 @@ class AnsweredRequests:
 
     It is a Falcon middleware, mounted only where somebody observes. A second later at most, or after 2,048 requests, a
     thread tells of them: what observers do takes no time of any request. Where they fall behind by 16,384 requests,
-    the oldest are left out.
+    those that follow are left out.
+
+    What is noted stands in lists without structure, field after field: what keeps thousands of objects for a second
+    drives everything else out of the processor's cache, and the garbage collector would look through them all.
     """
 
     def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
         """Begin without observers."""
         self._logger = logger
-        self._noted: deque[tuple[Any, ...]] = deque(maxlen=_MOST)
+        self._times: list[Any] = []
+        self._requests: list[Any] = []
+        self._most_times = self._most_requests = 0  # how long the lists may become, in fields
         self._observers: Mapping[str, tuple[Observer, ...]] = {}
         self._telling = threading.Lock()
         self._soon = threading.Event()
@@ -93,13 +112,18 @@ class AnsweredRequests:
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Note a request, and how long it took until its response began."""
-        environ = req.env
-        noted = self._noted
         arrived = req.arrived
-        noted.append(
-            (
+        seconds = perf_counter() - arrived
+        times, requests = self._times, self._requests
+        if len(times) < self._most_times:
+            times += (seconds, req.method, resp.status, req.mounted)
+            if not len(times) % _SOON_TIMES:
+                self._soon.set()
+        if len(requests) < self._most_requests:
+            environ = req.env
+            requests += (
                 arrived,
-                perf_counter() - arrived,
+                seconds,
                 req.method,
                 (environ.get("REQUEST_URI") or req.relative_uri)[:_LONGEST_TARGET],
                 resp.status,
@@ -108,9 +132,8 @@ class AnsweredRequests:
                 environ["SERVER_PROTOCOL"],
                 req.request_id,
             )
-        )
-        if not len(noted) % _SOON:
-            self._soon.set()
+            if not len(requests) % _SOON_REQUESTS:
+                self._soon.set()
 
     def hand_to(self, observers: Mapping[str, tuple[Observer, ...]]) -> None:
         """Tell others from now on; those so far are told first what happened until now.
@@ -120,6 +143,9 @@ class AnsweredRequests:
         """
         self.catch_up()
         self._observers = observers
+        every = [each for of_plugin in observers.values() for each in of_plugin]
+        self._most_times = _TIMES_FIELDS * _MOST if any(each.observe_times for each in every) else 0
+        self._most_requests = _FIELDS * max((each.at_most or _MOST for each in every if each.observe), default=0)
         if observers and self._thread is None:
             self._thread = threading.Thread(target=self._tell_on, name="observers", daemon=True)
             self._thread.start()
@@ -133,22 +159,25 @@ class AnsweredRequests:
         if not self._telling.acquire(timeout=_SECONDS):
             return
         try:
-            noted = self._noted
-            if len(noted) == _MOST:
+            times, requests = _take(self._times), _take(self._requests)
+            if len(times) == _TIMES_FIELDS * _MOST or len(requests) == _FIELDS * _MOST:
                 self._logger.warning("observers fall behind: requests were left out", plugins=sorted(self._observers))
-            batch = tuple(map(_answered, [noted.popleft() for _ in range(len(noted))]))
-            if batch:
-                for plugin, observers in self._observers.items():
-                    self._tell(plugin, observers, batch)
+            answered = tuple(map(_answered, zip(*[iter(requests)] * _FIELDS, strict=True)))
+            of_kinds = _by_kind(times)
+            for plugin, observers in self._observers.items():
+                for observer in observers:
+                    if observer.observe is not None and answered:
+                        self._tell(plugin, observer, observer.observe, answered[: observer.at_most])
+                    if observer.observe_times is not None and of_kinds:
+                        self._tell(plugin, observer, observer.observe_times, of_kinds)
         finally:
             self._telling.release()
 
-    def _tell(self, plugin: str, observers: Iterable[Observer], batch: tuple[AnsweredRequest, ...]) -> None:
-        for observer in observers:
-            try:
-                observer.observe(batch)
-            except BaseException as error:
-                self._logger.error("observer failed", plugin=plugin, observer=observer.name, exc_info=error)
+    def _tell(self, plugin: str, observer: Observer, observe: Callable[[Any], None], what: object) -> None:
+        try:
+            observe(what)
+        except BaseException as error:
+            self._logger.error("observer failed", plugin=plugin, observer=observer.name, exc_info=error)
 
     def _tell_on(self) -> None:
         this = threading.current_thread()
@@ -156,3 +185,38 @@ class AnsweredRequests:
             self._soon.wait(_SECONDS)
             self._soon.clear()
             self.catch_up()
+
+
+def _take(noted: list[Any]) -> list[Any]:
+    """Empty a list to which others append meanwhile; what they append stays."""
+    taken = noted[:]
+    del noted[: len(taken)]
+    return taken
+
+
+def _by_kind(times: list[Any]) -> dict[RequestKind, list[float]]:
+    """Return how long requests took, by what they have in common."""
+    alike: dict[tuple[Any, ...], list[float]] = {}
+    for seconds, *common in zip(*[iter(times)] * _TIMES_FIELDS, strict=True):
+        kind = tuple(common)
+        try:
+            alike[kind].append(seconds)
+        except KeyError:
+            alike[kind] = [seconds]
+        except TypeError:  # a status that can't be a key can't be sent either
+            alike.setdefault((common[0], None, common[2]), []).append(seconds)
+    found: dict[RequestKind, list[float]] = {}
+    for (method, status, mounted), seconds in alike.items():
+        plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
+        found.setdefault(RequestKind(plugin, route, method, _code(status)), []).extend(seconds)
+    return found
+
+
+def _code(status: Any) -> int:
+    import falcon  # noqa: PLC0415 - which not every command needs
+
+    try:
+        code: int = falcon.http_status_to_code(status)
+    except (TypeError, ValueError):
+        return 500
+    return code

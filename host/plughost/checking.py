@@ -64,8 +64,14 @@ def _(middleware: Middleware) -> None:
 @check.register
 def _(observer: Observer) -> None:
     _named("observer", observer.name)
-    _require(callable(observer.observe), f"observer {observer.name!r}: observe is no function")
-    require_sync(observer.observe, f"observer {observer.name!r}: observe")
+    where = f"observer {observer.name!r}"
+    functions = {name: getattr(observer, name) for name in ("observe", "observe_times")}
+    _require(any(functions.values()), f"{where}: it has neither observe nor observe_times")
+    for name, function in functions.items():
+        _require(function is None or callable(function), f"{where}: {name} is no function")
+        require_sync(function, f"{where}: {name}")
+    most = observer.at_most
+    _require(most is None or (type(most) is int and most > 0), f"{where}: at_most is no number above 0")
 
 
 @check.register

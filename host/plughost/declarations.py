@@ -6,7 +6,7 @@ lets the host find conflicts before anything starts and remove a plugin while it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from plughost.answered import AnsweredRequest
+    from plughost.answered import AnsweredRequest, RequestKind
     from plughost.http.errors import ErrorFormat
 
 JSON: tuple[str, ...] = ("application/json",)
@@ -216,18 +216,25 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """Someone who is told of every request of the host once it was answered: to count, to bill, to keep a record.
+    """Someone who is told of the host's requests once they were answered: to count, to bill, to keep a record.
 
-    It costs a request next to nothing, whereas middleware takes part of its time; but it can't change anything.
+    It costs a request next to nothing, whereas middleware takes part of its time; but it can't change anything. It is
+    told within about a second, in a thread of the host's, one call at a time.
 
     Attributes:
         name: What the log calls it.
         observe: Called with the requests that were answered since the last call, oldest first: a tuple of
-            `plughost.AnsweredRequest`. That is within about a second, in a thread of the host's, one call at a time.
+            `plughost.AnsweredRequest`.
+        at_most: Of how many requests at a time `observe` is told, the first ones; None for every one. What is to be
+            looked at needs no more than can be read, and the others then cost less.
+        observe_times: Called with how long the requests since the last call took until their responses began, in
+            seconds, by `plughost.RequestKind`: for counts and times, at a fraction of what `observe` costs.
     """
 
     name: str
-    observe: Callable[[tuple[AnsweredRequest, ...]], None]
+    observe: Callable[[tuple[AnsweredRequest, ...]], None] | None = None
+    at_most: int | None = None
+    observe_times: Callable[[Mapping[RequestKind, Sequence[float]]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

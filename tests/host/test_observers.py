@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import falcon
 import falcon.testing
@@ -11,11 +12,11 @@ import pytest
 from structlog.testing import CapturingLogger
 from tests.host.plugins import Plugin, Speaker, reason, serving, until
 
-from plughost import AnsweredRequest, Observer
+from plughost import AnsweredRequest, Observer, RequestKind
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 Observe = Any
 
@@ -43,6 +44,22 @@ class Fails:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Raise."""
         raise RuntimeError
+
+
+class OddStatus:
+    """Answers with the same status in each way that Falcon takes, and with what is none."""
+
+    STATUSES: ClassVar[dict[str, Any]] = {
+        "number": 202,
+        "text": "202 Accepted",
+        "enum": HTTPStatus.ACCEPTED,
+        "nonsense": "nonsense",
+        "list": [202],
+    }
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+        resp.status = self.STATUSES[req.get_param("status", required=True)]
 
 
 def observing(observe: Observe) -> Plugin:
@@ -93,6 +110,60 @@ def test_a_status_that_cannot_be_sent_counts_as_what_is_sent_instead() -> None:
     assert request._replace(status=204).code == 204
 
 
+def test_an_observer_of_times_is_told_how_long_requests_took_that_were_alike() -> None:
+    """It gets the seconds of each request, by plugin, route, method and code, and needs no `observe`."""
+    found: dict[RequestKind, list[float]] = {}
+
+    def observe(times: Mapping[RequestKind, Sequence[float]]) -> None:
+        for kind, seconds in times.items():
+            found.setdefault(kind, []).extend(seconds)
+
+    def times(context: object) -> list[Observer]:
+        return [Observer(name="times", observe_times=observe)]
+
+    installed = [
+        plugin_distribution("times", Plugin(register_observers=times)),
+        plugin_distribution("speaker", Speaker("a")),
+        plugin_distribution("odd", serving(OddStatus(), "/odd")),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        for number in range(3):
+            client.get(f"/say?{number}")
+        client.request("BREW", "/say")
+        client.get("/nowhere")
+        for status in OddStatus.STATUSES:
+            client.get(f"/odd?status={status}")
+        host.host.view.catch_up()
+    assert {kind: len(seconds) for kind, seconds in found.items()} == {
+        RequestKind("speaker", "/say", "GET", 200): 3,
+        RequestKind("speaker", "/say", "BREW", 405): 1,
+        RequestKind("", "", "GET", 404): 1,
+        RequestKind("odd", "/odd", "GET", 202): 3,
+        RequestKind("odd", "/odd", "GET", 500): 2,
+    }
+    assert all(0 < each < 30 for seconds in found.values() for each in seconds)
+
+
+def test_an_observer_may_ask_for_a_few_requests_at_a_time() -> None:
+    """It is told of the first ones, while another is told of every one."""
+    few, every = Watcher(), Watcher()
+    limited = Plugin(register_observers=lambda context: [Observer(name="few", observe=few, at_most=2)])
+    speaker = plugin_distribution("speaker", Speaker("a"))
+    for beside in ([], [plugin_distribution("every", observing(every))]):
+        installed = [plugin_distribution("few", limited), speaker, *beside]
+        with running_host(distributions=installed) as host, host.client() as client:
+            site = host.host.serving.sites["main"]
+            for first in (0, 5):
+                for number in range(first, first + 5):
+                    environ = falcon.testing.create_environ("/say", query_string=str(number))
+                    list(site(environ, lambda status, headers: None))
+                host.host.view.catch_up()
+            assert client.get("/say").status_code == 200
+    assert all(len(batch) <= 2 for batch in few.batches)
+    assert few.targets[:2] == ["/say?0", "/say?1"]
+    assert [each for each in every.targets if "?" in each] == [f"/say?{number}" for number in range(10)]
+
+
 def test_catching_up_tells_at_once() -> None:
     """Whoever shows what observers made of requests need not wait for the second to end."""
     watcher = Watcher()
@@ -127,14 +198,17 @@ def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told(erro
 
 def test_an_observer_that_hangs_holds_nobody_up() -> None:
     """Requests are answered while an observer is busy, and a scrape waits for it for a second at most."""
-    going_on = threading.Event()
+    busy, going_on = threading.Event(), threading.Event()
 
     def hang(requests: tuple[AnsweredRequest, ...]) -> None:
+        busy.set()
         going_on.wait(30)
 
     installed = [plugin_distribution("hangs", observing(hang)), plugin_distribution("speaker", Speaker("a"))]
     with running_host(distributions=installed) as host, host.client() as client:
-        for _ in range(600):
+        client.get("/say")
+        assert busy.wait(30)
+        for _ in range(100):
             assert client.get("/say").status_code == 200
         host.host.view.catch_up()
         assert not going_on.is_set()
@@ -180,7 +254,7 @@ def test_without_observers_nothing_is_noted() -> None:
         assert host.host.answered.process_response not in app._middleware[2]
 
 
-def test_observers_that_fall_behind_are_told_of_the_last_requests_and_the_log_says_so() -> None:
+def test_observers_that_fall_behind_are_told_of_the_first_requests_and_the_log_says_so() -> None:
     """However many requests wait, those that are kept are bounded, and a warning names who is late."""
     log = CapturingLogger()
     busy, going_on = threading.Event(), threading.Event()
@@ -201,8 +275,12 @@ def test_observers_that_fall_behind_are_told_of_the_last_requests_and_the_log_sa
             list(site(environ, lambda status, headers: None))
         going_on.set()
         until(lambda: len(watcher.batches) > 1)
+        list(site(falcon.testing.create_environ("/say", query_string="later"), lambda status, headers: None))
+        until(lambda: len(watcher.batches) > 2)
+    assert watcher.targets[-1] == "/say?later"
+    del watcher.batches[-1]
     assert len(watcher.targets) == 1 + 16_384
-    assert watcher.targets[-1] == "/say?16999"
+    assert watcher.targets[-1] == "/say?16383"
     (told,) = [each for each in log.calls if each.method_name == "warning"]
     assert told.kwargs["plugins"] == ["slow"]
 
@@ -215,13 +293,17 @@ def test_what_is_no_observer_fails_the_plugin() -> None:
 
     broken: dict[str, Callable[..., Any]] = {
         "text": lambda context: ["watcher"],
-        "nothing": lambda context: [Observer(name="watcher", observe=None)],  # type: ignore[arg-type]  # that is the point
+        "nothing": lambda context: [Observer(name="watcher")],
         "later": lambda context: [Observer(name="watcher", observe=later)],  # type: ignore[arg-type]  # likewise
         "nameless": lambda context: [Observer(name="a b", observe=print)],
+        "number": lambda context: [Observer(name="watcher", observe_times=3)],  # type: ignore[arg-type]  # that is the point
+        "none": lambda context: [Observer(name="watcher", observe=print, at_most=0)],
     }
     installed = [plugin_distribution(name, Plugin(register_observers=hook)) for name, hook in broken.items()]
     with running_host(distributions=[*installed, plugin_distribution("speaker", Speaker("a"))]) as host:
         assert "Return a list of Observer" in reason(host, "text")
-        assert "observer 'watcher': observe is no function" in reason(host, "nothing")
+        assert "observer 'watcher': it has neither observe nor observe_times" in reason(host, "nothing")
+        assert "observer 'watcher': observe_times is no function" in reason(host, "number")
+        assert "observer 'watcher': at_most is no number above 0" in reason(host, "none")
         assert "observer 'watcher': observe is async" in reason(host, "later")
         assert "observer 'a b'" in reason(host, "nameless")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from plughost.http.negotiation import Offers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mounted:
-    """A route, or the rest of a group's prefix, on a site.
+    """A route, or the rest of a group's prefix, on a site; equal to itself only.
 
     Attributes:
         plugin: The plugin that it belongs to.

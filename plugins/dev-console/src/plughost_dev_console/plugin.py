@@ -64,8 +64,10 @@ class ConsolePlugin:
 
     @hookimpl
     def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
-        """Record every request of the host."""
-        return [Observer(name="requests", observe=_requests(context).observe)] if context.dev else []
+        """Record the requests of the host, no more at a time than are kept."""
+        if not context.dev:
+            return []
+        return [Observer(name="requests", observe=_requests(context).observe, at_most=context.settings.requests)]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:

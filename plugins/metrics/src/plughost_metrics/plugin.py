@@ -64,7 +64,7 @@ class MetricsPlugin:
         """Time every request of the host."""
         times = RequestTimes(Figures.kept_by(context), context.host)
         self._registry.register(times)
-        return [Observer(name="requests", observe=times.observe)]
+        return [Observer(name="requests", observe_times=times.observe)]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:

@@ -12,17 +12,16 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Met
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from plughost import AnsweredRequest, PluginContext
+    from plughost import PluginContext, RequestKind
     from plughost.view import HostView
 
 LABELS: Final = ("plugin", "method", "route", "status")
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_FIRST: Final = BOUNDS[0]  # most requests take less: they need no search
 _METHODS: Final = frozenset(falcon.COMBINED_METHODS)
 
-Key = tuple[str, str, str, Any]
+Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Figures:
 
     Attributes:
         lock: Guards the cells.
-        cells: For requests that were alike, how many took how long: one number for each bucket, then their seconds.
+        cells: By labels, how many requests took how long: one number for each bucket, then their seconds.
     """
 
     lock: threading.Lock
@@ -42,7 +41,7 @@ class Figures:
         """Return those of a host; what it keeps is plain, since this class may be of another version tomorrow."""
         return cls(
             context.keep("lock", threading.Lock),
-            context.keep(f"cells of {BOUNDS}", dict),  # other buckets can't go on from these
+            context.keep(f"cells by labels, of {BOUNDS}", dict),  # other buckets can't go on from these
         )
 
 
@@ -59,18 +58,15 @@ class RequestTimes(Collector):
         self._cells = figures.cells
         self._host = host
 
-    def observe(self, requests: tuple[AnsweredRequest, ...]) -> None:
+    def observe(self, times: Mapping[RequestKind, Sequence[float]]) -> None:
         """Count requests, and how long they took until their response began."""
-        cells = self._cells
         with self._lock:
-            for _, seconds, method, _, status, mounted, _, _, _ in requests:
-                plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
-                key = (plugin, method if method in _METHODS else "other", route, status)
-                cell = cells.get(key)
-                if cell is None:
-                    cell = cells[key] = _nothing()
-                cell[bisect_left(BOUNDS, seconds) if seconds > _FIRST else 0] += 1
-                cell[-1] += seconds
+            for (plugin, route, method, code), seconds in times.items():
+                key = (plugin, method if method in _METHODS else "other", route, str(code))
+                cell = self._cells.setdefault(key, [0.0] * (len(BOUNDS) + 2))
+                for each in seconds:
+                    cell[bisect_left(BOUNDS, each)] += 1
+                cell[-1] += sum(seconds)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the histogram of the requests, whose count is how many there were, and those in flight."""
@@ -78,7 +74,9 @@ class RequestTimes(Collector):
         times = HistogramMetricFamily(
             "plughost_request_duration_seconds", "Seconds until the response to a request began.", labels=LABELS
         )
-        for labels, (*buckets, seconds) in self._by_code().items():
+        with self._lock:
+            cells = {labels: tuple(cell) for labels, cell in self._cells.items()}
+        for labels, (*buckets, seconds) in cells.items():
             times.add_metric(labels, _cumulated(buckets), seconds)
         yield times
         gauge = GaugeMetricFamily(
@@ -87,27 +85,6 @@ class RequestTimes(Collector):
         for plugin, count in self._host.in_flight_by_plugin.items():
             gauge.add_metric([plugin], count)
         yield gauge
-
-    def _by_code(self) -> dict[tuple[str, str, str, str], list[float]]:
-        """Return the cells by labels: statuses are counted as they were set, in one of several ways for each code."""
-        with self._lock:
-            cells = [(key, list(cell)) for key, cell in self._cells.items()]
-        found: dict[tuple[str, str, str, str], list[float]] = {}
-        for (plugin, method, route, status), cell in cells:
-            labels = (plugin, method, route, _code(status))
-            found[labels] = [one + other for one, other in zip(found.get(labels, _nothing()), cell, strict=True)]
-        return found
-
-
-def _code(status: Any) -> str:
-    try:
-        return str(falcon.http_status_to_code(status))
-    except (TypeError, ValueError):  # none that can be sent: the engine answers 500 in its place
-        return "500"
-
-
-def _nothing() -> list[float]:
-    return [0.0] * (len(BOUNDS) + 2)
 
 
 def _cumulated(buckets: list[float]) -> list[tuple[str, float]]:
