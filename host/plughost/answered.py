@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import falcon
     import structlog
@@ -156,55 +156,68 @@ class AnsweredRequests:
 
     def catch_up(self) -> None:
         """Tell the observers of every request that was noted so far; wait a second for one that is busy."""
-        if not self._telling.acquire(timeout=_SECONDS):
-            return
-        try:
-            times, requests = _take(self._times), _take(self._requests)
-            if len(times) == _TIMES_FIELDS * _MOST or len(requests) == _FIELDS * _MOST:
-                self._logger.warning("observers fall behind: requests were left out", plugins=sorted(self._observers))
-            answered = tuple(map(_answered, zip(*[iter(requests)] * _FIELDS, strict=True)))
-            of_kinds = _by_kind(times)
-            for plugin, observers in self._observers.items():
-                for observer in observers:
-                    if observer.observe is not None and answered:
-                        self._tell(plugin, observer, observer.observe, answered[: observer.at_most])
-                    if observer.observe_times is not None and of_kinds:
-                        self._tell(plugin, observer, observer.observe_times, of_kinds)
-        finally:
-            self._telling.release()
+        if self._telling.acquire(timeout=_SECONDS):
+            try:
+                self._tell_times()
+                self._tell_requests()
+            finally:
+                self._telling.release()
 
-    def _tell(self, plugin: str, observer: Observer, observe: Callable[[Any], None], what: object) -> None:
+    def _tell_times(self) -> None:
+        if times := self._take(self._times, _MOST * _TIMES_FIELDS):
+            of_kinds = _by_kind(times)
+            for plugin, observer in self._each_observer():
+                self._tell(plugin, observer, observer.observe_times, of_kinds)
+
+    def _tell_requests(self) -> None:
+        if requests := self._take(self._requests, _MOST * _FIELDS):
+            answered = tuple(map(_answered, zip(*[iter(requests)] * _FIELDS, strict=True)))
+            for plugin, observer in self._each_observer():
+                self._tell(plugin, observer, observer.observe, answered[: observer.at_most])
+
+    def _take(self, noted: list[Any], most: int) -> list[Any]:
+        """Empty a list to which others append meanwhile; what they append stays."""
+        taken = noted[:]
+        del noted[: len(taken)]
+        if len(taken) == most:
+            self._logger.warning("observers fall behind: requests were left out", plugins=sorted(self._observers))
+        return taken
+
+    def _each_observer(self) -> Iterator[tuple[str, Observer]]:
+        return ((plugin, each) for plugin, observers in self._observers.items() for each in observers)
+
+    def _tell(self, plugin: str, observer: Observer, observe: Callable[[Any], None] | None, what: object) -> None:
         try:
-            observe(what)
+            if observe is not None:
+                observe(what)
         except BaseException as error:
             self._logger.error("observer failed", plugin=plugin, observer=observer.name, exc_info=error)
 
     def _tell_on(self) -> None:
         this = threading.current_thread()
+        told = perf_counter()
         while self._thread is this:
-            self._soon.wait(_SECONDS)
+            self._soon.wait(max(0.0, told + _SECONDS - perf_counter()))
             self._soon.clear()
-            self.catch_up()
-
-
-def _take(noted: list[Any]) -> list[Any]:
-    """Empty a list to which others append meanwhile; what they append stays."""
-    taken = noted[:]
-    del noted[: len(taken)]
-    return taken
+            if perf_counter() - told >= _SECONDS or len(self._requests) >= _SOON_REQUESTS:
+                self.catch_up()
+                told = perf_counter()
+            else:  # not the requests yet: those of which no more are asked for would be noted anew
+                with self._telling:
+                    self._tell_times()
 
 
 def _by_kind(times: list[Any]) -> dict[RequestKind, list[float]]:
     """Return how long requests took, by what they have in common."""
     alike: dict[tuple[Any, ...], list[float]] = {}
-    for seconds, *common in zip(*[iter(times)] * _TIMES_FIELDS, strict=True):
-        kind = tuple(common)
+    for seconds, method, status, mounted in zip(*[iter(times)] * _TIMES_FIELDS, strict=True):
+        common = method, status, mounted
         try:
-            alike[kind].append(seconds)
+            alike[common].append(seconds)
         except KeyError:
-            alike[kind] = [seconds]
+            alike[common] = [seconds]
         except TypeError:  # a status that can't be a key can't be sent either
-            alike.setdefault((common[0], None, common[2]), []).append(seconds)
+            alike.setdefault((method, None, mounted), []).append(seconds)
     found: dict[RequestKind, list[float]] = {}
     for (method, status, mounted), seconds in alike.items():
         plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
