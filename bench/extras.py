@@ -18,7 +18,7 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description="a small GET with and without the plugins around the services")
     parser.add_argument("--extras", default=EXTRAS, help="the plugins, separated by commas")
-    parser.add_argument("--pairs", type=int, default=8, help="how many pairs of servers, one after the other")
+    parser.add_argument("--pairs", type=int, default=12, help="how many pairs of servers, one after the other")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured; the median counts")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes")
     arguments = parser.parse_args()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from bisect import bisect_left
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LABELS: Final = ("plugin", "method", "route", "status")
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_UPPER: Final = (*BOUNDS, math.inf)
 _METHODS: Final = frozenset(falcon.COMBINED_METHODS)
 
 Key = tuple[str, str, str, str]
@@ -64,8 +66,12 @@ class RequestTimes(Collector):
             for (plugin, route, method, code), seconds in times.items():
                 key = (plugin, method if method in _METHODS else "other", route, str(code))
                 cell = self._cells.setdefault(key, [0.0] * (len(BOUNDS) + 2))
-                for each in seconds:
-                    cell[bisect_left(BOUNDS, each)] += 1
+                ordered = sorted(seconds)
+                counted = 0
+                for number, bound in enumerate(_UPPER):
+                    reached = bisect_right(ordered, bound, counted)
+                    cell[number] += reached - counted
+                    counted = reached
                 cell[-1] += sum(seconds)
 
     def collect(self) -> Iterator[Metric]:
