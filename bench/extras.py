@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from bench.load import Load, Sample, Server, mean, median, need_h2load
+from bench.load import Load, Sample, Server, error, mean, median, need_h2load
 
 PATH: Final = "/api/v2/products/SKU-000000000050"
 EXTRAS: Final = "openapi,health,metrics,dev-console"
@@ -18,13 +18,13 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description="a small GET with and without the plugins around the services")
     parser.add_argument("--extras", default=EXTRAS, help="the plugins, separated by commas")
-    parser.add_argument("--pairs", type=int, default=12, help="how many pairs of servers, one after the other")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured; the median counts")
+    parser.add_argument("--pairs", type=int, default=20, help="how many pairs of servers, one after the other")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each is measured; the median counts")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes")
     arguments = parser.parse_args()
     need_h2load()
-    print(f"{'':<10} {'requests a second':^26}  {'CPU µs a request':^26}")
-    head = f"{'without':>9} {'with':>9} {'cost':>6}"
+    print(f"{'':<10} {'requests a second':^33}  {'CPU µs a request':^33}")
+    head = f"{'without':>9} {'with':>9} {'cost':>6} {'±':>6}"
     print(f"{'':<10} {head}  {head}")
     for engine in ("waitress", "granian"):
         options = ("--engine", engine, "--products", "100")
@@ -40,8 +40,12 @@ def main() -> None:
             for name in both:
                 found[name].append(median(samples[name]))
         one, other = mean(found["without"]), mean(found["with"])
+        pairs = list(zip(found["without"], found["with"], strict=True))
         rates = f"{one.rate:>9.0f} {other.rate:>9.0f} {one.rate / other.rate - 1:>6.1%}"
-        print(f"{engine:<10} {rates}  {one.cpu:>9.1f} {other.cpu:>9.1f} {other.cpu / one.cpu - 1:>6.1%}", flush=True)
+        rates += f" {error([without.rate / with_.rate for without, with_ in pairs]):>6.1%}"
+        cpu = f"{one.cpu:>9.1f} {other.cpu:>9.1f} {other.cpu / one.cpu - 1:>6.1%}"
+        cpu += f" {error([with_.cpu / without.cpu for without, with_ in pairs]):>6.1%}"
+        print(f"{engine:<10} {rates}  {cpu}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import statistics
@@ -128,6 +129,11 @@ def median(samples: Sequence[Sample]) -> Sample:
 def mean(samples: Sequence[Sample]) -> Sample:
     """Return the means of samples, such as those of several processes of a server: no two are equally fast."""
     return Sample(statistics.mean(each.rate for each in samples), statistics.mean(each.cpu for each in samples))
+
+
+def error(ratios: Sequence[float]) -> float:
+    """Return the standard error of the mean of ratios."""
+    return statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else math.nan
 
 
 def need_h2load() -> None:

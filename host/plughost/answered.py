@@ -84,6 +84,8 @@ _FIELDS: Final = len(AnsweredRequest._fields)
 _TIMES_FIELDS: Final = 4  # seconds, method, status, mounted
 _SOON_TIMES: Final = _SOON * _TIMES_FIELDS
 _SOON_REQUESTS: Final = _SOON * _FIELDS
+_MOST_TIMES: Final = _MOST * _TIMES_FIELDS
+_MOST_REQUESTS: Final = _MOST * _FIELDS
 
 _answered: Final = partial(tuple.__new__, AnsweredRequest)  # `_make` takes three times as long
 
@@ -100,11 +102,11 @@ class AnsweredRequests:
     """
 
     def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
-        """Begin without observers."""
+        """Begin without observers, and note everything for those to come."""
         self._logger = logger
         self._times: list[Any] = []
         self._requests: list[Any] = []
-        self._most_times = self._most_requests = 0  # how long the lists may become, in fields
+        self._most_times, self._most_requests = _MOST_TIMES, _MOST_REQUESTS  # how long they may become
         self._observers: Mapping[str, tuple[Observer, ...]] = {}
         self._telling = threading.Lock()
         self._soon = threading.Event()
@@ -135,17 +137,23 @@ class AnsweredRequests:
             if not len(requests) % _SOON_REQUESTS:
                 self._soon.set()
 
+    def note_all(self) -> None:
+        """Note everything, until it is known what observers want who are about to be handed to."""
+        self._most_times, self._most_requests = _MOST_TIMES, _MOST_REQUESTS
+
     def hand_to(self, observers: Mapping[str, tuple[Observer, ...]]) -> None:
-        """Tell others from now on; those so far are told first what happened until now.
+        """Tell others from now on; those so far, if there are any, are told first what happened until now.
 
         Args:
             observers: By plugin. None of them, and the thread ends.
         """
-        self.catch_up()
+        if self._observers:
+            self.catch_up()
         self._observers = observers
         every = [each for of_plugin in observers.values() for each in of_plugin]
-        self._most_times = _TIMES_FIELDS * _MOST if any(each.observe_times for each in every) else 0
-        self._most_requests = _FIELDS * max((each.at_most or _MOST for each in every if each.observe), default=0)
+        self._most_times = _MOST_TIMES if any(each.observe_times for each in every) else 0
+        most = max((each.at_most or _MOST for each in every if each.observe), default=0)
+        self._most_requests = min(most * _FIELDS, _MOST_REQUESTS)
         if observers and self._thread is None:
             self._thread = threading.Thread(target=self._tell_on, name="observers", daemon=True)
             self._thread.start()
@@ -164,13 +172,13 @@ class AnsweredRequests:
                 self._telling.release()
 
     def _tell_times(self) -> None:
-        if times := self._take(self._times, _MOST * _TIMES_FIELDS):
+        if times := self._take(self._times, _MOST_TIMES):
             of_kinds = _by_kind(times)
             for plugin, observer in self._each_observer():
                 self._tell(plugin, observer, observer.observe_times, of_kinds)
 
     def _tell_requests(self) -> None:
-        if requests := self._take(self._requests, _MOST * _FIELDS):
+        if requests := self._take(self._requests, _MOST_REQUESTS):
             answered = tuple(map(_answered, zip(*[iter(requests)] * _FIELDS, strict=True)))
             for plugin, observer in self._each_observer():
                 self._tell(plugin, observer, observer.observe, answered[: observer.at_most])

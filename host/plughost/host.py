@@ -300,8 +300,10 @@ class Host:
             if self._is_stopping():
                 raise Refusal("the host is stopping", following.roster)
             _refuse_losses(running.roster, following.roster, accept)
+            self.answered.note_all()
             opened = self.serving.open(following.sites)
         except BaseException:
+            self.answered.hand_to(running.observers())
             following.close(keep=running)
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}

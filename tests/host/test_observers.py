@@ -13,6 +13,9 @@ from structlog.testing import CapturingLogger
 from tests.host.plugins import Plugin, Speaker, reason, serving, until
 
 from plughost import AnsweredRequest, Observer, RequestKind
+from plughost.answered import AnsweredRequests
+from plughost.http.request import Request
+from plughost.http.site import Site
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -232,6 +235,34 @@ def test_a_reload_loses_and_doubles_nothing() -> None:
         client.get("/say?3")
         until(lambda: not observers_threads())
     assert (first.targets, second.targets) == (["/say?1"], ["/say?2"])
+
+
+def test_what_is_answered_before_observers_are_known_is_told_to_them() -> None:
+    """Requests that come as soon as a port is open are told to whoever turns out to observe."""
+    watcher = Watcher()
+    installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host:
+        generation, site = host.host.generation, host.host.serving.sites["main"]
+        assert generation is not None
+        answered = AnsweredRequests(host.host.logger)
+        app = falcon.App(request_type=Request, middleware=[answered])
+        list(Site(site.name, app)(falcon.testing.create_environ("/early"), lambda status, headers: None))
+        answered.hand_to(generation.observers())
+        answered.catch_up()
+        answered.hand_to({})
+    assert watcher.targets == ["/early"]
+
+
+def test_a_reload_that_is_refused_goes_on_telling() -> None:
+    """Where the next generation can't serve, the observers of this one are told as before."""
+    watcher = Watcher()
+    installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        failing = Plugin(register_routes=lambda context: 1 / 0)
+        installed[1] = plugin_distribution("speaker", failing, version="2.0")
+        assert not host.host.reload().ok
+        client.get("/say?still")
+        until(lambda: watcher.targets == ["/say?still"])
 
 
 def test_what_was_answered_last_is_told_before_the_host_stops() -> None:

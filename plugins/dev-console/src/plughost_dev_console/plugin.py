@@ -14,7 +14,7 @@ from plughost_dev_console.gate import Gate
 from plughost_dev_console.guard import PREFIX, Guard
 from plughost_dev_console.html import HTMLErrors, Pages
 from plughost_dev_console.jobs import Jobs
-from plughost_dev_console.recording import Lines, Requests
+from plughost_dev_console.recording import MOST_A_SECOND, Lines, Requests
 from plughost_dev_console.resources import (
     Assets,
     Enter,
@@ -64,10 +64,11 @@ class ConsolePlugin:
 
     @hookimpl
     def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
-        """Record the requests of the host, no more at a time than are kept."""
+        """Record the requests of the host; of very many, as under load, the first of each second."""
         if not context.dev:
             return []
-        return [Observer(name="requests", observe=_requests(context).observe, at_most=context.settings.requests)]
+        most = max(context.settings.requests, MOST_A_SECOND)
+        return [Observer(name="requests", observe=_requests(context).observe, at_most=most)]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:

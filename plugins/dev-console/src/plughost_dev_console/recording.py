@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from plughost.view import HostView
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+MOST_A_SECOND: Final = 1000  # nobody reads more, and each costs a loaded host something
 _LONGEST_PATH: Final = 300
 _LONGEST_LINE: Final = 4000
 
