@@ -111,11 +111,12 @@ def test_what_granian_cannot_read_it_answers_itself(
     assert (response.status, body, response.getheader("X-Request-ID")) == (status, b"", None)
 
 
-def test_large_headers_are_refused_over_granian(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
-    """A header of 200 KB is 431, whichever engine."""
+def test_large_headers_are_refused(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
+    """Header lines of 128 KiB are 431, whichever engine."""
     served = serve(gate, lane1)
-    with served.connect() as connection:
-        response, _ = exchange(connection, b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"x" * 200_000 + b"\r\n\r\n")
+    begin = b"GET / HTTP/1.1\r\n" + HOST + b"X: "
+    with served.connect() as connection:  # not a byte more: what the server leaves unread makes it reset the connection
+        response, _ = exchange(connection, begin + b"x" * (131_072 - len(begin)))
     assert response.status == 431
     assert served.client().get("/next").text == "/next"
 
