@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -83,6 +84,30 @@ def test_as_many_jobs_as_threads_run_at_once(busy_before: bool) -> None:
             pool.submit(lambda: together.wait(30))
         together.wait(30)
         assert not together.broken
+
+
+@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="this system does not tell threads' CPU times")
+def test_one_thread_takes_the_jobs_that_keep_a_core_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the clocks tell that one core is always busy, a long row of jobs is done by one and the same thread."""
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: time.perf_counter() / (THREADS + 1))
+    done_by: list[int] = []
+    done = threading.Semaphore(0)
+
+    def job() -> None:
+        compute()
+        done_by.append(threading.get_ident())
+        done.release()
+
+    with pool_of() as pool:
+        for _ in range(16):
+            pool.submit(job)
+        for _ in range(60_000):
+            done.acquire()
+            if len(done_by) > 3000 and len(set(done_by[-3000:-16])) == 1:
+                break
+            pool.submit(job)
+        else:
+            pytest.fail("all threads went on taking jobs")
 
 
 def test_a_job_that_takes_long_holds_up_no_other() -> None:

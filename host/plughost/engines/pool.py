@@ -162,28 +162,34 @@ class Pool:
             self._spells += 1
             self._rates += rate
             self._busy += (busy - self._busy) / min(self._spells, _TRIAL)
-            self._judge(_CORE[0] <= self._busy <= _CORE[1], self._rates / self._spells, narrow)
+            judge = self._judge_fewer if narrow else self._judge_all
+            judge(_CORE[0] <= self._busy <= _CORE[1], self._rates / self._spells)
 
-    def _judge(self, busy: bool, rate: float, narrow: bool) -> None:
-        """Draw the conclusion from the spells so far: whether they kept a core busy, and how many jobs a second."""
-        if not narrow:
-            if not busy:
-                self._change(self._count)
-            elif self._trust or self._spells >= self._patience:
-                self._rate_before = rate
-                self._change(1)
-        elif not busy:
+    def _judge_all(self, busy: bool, rate: float) -> None:
+        """Draw the conclusion from the spells so far in which all threads took jobs.
+
+        Args:
+            busy: Whether they kept a core busy.
+            rate: How many jobs a second they did.
+        """
+        if not busy:
+            self._change(self._count)
+        elif self._trust or self._spells >= self._patience:
+            self._rate_before = rate
+            self._change(1)
+
+    def _judge_fewer(self, busy: bool, rate: float) -> None:
+        """Draw the conclusion from the spells so far in which not all threads took jobs; see `_judge_all`."""
+        on_trial = not self._trust
+        if not busy or (on_trial and self._spells == _TRIAL and rate < _LOSS * self._rate_before):
             self._regret(self._count)
+        elif on_trial and self._spells == _TRIAL:
+            self._trust, self._next_trust = self._next_trust, min(_MOST_TRUST, self._next_trust * 2)
+        elif self._trust == 1:
+            self._trust, self._patience = 0, _TRIAL
+            self._change(self._count)
         elif self._trust:
             self._trust -= 1
-            if not self._trust:
-                self._patience = _TRIAL
-                self._change(self._count)
-        elif self._spells >= _TRIAL:
-            if rate < _LOSS * self._rate_before:
-                self._regret(self._count)
-            else:
-                self._trust, self._next_trust = self._next_trust, min(_MOST_TRUST, self._next_trust * 2)
 
     def _regret(self, width: int) -> None:
         """Let more threads take jobs: that fewer did was wrong, so be slower to do it again."""
