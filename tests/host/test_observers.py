@@ -167,6 +167,24 @@ def test_an_observer_may_ask_for_a_few_requests_at_a_time() -> None:
     assert [each for each in every.targets if "?" in each] == [f"/say?{number}" for number in range(10)]
 
 
+def test_many_requests_are_counted_at_once_but_shown_once_a_second() -> None:
+    """Where thousands wait, their times are told early; whoever asks for a few requests is told no more often."""
+    few = Watcher()
+    batches: list[Mapping[RequestKind, Sequence[float]]] = []
+    observers = [Observer(name="few", observe=few, at_most=2), Observer(name="times", observe_times=batches.append)]
+    installed = [
+        plugin_distribution("both", Plugin(register_observers=lambda context: observers)),
+        plugin_distribution("speaker", Speaker("a")),
+    ]
+    with running_host(distributions=installed) as host:
+        site = host.host.serving.sites["main"]
+        for _ in range(12_000):
+            list(site(falcon.testing.create_environ("/say"), lambda status, headers: None))
+        host.host.view.catch_up()
+    assert len(batches) > len(few.batches)
+    assert sum(len(seconds) for batch in batches for seconds in batch.values()) == 12_000
+
+
 def test_catching_up_tells_at_once() -> None:
     """Whoever shows what observers made of requests need not wait for the second to end."""
     watcher = Watcher()
@@ -250,7 +268,12 @@ def test_what_is_answered_before_observers_are_known_is_told_to_them() -> None:
         answered.hand_to(generation.observers())
         answered.catch_up()
         answered.hand_to({})
-    assert watcher.targets == ["/early"]
+        list(Site(site.name, app)(falcon.testing.create_environ("/unobserved"), lambda status, headers: None))
+        answered.note_all()
+        list(Site(site.name, app)(falcon.testing.create_environ("/again"), lambda status, headers: None))
+        answered.hand_to(generation.observers())
+        answered.hand_to({})
+    assert watcher.targets == ["/early", "/again"]
 
 
 def test_a_reload_that_is_refused_goes_on_telling() -> None:

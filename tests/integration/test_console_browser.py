@@ -369,9 +369,6 @@ def _elsewhere(page: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(page.encode())
 
-        def log_message(self, *args: Any) -> None:
-            pass
-
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ from falcon.testing import create_environ
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Operation, PluginContext, RequestKind, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
+from plughost_metrics.requests import Figures, RequestTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,3 +208,17 @@ def test_a_request_that_other_middleware_answered_is_counted() -> None:
     ):
         assert client.options("/items/a", headers=preflight).is_success
         assert sum(value for key, value in _requests(client).items() if key[1] == "OPTIONS") == 1
+
+
+def test_a_bucket_counts_what_took_no_longer_than_its_bound() -> None:
+    """Buckets are cumulative and include their bound; the last one holds all, and the sum adds up."""
+    kind = RequestKind("shop", "/items", "GET", 200)
+    with _host(Shop()) as host:
+        times = RequestTimes(Figures(threading.Lock(), {}), host.host.view)
+        times.observe({kind: [0.3, 0.001, 0.0011]})
+        times.observe({kind: [20.0]})
+        samples = next(iter(times.collect())).samples
+    buckets = {each.labels["le"]: each.value for each in samples if each.name.endswith("_bucket")}
+    assert [buckets[bound] for bound in ("0.001", "0.0025", "0.25", "0.5", "10.0", "+Inf")] == [1, 2, 2, 3, 3, 4]
+    (total,) = [each.value for each in samples if each.name.endswith("_sum")]
+    assert total == pytest.approx(20.3021)

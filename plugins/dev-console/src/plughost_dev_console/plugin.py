@@ -67,8 +67,7 @@ class ConsolePlugin:
         """Record the requests of the host; of very many, as under load, the first of each second."""
         if not context.dev:
             return []
-        most = max(context.settings.requests, MOST_A_SECOND)
-        return [Observer(name="requests", observe=_requests(context).observe, at_most=most)]
+        return [Observer(name="requests", observe=_requests(context).observe, at_most=MOST_A_SECOND)]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:

@@ -17,7 +17,7 @@ import falcon
 from plughost import Check, Health, hookspecs
 from plughost.isolation import bounded
 from plughost.stores import StoreError, browse
-from plughost_dev_console.recording import LEVELS
+from plughost_dev_console.recording import LEVELS, MOST_A_SECOND
 from plughost_dev_console.trying import address, offers
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Showing:
 
     def requests(self, req: Request) -> Shown:
         """List the last requests, newest first."""
-        return {"requests": self._requests.since(0)[::-1]}
+        return {"requests": self._requests.since(0)[::-1], "most_a_second": MOST_A_SECOND}
 
     def log(self, req: Request) -> Shown:
         """List the last lines of the log."""

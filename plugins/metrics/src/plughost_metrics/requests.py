@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 LABELS: Final = ("plugin", "method", "route", "status")
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_UPPER: Final = (*BOUNDS, math.inf)
+_UPPER: Final = (*map(str, BOUNDS), "+Inf")
 _METHODS: Final = frozenset(falcon.COMBINED_METHODS)
 
 Key = tuple[str, str, str, str]
@@ -32,7 +31,7 @@ class Figures:
 
     Attributes:
         lock: Guards the cells.
-        cells: By labels, how many requests took how long: one number for each bucket, then their seconds.
+        cells: By labels, how many requests took no longer than each bound, how many there were, and their seconds.
     """
 
     lock: threading.Lock
@@ -43,7 +42,7 @@ class Figures:
         """Return those of a host; what it keeps is plain, since this class may be of another version tomorrow."""
         return cls(
             context.keep("lock", threading.Lock),
-            context.keep(f"cells by labels, of {BOUNDS}", dict),  # other buckets can't go on from these
+            context.keep(f"cells by labels, up to {BOUNDS}", dict),  # other buckets can't go on from these
         )
 
 
@@ -67,11 +66,9 @@ class RequestTimes(Collector):
                 key = (plugin, method if method in _METHODS else "other", route, str(code))
                 cell = self._cells.setdefault(key, [0.0] * (len(BOUNDS) + 2))
                 ordered = sorted(seconds)
-                counted = 0
-                for number, bound in enumerate(_UPPER):
-                    reached = bisect_right(ordered, bound, counted)
-                    cell[number] += reached - counted
-                    counted = reached
+                for number, bound in enumerate(BOUNDS):
+                    cell[number] += bisect_right(ordered, bound)
+                cell[-2] += len(seconds)
                 cell[-1] += sum(seconds)
 
     def collect(self) -> Iterator[Metric]:
@@ -83,7 +80,7 @@ class RequestTimes(Collector):
         with self._lock:
             cells = {labels: tuple(cell) for labels, cell in self._cells.items()}
         for labels, (*buckets, seconds) in cells.items():
-            times.add_metric(labels, _cumulated(buckets), seconds)
+            times.add_metric(labels, list(zip(_UPPER, buckets, strict=True)), seconds)
         yield times
         gauge = GaugeMetricFamily(
             "plughost_requests_in_flight", "Requests not answered to their end, by plugin.", labels=("plugin",)
@@ -91,12 +88,3 @@ class RequestTimes(Collector):
         for plugin, count in self._host.in_flight_by_plugin.items():
             gauge.add_metric([plugin], count)
         yield gauge
-
-
-def _cumulated(buckets: list[float]) -> list[tuple[str, float]]:
-    total = 0.0
-    cumulated: list[tuple[str, float]] = []
-    for bound, count in zip((*map(str, BOUNDS), "+Inf"), buckets, strict=True):
-        total += count
-        cumulated.append((bound, total))
-    return cumulated
