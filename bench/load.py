@@ -1,157 +1,172 @@
-"""Loading servers side by side: each in a process of its own, in turns, so that what the machine does hits all."""
+"""Loads a server with wrk over HTTP/1.1 and with h2load over HTTP/2, and says what each measured."""
 
 from __future__ import annotations
 
-import math
+import itertools
 import re
 import shutil
 import statistics
 import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-ROOT: Final = Path(__file__).parent.parent
-BODY: Final = '{"sku": "SKU-000000000000", "name": "Green tea, 250 g", "price": 19.99, "stock": 12}'
-KEEP_ALIVE: Final = ("--h1", "-c16", "-m1")
-MULTIPLEXED: Final = ("-c4", "-m8")
+from bench import h2
 
-_REQUESTS: Final = re.compile(r"requests: .* (\d+) done, (\d+) succeeded")
-_STATUSES: Final = re.compile(r"status codes: (\d+) 2xx, 0 3xx, 0 4xx, 0 5xx")
-_RATE: Final = re.compile(r"finished in .*, ([\d.]+) req/s")
+Lane = Literal["http", "https", "h2"]
+LANES: Final[dict[Lane, str]] = {"http": "HTTP/1.1", "https": "HTTPS, HTTP/1.1", "h2": "HTTPS, HTTP/2"}
+PACKAGES: Final = {"wrk": "wrk", "h2load": "nghttp2-client (Fedora, Arch, Homebrew: nghttp2)"}
+
+_H2_STREAMS: Final = 8
+_WRK: Final = re.compile(r"^BENCH( \d+){9}$", re.MULTILINE)
+_FAILURES: Final = ("no connection", "no answer", "not sent", "status", "time-out")
+_H2LOAD_FAILED: Final = re.compile(r"(\d+) failed, (\d+) errored, (\d+) timeout")
+_prefixes: Final = itertools.count(time.time_ns() // 1_000_000)
 
 
-@dataclass(frozen=True)
+class LoadError(Exception):
+    """A load generator is missing, or failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What is asked.
+
+    Attributes:
+        method: `GET` or `POST`.
+        url: Where.
+        headers: Further headers.
+        body: What a POST sends; `%s` and `%d` in it are replaced, so that each is another.
+        connections: How many clients ask at once; over HTTP/2, how many streams.
+    """
+
+    method: str = "GET"
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: str = ""
+    connections: int = 32
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one burst of load measured.
+    """What a burst of load measured.
 
     Attributes:
-        rate: Requests answered a second.
-        cpu: CPU microseconds of the server for each.
+        requests: How many were answered.
+        rate: How many of them a second.
+        p50: The median of their times, in milliseconds.
+        p99: The time that 99 of 100 didn't exceed, in milliseconds.
+        failed: How many got an error, or no answer.
+        cpu: CPU microseconds of the server for each; set by whoever watches it.
+        why: What failed, where the load generator says so.
     """
 
+    requests: int
     rate: float
-    cpu: float
+    p50: float
+    p99: float
+    failed: int
+    cpu: float = 0.0
+    why: str = ""
+
+    def with_cpu(self, seconds: float) -> Sample:
+        """Return it with the CPU time that all its requests took."""
+        return replace(self, cpu=seconds / max(self.requests, 1) * 1e6)
 
 
-class Server:
-    """A server in a process of its own, which doesn't share an interpreter lock with the load."""
+def need(lanes: tuple[Lane, ...]) -> None:
+    """Raise where a load generator is missing.
 
-    def __init__(self, *arguments: str, scheme: str = "http") -> None:
-        """Start it.
-
-        Args:
-            *arguments: What `bench.serve` is started with.
-            scheme: `http` or `https`.
-        """
-        command = [sys.executable, "-m", "bench.serve", *arguments, "--scheme", scheme]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        port = self._answer()
-        if not port:
-            raise SystemExit(f"{' '.join(command)} does not start; run it to see why")
-        self._base = f"{scheme}://127.0.0.1:{int(port)}"
-
-    def measure(self, method: str, path: str, seconds: float, connections: Sequence[str] = KEEP_ALIVE) -> Sample:
-        """Load it, and return what that measured.
-
-        Args:
-            method: `GET`, or `POST`, which creates a product.
-            path: What is asked for.
-            seconds: For how long.
-            connections: How h2load connects: the version of HTTP, connections, requests in flight on each.
-        """
-        body = (f"-d{_body_file()}", "-Hcontent-type: application/json") if method == "POST" else ()
-        before = self._cpu()
-        command = ["h2load", "-t1", *connections, f"-D{int(seconds * 1000)}ms", *body, self._base + path]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        cpu = self._cpu() - before
-        done, succeeded = map(int, _find(_REQUESTS, output).groups())
-        if done != succeeded or int(_find(_STATUSES, output)[1]) == 0:
-            raise SystemExit(f"{' '.join(command)}: not every request succeeded:\n{output}")
-        return Sample(float(_find(_RATE, output)[1]), cpu / done * 1e6)
-
-    def close(self) -> None:
-        """Stop it."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(10)
-
-    def _cpu(self) -> float:
-        if self._process.stdin is not None:
-            self._process.stdin.write("\n")
-            self._process.stdin.flush()
-        return float(self._answer())
-
-    def _answer(self) -> str:
-        return self._process.stdout.readline() if self._process.stdout is not None else ""
-
-
-@dataclass(frozen=True)
-class Load:
-    """What servers are compared by.
-
-    Attributes:
-        rounds: How often each is measured; the median counts.
-        seconds: How long each measurement takes.
+    Raises:
+        LoadError: It names what is missing, and what to install.
     """
-
-    rounds: int
-    seconds: float
-
-    def compare(
-        self, servers: Mapping[str, Server], method: str, path: str, connections: Sequence[str] = KEEP_ALIVE
-    ) -> dict[str, list[Sample]]:
-        """Measure servers in turns, and return the samples of each; the first round, which warms up, is left out."""
-        samples: dict[str, list[Sample]] = {name: [] for name in servers}
-        for number in range(self.rounds + 1):
-            for name in servers if number % 2 else reversed(list(servers)):
-                sample = servers[name].measure(method, path, self.seconds, connections)
-                if number:
-                    samples[name].append(sample)
-        return samples
-
-
-def ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """Return the median of the ratios, each of two measurements that were taken side by side."""
-    return statistics.median(one / other for one, other in zip(over, under, strict=True))
-
-
-def median(samples: Sequence[Sample]) -> Sample:
-    """Return the medians of samples."""
-    return Sample(statistics.median(each.rate for each in samples), statistics.median(each.cpu for each in samples))
-
-
-def mean(samples: Sequence[Sample]) -> Sample:
-    """Return the means of samples, such as those of several processes of a server: no two are equally fast."""
-    return Sample(statistics.mean(each.rate for each in samples), statistics.mean(each.cpu for each in samples))
-
-
-def error(ratios: Sequence[float]) -> float:
-    """Return the standard error of the mean of ratios."""
-    return statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else math.nan
-
-
-def need_h2load() -> None:
-    """End the program where there is no load generator."""
-    if shutil.which("h2load") is None:
-        raise SystemExit(
-            "This needs h2load: install nghttp2-client (Debian, Ubuntu), nghttp2 (Fedora, Homebrew, Arch)."
+    wanted = {"h2load" if lane == "h2" else "wrk" for lane in lanes}
+    missing = sorted(tool for tool in wanted if shutil.which(tool) is None)
+    if missing:
+        packages = " ".join(PACKAGES[tool].split(" ")[0] for tool in missing)
+        raise LoadError(
+            f"{' and '.join(missing)} can't be found, which the load comes from. On Debian and Ubuntu: apt install"
+            f" {packages}. Elsewhere: {', '.join(f'{tool} is in {PACKAGES[tool]}' for tool in missing)}."
         )
 
 
-def _body_file() -> Path:
-    file = Path(tempfile.gettempdir(), "plughost-bench-body.json")
-    file.write_text(BODY)
-    return file
+def burst(target: Target, lane: Lane, seconds: float) -> Sample:
+    """Load a server for some seconds, and return what that measured.
+
+    Raises:
+        LoadError: The load generator failed.
+    """
+    if lane == "h2":
+        return _h2_creates(target, seconds) if target.body else _h2load(target, seconds)
+    return _wrk(target, seconds)
 
 
-def _find(pattern: re.Pattern[str], output: str) -> re.Match[str]:
-    found = pattern.search(output)
+def _wrk(target: Target, seconds: float) -> Sample:
+    script = Path(__file__).with_name("wrk.lua")
+    headers = [word for name, value in target.headers for word in ("-H", f"{name}: {value}")]
+    command = ["wrk", "-t1", f"-c{target.connections}", f"-d{max(round(seconds), 1)}s", "-s", str(script), *headers]
+    command += [target.url, "--", target.method]
+    if target.body:
+        command += [f"{next(_prefixes):x}", target.body]
+    found = _WRK.search(_run(command))
     if found is None:
-        raise SystemExit(f"h2load says something else than expected:\n{output}")
-    return found
+        raise LoadError(f"{' '.join(command)}: wrk printed no result")
+    requests, microseconds, p50, p99, *failures = map(int, found[0].split()[1:])
+    why = ", ".join(f"{number} {what}" for what, number in zip(_FAILURES, failures, strict=True) if number)
+    return Sample(
+        requests=requests,
+        rate=requests / microseconds * 1e6,
+        p50=p50 / 1000,
+        p99=p99 / 1000,
+        failed=sum(failures),
+        why=why,
+    )
+
+
+def _h2_creates(target: Target, seconds: float) -> Sample:
+    prefix, numbers = f"{next(_prefixes):x}", itertools.count(10_000_000)
+    size = str(len(target.body % (prefix, 10_000_000)))
+    headers = [*target.headers, ("content-length", size)]
+    clients = max(target.connections // _H2_STREAMS, 1)
+
+    def body() -> bytes:
+        return (target.body % (prefix, next(numbers))).encode()
+
+    times, failed = h2.post(
+        target.url,
+        headers,
+        body,
+        (clients, _H2_STREAMS),
+        seconds,
+    )
+    return _sample([each * 1000 for each in times], seconds, failed)
+
+
+def _sample(times: list[float], seconds: float, failed: int) -> Sample:
+    quantiles = statistics.quantiles(times, n=100) if len(times) > 1 else [0.0] * 99
+    return Sample(requests=len(times), rate=len(times) / seconds, p50=quantiles[49], p99=quantiles[98], failed=failed)
+
+
+def _h2load(target: Target, seconds: float) -> Sample:
+    headers = [f"-H{name}: {value}" for name, value in target.headers]
+    clients = max(target.connections // _H2_STREAMS, 1)
+    log = Path(f"/tmp/bench-{next(_prefixes)}.log")
+    command = ["h2load", "-t1", f"-c{clients}", f"-m{_H2_STREAMS}", f"-D{seconds:g}", f"--log-file={log}", *headers]
+    try:
+        output = _run([*command, target.url])
+        lines = [line.split("\t") for line in log.read_text().splitlines()]
+    finally:
+        log.unlink(missing_ok=True)
+    failed = _H2LOAD_FAILED.search(output)
+    if failed is None:
+        raise LoadError(f"{' '.join(command)}: h2load says something else than expected:\n{output}")
+    wrong = sum(not line[1].startswith("2") for line in lines)
+    return _sample([int(line[2]) / 1000 for line in lines], seconds, wrong + sum(map(int, failed.groups())))
+
+
+def _run(command: list[str]) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise LoadError(f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr or ended.stdout}")
+    return ended.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import re
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -81,3 +82,14 @@ def test_tox_has_an_environment_for_every_plugin() -> None:
     )
     assert names <= set(listed.split())
     assert set(re.findall(r"-e plugins/(\S+)", tox["common"]["plugins"])) == names
+
+
+def test_environments_name_what_they_test_as_a_default() -> None:
+    """None gives pytest a path: `./dev test -e NAME -- FILE` runs that file and nothing beside it."""
+    text = (ROOT / "tox.ini").read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = [shlex.split(given) for given in re.findall(r"\{\[common\]pytest\} (.*) \{posargs\}", text)]
+    assert len(commands) > 4
+    for words in commands:
+        assert words[:1] == ["-o"], words
+        assert words[1].startswith("testpaths="), words
+        assert all(word.startswith("--ignore") for word in words[2:]), words

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from plughost.answered import AnsweredRequest, RequestKind
-from plughost.context import PluginContext
-from plughost.declarations import (
+import os
+
+# pydantic looks for plugins of its own when it is imported, and ends the process where any installed distribution has
+# an entry_points.txt that can't be read. Whoever wants its plugins sets the variable to nothing.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+from plughost._api.context import PluginContext
+from plughost._api.declarations import (
     Answer,
     Check,
     Health,
@@ -18,25 +23,59 @@ from plughost.declarations import (
     RouteGroup,
     Store,
 )
-from plughost.hookspecs import hookimpl
-from plughost.roster import PluginError
+from plughost._api.errors import CertificateError, NotRunning, OperationError, PluginError
+from plughost._api.events import Event, Events
+from plughost._api.hookspecs import hookimpl
+from plughost._api.host import (
+    CertificateInfo,
+    HostControl,
+    HostView,
+    Listener,
+    Load,
+    PluginView,
+    ReloadReport,
+    SiteView,
+)
+from plughost._api.observed import AnsweredRequest, RequestKind
+from plughost._api.values import Value
+from plughost._files import locked_folder, tighten, write_private
+from plughost._plugins.isolation import TookTooLong, bounded
 
 __all__ = [
     "Answer",
     "AnsweredRequest",
+    "CertificateError",
+    "CertificateInfo",
     "Check",
+    "Event",
+    "Events",
     "Health",
+    "HostControl",
+    "HostView",
+    "Listener",
+    "Load",
     "Middleware",
+    "NotRunning",
     "Observer",
     "Operation",
+    "OperationError",
     "Page",
     "Parameter",
     "PluginContext",
     "PluginError",
+    "PluginView",
     "Principal",
+    "ReloadReport",
     "RequestKind",
     "Route",
     "RouteGroup",
+    "SiteView",
     "Store",
+    "TookTooLong",
+    "Value",
+    "bounded",
     "hookimpl",
+    "locked_folder",
+    "tighten",
+    "write_private",
 ]

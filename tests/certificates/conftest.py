@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
-    from plughost.engines.base import TLSFiles
+    from plughost._servers.base import TLSFiles
 
 Handshake = Callable[..., str | None]
 

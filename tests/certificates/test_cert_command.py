@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from plughost.certificates import PreparedTLS, ensure_self_signed
-from plughost.cli.cert import cert
+from plughost._cli.cert import cert
+from plughost._tls.certificates import PreparedTLS, ensure_self_signed
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, NoEncryption, PrivateFormat, pkcs12
 
-from plughost.certificates import CertificateError, PreparedTLS, describe, load_production, prepare
-from plughost.settings import read_settings
+from plughost._api.errors import CertificateError
+from plughost._settings.sources import read_settings
+from plughost._tls.certificates import PreparedTLS, describe, load_production, prepare
 
 PASSWORD = "correct horse"  # not a secret: the tests' own
 

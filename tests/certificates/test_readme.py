@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plughost.settings import read_settings
+from plughost._settings.sources import read_settings
 
 README = Path(__file__).parents[2] / "certs" / "README.md"
 

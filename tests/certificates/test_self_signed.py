@@ -18,7 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from plughost.certificates import CertificateError, PreparedTLS, describe, ensure_self_signed
+from plughost._api.errors import CertificateError
+from plughost._tls.certificates import PreparedTLS, describe, ensure_self_signed
 
 NOW = datetime.now(UTC)
 SECRETS = ("key.pem", "keystore.p12", "keystore.password")
@@ -215,7 +216,7 @@ def test_leftovers_of_a_killed_process_are_removed(folder: Path) -> None:
 def test_processes_that_start_at_once_agree(folder: Path, handshake: Any) -> None:
     """Four processes that start at the same time all serve the one certificate that the first of them made."""
     code = (
-        "import sys; from pathlib import Path; from plughost.certificates import describe, ensure_self_signed\n"
+        "import sys; from pathlib import Path; from plughost._tls.certificates import describe, ensure_self_signed\n"
         "sys.stdin.readline(); files = ensure_self_signed(Path(sys.argv[1]), [])\n"
         "print(files.made, describe(files).sha256, files.warnings)"
     )

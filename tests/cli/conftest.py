@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.host.packages import plugin_entry, saying, write_package
 
-from plughost.cli.main import main
-from plughost.discovery import discover
+from plughost._cli.main import main
+from plughost._plugins.discovery import discover
 
 PATIENCE = 60.0
 
@@ -57,7 +57,7 @@ class Line:
         """Run a command in a process of its own, without what this environment has installed beside the folder."""
         others = [word for found in self.elsewhere for word in ("--without", found.name)]
         return subprocess.Popen(
-            [sys.executable, "-c", "from plughost.cli.main import main; main()", *arguments, *others],
+            [sys.executable, "-c", "from plughost._cli.main import main; main()", *arguments, *others],
             cwd=self.folder,
             text=True,
             **{

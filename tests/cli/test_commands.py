@@ -113,7 +113,7 @@ def test_settings_masks_secrets_and_tells_sources(line: Line) -> None:
     assert "hunter2" not in json.dumps(told) + line.run("settings").output
 
 
-@pytest.mark.parametrize("command", ["plugins", "routes", "settings", "check", "status", "reload"])
+@pytest.mark.parametrize("command", ["plugins", "routes", "settings", "check", "reload"])
 def test_settings_that_cannot_be_used_are_exit_code_2(line: Line, command: str) -> None:
     """Every problem is a line on standard error, without a traceback."""
     line.configure("adress = 1\ngrace_time = -1")
@@ -219,6 +219,6 @@ def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None
 def test_what_only_talks_to_a_host_imports_no_server() -> None:
     """A command that needs no plugin starts without the web framework, the database layer and the servers."""
     names = ("disable", "enable", "install", "lock", "reload", "restart", "status")
-    load = "import sys; from plughost.cli import main; [main.get_command(None, name) for name in sys.argv[1:]]"
+    load = "import sys; from plughost._cli import main; [main.get_command(None, name) for name in sys.argv[1:]]"
     printed = subprocess.check_output([sys.executable, "-c", f"{load}; print(*sys.modules)", *names], text=True)
     assert not {"falcon", "granian", "limits", "pony", "structlog", "waitress"} & set(printed.split())

@@ -104,8 +104,12 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """Return the README and every page of docs/."""
-    return [Page(ROOT / "README.md"), *(Page(path) for path in sorted((ROOT / "docs").rglob("*.md")))]
+    """Return the README, CONTRIBUTING and every page of docs/."""
+    return [
+        Page(ROOT / "README.md"),
+        Page(ROOT / "CONTRIBUTING.md"),
+        *(Page(path) for path in sorted((ROOT / "docs").rglob("*.md"))),
+    ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

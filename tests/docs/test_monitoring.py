@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,19 @@ def test_an_expression_asks_for_what_there_is(expression: str, samples: dict[str
     for name, selectors in named:
         assert name in samples, name
         assert set(re.findall(r"(\w+)=", selectors)) <= samples[name]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_prometheus_takes_metrics_and_rules() -> None:
+    """`promtool` finds the names of the metrics well chosen, with base units, and the rules valid."""
+    with running_host(["metrics", "catalog-v1", "library-auth"]) as host, host.client() as client:
+        client.get("/api/v1/products")
+        exposed = client.get("/q/metrics").text
+    for arguments, given in ((["metrics"], exposed), (["rules", str(FOLDER / "alerts.yml")], "")):
+        checked = subprocess.run(
+            ["promtool", "check", *arguments], input=given, capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_alert_says_what_to_do() -> None:

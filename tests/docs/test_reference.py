@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.util
 import inspect
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,15 +25,14 @@ from pydantic import BaseModel, SecretStr
 
 import plughost
 import plughost.http
-import plughost.http.json
 import plughost.stores
 import plughost.testing
-from plughost import declarations, hookspecs
-from plughost.cli import main
-from plughost.context import PluginContext
-from plughost.host import Host
-from plughost.logs import silent_logger
-from plughost.settings import HostSettings, MountSettings, read_settings
+from plughost._api import declarations, hookspecs
+from plughost._api.context import PluginContext
+from plughost._cli import main
+from plughost._logging import silent_logger
+from plughost._runtime.host import Host
+from plughost._settings.sources import HostSettings, MountSettings, read_settings
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 # What the host itself and its own tests use of a package that is public in the main.
@@ -39,8 +40,10 @@ NOT_FOR_AUTHORS: Final = {
     "StoreConfig",
     "Stores",
     "StoresConfig",
+    "migrate_stores",
     "open_stores",
     "prepare_stores",
+    "try_stores",
 }
 
 
@@ -203,7 +206,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 @pytest.mark.parametrize(
     "package",
-    [plughost, plughost.http, plughost.http.json, plughost.stores, plughost.testing],
+    [plughost, plughost.http, plughost.stores, plughost.testing],
     ids=lambda package: package.__name__,
 )
 def test_every_public_name_is_mentioned(package: Any) -> None:
@@ -234,3 +237,30 @@ def _stands_in(code: str, message: str) -> bool:
 def test_the_first_page_for_plugin_authors_shows_the_example(name: str) -> None:
     """It shows a part of each file of the example; that the part is the file's own is tested with the pages."""
     assert f"<!-- example: {name} -->" in _page("plugin-authors/README.md")
+
+
+def test_the_pictures_show_what_their_texts_say() -> None:
+    """Each picture is what `python docs/pictures/draw.py` draws of the text beside it, and names modules that exist."""
+    spec = importlib.util.spec_from_file_location("draw", DOCS / "pictures" / "draw.py")
+    assert spec is not None
+    assert spec.loader is not None
+    drawing = importlib.util.module_from_spec(spec)
+    sys.modules["draw"] = drawing  # dataclasses look their module up
+    spec.loader.exec_module(drawing)
+    texts = sorted((DOCS / "pictures").glob("*.txt"))
+    assert texts
+    host = Path(plughost.__file__).parent
+    for text in texts:
+        title, steps = drawing.read(text.read_text(encoding="utf-8"))
+        assert text.with_suffix(".svg").read_text(encoding="utf-8") == drawing.draw(title, steps)
+        places = [step.where.split(",")[0] for step in steps if step.where.startswith("_")]
+        assert [place for place in places if not (host / f"{place}.py").is_file()] == []
+
+
+def test_the_architecture_has_a_line_for_each_package() -> None:
+    """The page lists every folder of the host, and no other."""
+    page = _page("architecture.md")
+    host = Path(plughost.__file__).parent
+    folders = {path.parent.name for path in host.glob("*/__init__.py")}
+    listed = set(re.findall(r"^\| `(?:plughost\.)?(\w+)/?` \| ", page, re.MULTILINE)) - {"plughost"}
+    assert listed == folders

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from plughost.engines import Engine, EngineOptions, Listener, TLSFiles, open_engine
+from plughost._api.host import Listener
+from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication

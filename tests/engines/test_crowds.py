@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import resource
 import socket
+import ssl
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from wsgiref.types import WSGIApplication
 
-    from tests.engines.conftest import Gate, Lane, Serve, Served, Until
+    from tests.engines.conftest import Exchange, Gate, Lane, Serve, Served, Until
 
 IDLE, HALF_SENT, SLOW_BODIES = 1100, 500, 20
 
@@ -98,6 +102,25 @@ def test_a_connection_that_stays_silent_is_closed(serve: Serve, lane1: Lane, gat
                 pass
 
 
+def test_a_body_that_takes_too_long_is_given_up(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """However regularly a byte of it comes."""
+    with serve(gate, lane1, idle_timeout=10, body_timeout=1).connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n")
+        connection.settimeout(0.1)
+        for _ in range(200):
+            with contextlib.suppress(TimeoutError, ssl.SSLWantReadError):
+                received = connection.recv(65536)
+                assert received == b"" or received.startswith(b"HTTP/1.1 408")
+                break
+            try:
+                connection.sendall(b"x")
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("it was still waited for")
+    assert not gate.entered.acquire(blocking=False)
+
+
 def test_a_connection_without_a_handshake_is_closed(serve: Serve, https_lane: Lane, gate: Gate) -> None:
     """A TLS client that never begins is sent away."""
     (connection,) = connect(serve(gate, https_lane, idle_timeout=1), 1)
@@ -122,6 +145,32 @@ def test_a_long_request_outlives_the_idle_time_out(serve: Serve, lane: Lane, gat
     assert answers == ["/held"]
 
 
+@pytest.mark.parametrize("days", [1, -1], ids=["ahead", "back"])
+def test_setting_the_clock_closes_no_connection(
+    serve: Serve, lane1: Lane, environ_app: WSGIApplication, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """Idle times don't follow the time of day: who has just asked may ask again."""
+    served = serve(environ_app, lane1, idle_timeout=40)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", 0)) as client:
+        client.sock = served.connect()
+        for clock in (time.time, lambda: time.time_ns() / 1e9 + days * 86400):
+            monkeypatch.setattr(time, "time", clock)
+            assert served.client().get("/other").status_code == 200
+            client.request("GET", "/asked")
+            assert client.getresponse().read()
+
+
+def test_setting_the_clock_back_keeps_no_connection(
+    serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is idle is closed in time, whatever the time of day is meanwhile."""
+    with serve(gate, lane1, idle_timeout=1).connect() as connection:
+        assert exchange(connection, b"GET /asked HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/asked"
+        monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 - 86400)
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(1) == b""
+
+
 def test_connections_over_the_limit_wait_their_turn(serve: Serve, lane: Lane, gate: Gate) -> None:
     """With the limit reached, the next client is served once another leaves."""
     served = serve(gate, lane, connection_limit=10)
@@ -129,6 +178,15 @@ def test_connections_over_the_limit_wait_their_turn(serve: Serve, lane: Lane, ga
     for connection in opened:
         connection.close()
     assert_served(served)
+
+
+def test_a_crowd_that_says_nothing_gives_way(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """With the limit reached by idle connections, those that were idle for the longest make room for others."""
+    served = serve(gate, lane, connection_limit=16)
+    opened = connect(served, 40)
+    assert_served(served)
+    for connection in opened:
+        connection.close()
 
 
 def test_waiting_requests_are_not_worth_a_line_in_the_log(

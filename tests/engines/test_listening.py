@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plughost.engines import EngineOptions, Listener, ListenError, TLSFiles, open_engine
-from plughost.engines.listening import turn_away
-from plughost.engines.native_threads import name_this_thread, wait_for_threads
+from plughost._api.host import Listener
+from plughost._servers import EngineOptions, ListenError, TLSFiles, open_engine
+from plughost._servers.listening import turn_away
+from plughost._servers.native_threads import named, wait_for_threads
 
 if TYPE_CHECKING:
     from tests.engines.conftest import Gate, Lane, Serve, Until
@@ -124,19 +125,22 @@ def test_starting_and_stopping_leaves_nothing_behind(
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
 def test_native_threads_are_waited_for() -> None:
     """A thread is found by the name that it inherited, until it has ended."""
-    named, release = threading.Event(), threading.Event()
+    release = threading.Event()
+    with named("plughost-test-x"):
+        started, gone = threading.Event(), threading.Event()
 
-    def live() -> None:
-        name_this_thread("plughost-test-x")
-        named.set()
-        release.wait(20)
+        def live() -> None:
+            started.set()
+            release.wait(20)
+            gone.set()
 
-    thread = threading.Thread(target=live)
-    thread.start()
-    assert named.wait(20)
+        thread = threading.Thread(target=live)
+        thread.start()
+        assert started.wait(20)
     assert not wait_for_threads("plughost-test-x", 0)
     release.set()
     assert wait_for_threads("plughost-test-x", 20)
+    assert gone.is_set()
     thread.join(20)
 
 

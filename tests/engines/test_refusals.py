@@ -24,6 +24,18 @@ MALFORMED = {
     "bad chunk": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     "negative chunk": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n",
     "bad second chunk": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0x2\r\n",
+    "target without a slash": b"GET x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "target of an authority": b"GET h:80 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "target of an asterisk": b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n",
+    "length of 5000 digits": b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nx",
+    "length of 5000 zeros": b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: " + b"0" * 5000 + b"\r\n\r\n",
+    "gzip and chunked": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "something chunked": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "chunked and then gzip": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n"
+    ),
+    "chunked with a parameter": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n",
     "no version": b"GET /\r\n\r\n",
 }
 WAITRESS_ONLY = {  # hyper, below granian, passes some of these on made whole, and answers others without a body
@@ -36,7 +48,9 @@ WAITRESS_ONLY = {  # hyper, below granian, passes some of these on made whole, a
         400,
         b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 10_000,
     ),
-    "unknown coding": (501, b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip\r\n\r\n"),
+    "bare LF": (400, b"GET / HTTP/1.1\nHost: h\n\n"),
+    "bare LF in a header": (400, b"GET / HTTP/1.1\r\n" + HOST + b"X: 1\nY: 2\r\n\r\n"),
+    "unknown coding": (400, b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip\r\n\r\n"),
     "coding in 1.0": (400, b"POST / HTTP/1.0\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     "coding twice": (
         400,
@@ -109,6 +123,14 @@ def test_what_granian_cannot_read_it_answers_itself(
         status, request = GRANIAN_ITSELF[name]
         response, body = exchange(connection, request)
     assert (response.status, body, response.getheader("X-Request-ID")) == (status, b"", None)
+
+
+def test_an_address_over_8_kib_is_refused(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """Responses repeat it in links, whose heads would grow with it; at the limit it is read."""
+    client = serve(gate, lane).client()
+    assert client.get("/?" + "x" * (8192 - 2)).status_code == 200
+    answer = client.get("/?" + "x" * (8192 - 1))
+    assert (answer.status_code, answer.json()["title"]) == (414, "Request-URI Too Long")
 
 
 def test_large_headers_are_refused(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:

@@ -51,6 +51,11 @@ class Speaker:
         self.told.append("started")
 
     @hookimpl
+    def draining(self, context: PluginContext[Any]) -> None:
+        """Take note."""
+        self.told.append("draining")
+
+    @hookimpl
     def stopping(self, context: PluginContext[Any]) -> None:
         """Take note."""
         self.told.append("stopping")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.host.packages import write_package
 
-from plughost.changes import Part, read_part
+from plughost._plugins.changes import Part, read_part
 
 
 def part_of(folder: Path) -> Part:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from plughost.control import AlreadyRunning, Control, NotRunning, ask, is_running, socket_path
+from plughost._api.errors import NotRunning
+from plughost._runtime.control import AlreadyRunning, Control, ask, is_running, socket_path
 
 
 def fail() -> dict[str, Any]:

@@ -23,8 +23,8 @@ from plughost import (
     Store,
     hookimpl,
 )
-from plughost.generation import Refusal
-from plughost.hookspecs import WITHOUT_CONTEXT
+from plughost._api.hookspecs import WITHOUT_CONTEXT
+from plughost._runtime.refusals import Refusal
 from plughost.testing import plugin_distribution, running_host
 
 BUILD_HOOKS = (
@@ -218,7 +218,8 @@ def test_a_forgotten_return_is_told(hook: str) -> None:
 @pytest.mark.parametrize(
     ("plugin", "told"),
     [
-        (Plugin(register_router=lambda context: []), "register_router"),
+        (Plugin(register_router=lambda context: []), "Is register_router meant to be register_routes?"),
+        (Plugin(on_banana=lambda context: []), "unknown hook 'on_banana'"),
         (Plugin(register_routes=lambda context, app: []), "app"),
         (object(), "implements no hook"),
         (7, "implements no hook"),
@@ -262,7 +263,7 @@ class Async:
         yield
 
 
-@pytest.mark.parametrize("hook", [*BUILD_HOOKS, "register_commands", "started", "stopping"])
+@pytest.mark.parametrize("hook", [*BUILD_HOOKS, "register_commands", "started", "draining", "stopping"])
 @pytest.mark.parametrize("function", [Async.waits, Async.yields])
 def test_a_hook_that_is_async_fails_its_plugin(hook: str, function: Callable[..., Any]) -> None:
     """It is told by its name before anything calls it, so that nothing is left that was never awaited."""
@@ -293,10 +294,10 @@ def test_two_names_for_one_object_are_told() -> None:
         assert (reason(host, "a"), reason(host, "b")[:6]) == ("active: None", "failed")
 
 
-@pytest.mark.parametrize("hook", ["started", "stopping"])
+@pytest.mark.parametrize("hook", ["started", "draining", "stopping"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_failing_life_cycle_hook_is_noted_and_the_plugin_serves(hook: str, error: BaseException) -> None:
-    """What `started` or `stopping` raises is noted as trouble; the plugin serves, and the host stops."""
+    """What `started`, `draining` or `stopping` raises is noted as trouble; the plugin serves, and the host stops."""
     bad = serving(Says("bad"), "/bad")
     vars(bad).update(vars(hook_of(hook, raising(error))))
     with running_host(distributions=beside(bad)) as host:

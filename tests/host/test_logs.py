@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plughost.logs import make_logger
-from plughost.settings import LogSettings
+from plughost._logging import make_logger
+from plughost._settings.sources import LogSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

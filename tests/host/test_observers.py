@@ -13,9 +13,9 @@ from structlog.testing import CapturingLogger
 from tests.host.plugins import Plugin, Speaker, reason, serving, until
 
 from plughost import AnsweredRequest, Observer, RequestKind
-from plughost.answered import AnsweredRequests
-from plughost.http.request import Request
-from plughost.http.site import Site
+from plughost._apps.site import Site
+from plughost._runtime.request_log import AnsweredRequests
+from plughost.http._request import Request
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
-from plughost.context import PluginContext as Context
-from plughost.control import Control
-from plughost.events import Event, Events
-from plughost.logs import make_logger
-from plughost.operations import OperationError
-from plughost.settings import LogSettings
+from plughost._api.context import PluginContext as Context
+from plughost._api.errors import OperationError
+from plughost._api.events import Event, Events
+from plughost._logging import make_logger
+from plughost._runtime.control import Control
+from plughost._settings.sources import LogSettings
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
     import falcon
 
-    from plughost.host import Host
+    from plughost._runtime.host import Host
 
 
 class Hello:
@@ -77,10 +77,10 @@ def test_a_group_at_the_root_has_no_other_path() -> None:
 def test_a_plugin_is_switched_off_and_on_while_the_host_runs() -> None:
     """Disabling is written to the settings file and taken up; enabling undoes that."""
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
-        assert host.host.view.switch("greeting", enabled=False).removed == ("greeting",)
+        assert host.host.switch("greeting", enabled=False).disabled == ("greeting",)
         assert _disabled(host) == ["greeting"]
         assert _state(host.host)[0] == "disabled"
-        assert host.host.view.switch("greeting", enabled=True).added == ("greeting",)
+        assert host.host.switch("greeting", enabled=True).added == ("greeting",)
         assert _disabled(host) == []
 
 
@@ -94,9 +94,9 @@ def test_who_requires_a_plugin_that_is_switched_off_is_blocked() -> None:
     """Unlike an edit by hand, the switch goes on without them, and its report names them."""
     needy = plugin_distribution("needy", _plugin("/needy"), requires=["plughost-greeting"])
     with running_host(distributions=[plugin_distribution("greeting", Greeting), needy]) as host:
-        report = host.host.view.switch("greeting", enabled=False)
-        assert (report.swapped, report.removed, len(report.failed)) == (True, ("greeting", "needy"), 1)
-        assert report.failed[0][0].startswith("needy ")
+        report = host.host.switch("greeting", enabled=False)
+        assert (report.swapped, report.disabled, report.removed, report.failed) == (True, ("greeting",), (), ())
+        assert [label for label, _ in report.blocked] == ["needy (plughost-needy 1.0)"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_cannot_be_switched_off_is_told(name: str, settings: dict[str, Any]
     """A plugin that isn't there or is required stays as it is, with the reason."""
     with running_host(settings=settings, distributions=[plugin_distribution("greeting", Greeting)]) as host:
         with pytest.raises(OperationError, match=message):
-            host.host.view.switch(name, enabled=False)
+            host.host.switch(name, enabled=False)
         assert _state(host.host)[0] == "active"
 
 
@@ -120,14 +120,14 @@ def test_what_the_command_line_skips_is_not_switched_on() -> None:
         running_host(without=["greeting"], distributions=[plugin_distribution("greeting", Greeting)]) as host,
         pytest.raises(OperationError, match="skipped by --without"),
     ):
-        host.host.view.switch("greeting", enabled=True)
+        host.host.switch("greeting", enabled=True)
 
 
 def test_what_is_kept_outlives_the_plugins_instance() -> None:
     """After disabling and enabling, a new instance finds what the first one kept."""
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
-        host.host.view.switch("greeting", enabled=False)
-        host.host.view.switch("greeting", enabled=True)
+        host.host.switch("greeting", enabled=False)
+        host.host.switch("greeting", enabled=True)
         assert host.host.view.answer("greeting", "size") == {"size": 2}
 
 
@@ -139,11 +139,11 @@ def test_commands_ask_the_plugin_in_the_running_host(tmp_path: Path) -> None:
         try:
             context: Context[None] = Context(
                 plugin="greeting", settings=None, dev=False, logger=host.host.logger, data_root=tmp_path,
-                host=host.host.view,
+                services=host.host.view,
             )  # fmt: skip
             assert context.ask_running("size") == {"size": 1}
             assert "no plugin greeting that can tell age" in context.ask_running("age")["error"]
-            host.host.view.switch("greeting", enabled=False)
+            host.host.switch("greeting", enabled=False)
             assert "is active" in context.ask_running("size")["error"]
         finally:
             control.stop()

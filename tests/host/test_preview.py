@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner
 from tests.host.plugins import Plugin, Speaker
 
-from plughost.cli import main, plugin_commands
-from plughost.discovery import discover
-from plughost.host import Host
-from plughost.logs import silent_logger
-from plughost.settings import read_settings
+from plughost._cli import main, plugin_commands
+from plughost._logging import silent_logger
+from plughost._plugins.discovery import discover
+from plughost._runtime.host import Host
+from plughost._settings.sources import read_settings
 from plughost.testing import plugin_distribution
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost._api.context import PluginContext
 
 
 def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
     host = Host(read_settings(file, environment={}), logger=silent_logger(), distributions=distributions)
     assert (host.view.generation, dict(host.view.sites), dict(host.view.listeners)) == (0, {}, {})
     preview = host.view.preview()
-    assert [group.group.prefix for group in preview.sites["main"].groups] == ["/say"]
+    assert [group.prefix for _, group in preview.sites["main"].groups] == ["/say"]
     assert [plugin.state for plugin in preview.plugins] == ["active"]
     assert [(str(listener), port) for listener, port in preview.listeners.items()] == [("http://[::1]:8123", 8123)]
     assert speaker.told == []

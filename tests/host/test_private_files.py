@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from plughost.private_files import locked, write_private
+from plughost._files import locked_folder, write_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ def test_a_file_has_its_new_content_for_its_owner_only(tmp_path: Path) -> None:
     """A file is made, or replaced, with mode 0600, and nothing else is left in the folder."""
     path = tmp_path / "keys" / "key"
     for content in (b"one", b"two"):
-        with locked(path.parent):
+        with locked_folder(path.parent):
             write_private(path, content)
         assert (path.read_bytes(), path.stat().st_mode & 0o777) == (content, 0o600)
     assert sorted(each.name for each in path.parent.iterdir()) == [".lock", "key"]

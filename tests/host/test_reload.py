@@ -31,7 +31,7 @@ def test_an_unchanged_plugin_keeps_its_memory_while_another_is_added() -> None:
         assert client.get("/two").status_code == 404
         installed.append(plugin_distribution("two", Speaker("two", "/two")))
         report = host.host.reload()
-        assert (report.added, report.unchanged, report.ok) == (("two",), ("one",), True)
+        assert (report.added, report.reused, report.ok) == (("two",), ("one",), True)
         assert client.get("/one").json()["count"] == 2
         assert client.get("/two").json()["word"] == "two"
 
@@ -44,7 +44,7 @@ def test_a_removed_plugin_is_gone_and_told() -> None:
         del installed[1]
         assert host.host.reload().removed == ("two",)
         assert client.get("/two").status_code == 404
-        assert gone.told == ["started", "stopping"]
+        assert gone.told == ["started", "draining", "stopping"]
 
 
 def test_a_changed_plugin_answers_anew() -> None:
@@ -98,6 +98,74 @@ def test_a_site_opens_with_its_first_plugin_and_closes_with_its_last() -> None:
         del installed[1]
         host.host.reload()
         assert {site for site, _ in host.host.ports} == {"main"}
+
+
+def test_a_reused_plugin_keeps_all_that_is_known_of_it() -> None:
+    """After reloads, a plugin that nothing happened to shows the load times, trouble and hooks that it had before."""
+
+    def fail(context: Any) -> None:
+        raise RuntimeError("no lamp")
+
+    plugin = Plugin(register_routes=lambda context: [group_of(Says("one"))], started=fail)
+    with running_host(distributions=[plugin_distribution("one", plugin)]) as host:
+        (before,) = host.host.view.plugins
+        assert before.seconds.keys() >= {"import", "register_routes", "started"}
+        assert "no lamp" in before.trouble[0]
+        for _ in range(2):
+            assert host.host.reload().reused == ("one",)
+            assert host.host.view.plugins == (before,)
+
+
+def test_a_changed_plugin_is_known_anew() -> None:
+    """A plugin that is asked again, since its settings changed, shows what that took, and its trouble of now only."""
+    reasons = ["no lamp", ""]
+
+    def start(context: Any) -> None:
+        if told := reasons.pop(0):
+            raise RuntimeError(told)
+
+    plugin = limited()
+    vars(plugin)["started"] = hookimpl(start)
+    with running_host(distributions=[plugin_distribution("limited", plugin)]) as host:
+        (before,) = host.host.view.plugins
+        file = settings_file(host)
+        file.write_text(f"{file.read_text()}\n[plugins.limited]\nlimit = 2\n")
+        assert host.host.reload().changed == ("limited",)
+        (after,) = host.host.view.plugins
+        assert (len(before.trouble), after.trouble) == (1, ())
+        assert after.seconds["register_settings"] != before.seconds["register_settings"]
+        assert after.seconds.keys() == before.seconds.keys() - {"import"}
+
+
+def test_a_plugin_has_one_word_wherever_it_is_named() -> None:
+    """Each plugin is in one list of a reload's report, under the state that the host shows for it."""
+    installed = [
+        plugin_distribution("base", Speaker("base", "/base")),
+        plugin_distribution("gone", Speaker("gone", "/gone")),
+        plugin_distribution("off", Speaker("off", "/off")),
+        plugin_distribution("top", Speaker("top", "/top"), requires=["plughost-base"]),
+    ]
+    with running_host(distributions=installed) as host:
+        installed[0] = plugin_distribution("base", ImportError("no lamp"), version="2.0")
+        del installed[1]
+        installed.append(plugin_distribution("new", Speaker("new", "/new")))
+        settings_file(host).write_text(f"disabled = ['off']\n{settings_file(host).read_text()}")
+        report = host.host.reload(accept=["base", "top"]).as_plain()
+        words = ("added", "changed", "disabled", "removed", "reused", "failed", "blocked")
+        listed = {
+            word: [each if isinstance(each, str) else each[0].split()[0] for each in report[word]] for word in words
+        }
+        assert listed == {
+            "added": ["new"],
+            "changed": [],
+            "disabled": ["off"],
+            "removed": ["gone"],
+            "reused": [],
+            "failed": ["base"],
+            "blocked": ["top"],
+        }
+        states = {each.name: each.state for each in host.host.view.plugins}
+        assert states == {"base": "failed", "new": "active", "off": "disabled", "top": "blocked"}
 
 
 class Slow(Says):
@@ -165,7 +233,7 @@ def test_a_host_that_stops_reloads_no_more() -> None:
         report = host.host.reload()
         assert (report.swapped, report.problems) == (False, ("the host is stopped, not serving",))
         assert host.host.stop()
-    assert speaker.told == ["started", "stopping"]
+    assert speaker.told == ["started", "draining", "stopping"]
 
 
 def settings_file(host: RunningHost) -> Path:
@@ -197,7 +265,7 @@ def test_fixed_settings_ask_for_a_restart() -> None:
         file = settings_file(host)
         file.write_text(f"address = '127.0.0.2'\ndisabled = ['one']\n{file.read_text()}")
         report = host.host.reload()
-        assert (report.ok, report.removed) == (False, ("one",))
+        assert (report.ok, report.disabled, report.removed) == (False, ("one",), ())
         assert report.restart_needed == ("the setting address changed, and is read at start only",)
 
 
@@ -224,7 +292,7 @@ def test_changed_settings_of_a_plugin_take_effect() -> None:
         text = file.read_text()
         file.write_text(f"{text}\n[plugins.limited]\nlimit = 2\n")
         report = host.host.reload()
-        assert (report.changed, report.unchanged) == (("limited",), ("other",))
+        assert (report.changed, report.reused) == (("limited",), ("other",))
         assert client.get("/say").json()["word"] == "2"
         assert client.get("/other").json()["count"] == 2
         file.write_text(f"{text}\n[plugins.limited]\nlimit = 'many'\n")
@@ -233,7 +301,7 @@ def test_changed_settings_of_a_plugin_take_effect() -> None:
 
 
 def test_an_authenticator_that_comes_or_goes_is_told_to_the_others() -> None:
-    """Plugins that were carried over are asked anew when the authenticator changes."""
+    """Plugins that were reused are asked anew when the authenticator changes."""
     knows = Plugin(register_routes=lambda context: [group_of(Says("yes" if context.authenticator else "no"))])
     offers = Plugin(register_authenticator=lambda context: lambda request: None)
     installed = [plugin_distribution("knows", knows)]
@@ -242,14 +310,14 @@ def test_an_authenticator_that_comes_or_goes_is_told_to_the_others() -> None:
         installed.append(plugin_distribution("offers", offers))
         assert host.host.reload().changed == ("knows",)
         assert client.get("/say").json()["word"] == "yes"
-        assert host.host.reload().unchanged == ("knows", "offers")
+        assert host.host.reload().reused == ("knows", "offers")
         del installed[1]
         assert host.host.reload().ok
         assert client.get("/say").json()["word"] == "no"
 
 
-def test_who_was_carried_over_loses_an_authenticator_that_fails() -> None:
-    """An authenticator whose plugin fails in a reload's conflicts names nobody, also for who was carried over."""
+def test_who_was_reused_loses_an_authenticator_that_fails() -> None:
+    """An authenticator whose plugin fails in a reload's conflicts names nobody, also for who was reused."""
     knows = Plugin(register_routes=lambda context: [group_of(Says("yes" if context.authenticator else "no"))])
     offers = Plugin(
         register_authenticator=lambda context: lambda request: None,
@@ -323,7 +391,7 @@ def test_a_real_package_is_imported_afresh_with_what_requires_it(folder: Path) -
         client.get("/other")
         install(folder, "base", "'two!'", "2.0")
         report = host.host.reload()
-        assert (report.changed, report.unchanged) == (("base", "top"), ("other",))
+        assert (report.changed, report.reused) == (("base", "top"), ("other",))
         assert client.get("/base").json() == {"word": "two!", "count": 1}
         assert client.get("/top").json() == {"word": "two!", "count": 1}
         assert client.get("/other").json() == {"word": "other", "count": 2}

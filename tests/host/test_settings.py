@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from plughost.settings import FIXED, HostSettings, Settings, SettingsError, read_settings
+from plughost._settings.sources import FIXED, HostSettings, Settings, SettingsError, read_settings
 
 SECRET = "hunter2-secret"
 

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost.http import PLAIN_TEXT
-from plughost.http.json import read_body
+from plughost.http._json import read_body
 from plughost.stores import Busy, Duplicate, StoreError, Unavailable
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost._api.context import PluginContext
 
 LIMIT = 2000
 

@@ -8,11 +8,11 @@ import falcon
 import pytest
 
 from plughost import hookimpl
-from plughost.declarations import Operation, Route, RouteGroup
+from plughost._api.declarations import Operation, Route, RouteGroup
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost._api.context import PluginContext
 
 
 class Nothing:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from plughost.http import Invalid, Request
-from plughost.http.json import (
+from plughost.http._json import (
     DEFAULT_BODY_LIMIT,
     JSONHandler,
     MalformedJSON,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
 
 from plughost.http import Invalid, Violation
-from plughost.http.json import Choice, Integer, Number, Text, absent, validate
+from plughost.http._json import Choice, Integer, Number, Text, absent, validate
 
 
 class Draft(BaseModel):

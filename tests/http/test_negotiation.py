@@ -7,10 +7,10 @@ import json
 import falcon
 import pytest
 
+from plughost._apps.versions import Versions
 from plughost.http import PLAIN_TEXT, PROBLEM_DETAILS, Invalid, Problem, Violation
-from plughost.http.negotiation import best_offer
-from plughost.http.routing import MAX_ID, parse_id
-from plughost.http.versions import Versions
+from plughost.http._negotiation import best_offer
+from plughost.http._routing import MAX_ID, parse_id
 
 JSON, HAL = "application/json", "application/hal+json"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plughost.http.response import Response
+from plughost.http._response import Response
 
 
 def test_what_a_response_varies_by_already_stays() -> None:

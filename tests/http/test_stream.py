@@ -12,16 +12,16 @@ import pytest
 from falcon import testing
 
 from plughost import hookimpl
-from plughost.declarations import Operation, Route, RouteGroup
-from plughost.http.application import build_app
-from plughost.http.json import send_array
-from plughost.http.mounting import mount
-from plughost.logs import silent_logger
+from plughost._api.declarations import Operation, Route, RouteGroup
+from plughost._apps.application import build_app
+from plughost._apps.mounting import mount
+from plughost._logging import silent_logger
+from plughost.http._json import send_array
 from plughost.stores import Unavailable
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost._api.context import PluginContext
 
 Batches = list[Sequence[object]]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 import tomlkit
 
-from plughost.control import ask
+from plughost._runtime.control import ask
 
 PATIENCE: Final = 120.0
 """Seconds after which something that was waited for has failed to happen."""
@@ -137,7 +137,7 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> Path:
     """Write the settings file of a host that keeps its data in `folder/data`, on ports that the system chooses."""
     free = {"http_port": 0, "https_port": 0}
     given = settings.get("sites", {})
-    sites = {site: {**free, **given.get(site, {})} for site in ("main", "library")}
+    sites = {site: {**free, **given.get(site, {})} for site in ("main", "library", "admin")}
     file = folder / "plughost.toml"
     fresh = folder / "plughost.toml.new"
     fresh.write_text(tomlkit.dumps({"data_dir": "data", "log": {"access": False}, **settings, "sites": sites}))
@@ -152,6 +152,7 @@ def host_process(
     *,
     python: Path | str = sys.executable,
     arguments: Sequence[str] = (),
+    under: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[HostProcess]:
     """Run `plughost serve --dev` for the length of a `with` block; it is killed at the end if it still runs.
@@ -161,14 +162,16 @@ def host_process(
         settings: What `plughost.toml` holds, beside ports and the data folder.
         python: The interpreter of the environment that it runs in.
         arguments: Further arguments of `plughost serve`.
+        under: A command that runs another one, to run it.
         environment: Variables beside those of this process.
     """
     file = write_settings(folder, settings or {})
     command = [
+        *under,
         str(python),
         "-P",
         "-c",
-        "from plughost.cli import main; main()",
+        "from plughost._cli import main; main()",
         "serve",
         "--dev",
         "--config",

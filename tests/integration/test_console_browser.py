@@ -380,7 +380,7 @@ def _elsewhere(page: str) -> Iterator[str]:
 
 
 def test_a_form_on_another_page_is_refused(console: Console, host: RunningHost) -> None:
-    """Even one that got hold of the token, and to which the browser adds the cookie, changes nothing."""
+    """Even one that got hold of the token, and to which the browser adds the cookie, changes nothing (CONTRACT 2)."""
     token = console.find("input[name=csrf]").get_attribute("value")
     generation = host.host.number
     page = (
@@ -390,7 +390,7 @@ def test_a_form_on_another_page_is_refused(console: Console, host: RunningHost) 
         console.browser.get(address)
         console.browser.find_element(By.TAG_NAME, "button").click()
         console.wait.until(lambda browser: browser.find_elements(By.TAG_NAME, "h1"))
-        assert "This request is not from a page of this console." in console.find("main").text
+        assert "Web pages of other sites may not write here" in console.find("main").text
     assert host.host.number == generation
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from plughost.testing import running_host
 
 if TYPE_CHECKING:
-    from plughost.events import Event
+    from plughost._api.events import Event
 
 
 def test_the_console_shows_what_probes_ask_for() -> None:

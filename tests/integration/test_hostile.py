@@ -25,7 +25,7 @@ from tests.integration.kit import ALL, LANES, Lane
 from plughost.testing import RunningHost, running_host
 
 if TYPE_CHECKING:
-    from plughost.http.mounting import Mounted
+    from plughost._apps.mounted import Mounted
 
 THOROUGH: Final = bool(os.environ.get("PLUGHOST_TEST_THOROUGH"))
 SITES: Final = ("main", "library")
@@ -34,7 +34,7 @@ MANY: Final = "1000000/minute"
 SETTINGS: Final[dict[str, Any]] = {
     "trusted_proxies": ["127.0.0.1"],  # so that X-Forwarded-* is looked at
     "plugins": {
-        "library-auth": {"login_limit_account": MANY, "login_limit_address": MANY},
+        "library-auth": {"login_limit_account": MANY, "login_limit_address": MANY, "login_limit_anywhere": MANY},
         "profile-template": {"rate_limit": MANY},
     },
 }
@@ -134,11 +134,11 @@ def faults(answer: httpx.Response, target: Target) -> Iterator[str]:
 
 
 def elsewhere(answer: httpx.Response, target: Target) -> Iterator[str]:
-    """Yield the type of errors that no plugin writes: of Hosts that are none, and of paths that are nobody's."""
+    """Yield the type of errors that no plugin writes: bad Hosts, too long addresses, nobody's paths."""
     path = answer.request.extensions["target"].decode()
     prefix = target.mounted.template.partition("{")[0].rstrip("/")
     nobodys = answer.status_code == 404 and (not prefix or path.removeprefix(prefix)[:1] not in {"", "/"})
-    if nobodys or (answer.status_code == 400 and "Host" in answer.text):
+    if nobodys or answer.status_code == 414 or (answer.status_code == 400 and "Host" in answer.text):
         yield "application/problem+json"
 
 

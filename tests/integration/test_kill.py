@@ -26,7 +26,7 @@ from plughost.testing import store_settings
 KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "1"))
 CREATES = 500
 CLIENTS = 16
-PLUGHOST = (sys.executable, "-c", "from plughost.cli import main; main()")
+PLUGHOST = (sys.executable, "-c", "from plughost._cli import main; main()")
 
 
 @dataclass(frozen=True)

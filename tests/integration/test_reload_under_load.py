@@ -79,7 +79,7 @@ class Stage:
     def reload(self, **expected: list[str]) -> None:
         """Reload, and see that this and nothing else has changed."""
         report = self.host.ask("reload")
-        told = {key: report[key] for key in ("added", "removed", "changed") if report[key]}
+        told = {key: report[key] for key in ("added", "changed", "disabled", "removed") if report[key]}
         assert (report["ok"], told) == (True, expected), report
 
     def cycle(self) -> None:
@@ -88,7 +88,7 @@ class Stage:
         self.reload(added=["messages"])
         self.limit(500)
         write_settings(self.folder, {"disabled": ["messages"]})
-        self.reload(removed=["messages"])
+        self.reload(disabled=["messages"])
         write_settings(self.folder, {})
         self.reload(added=["messages"])
         self.limit(500)

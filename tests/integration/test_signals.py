@@ -21,7 +21,7 @@ from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_proce
 from tests.integration.load import Load
 
 if TYPE_CHECKING:
-    from plughost.settings import EngineName
+    from plughost._settings.sources import EngineName
 
 TRIES: Final = int(os.environ.get("PLUGHOST_TEST_TRIES", "1"))
 HELD: Final = 4
@@ -52,7 +52,10 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess
     engine: EngineName = request.param
     packages = tmp_path / "packages"
     write_package(packages, "slow", {"slow_plugin.py": SLOW}, entry_points=plugin_entry("slow", "slow_plugin"))
-    settings = {"sites": {"main": {"http_engine": engine, "threads": 3 * HELD}}}
+    settings = {
+        "sites": {"main": {"http_engine": engine, "threads": 3 * HELD}},
+        "requests": {"plugin_threads": 3 * HELD},
+    }
     with host_process(tmp_path, settings, environment={"PYTHONPATH": str(packages)}) as running:
         yield running
 

@@ -17,15 +17,15 @@ import pytest
 from falcon.testing import TestClient
 from tests.integration.kit import ALL, LANES
 
-from plughost.host import Host
-from plughost.http.site import Site
-from plughost.logs import silent_logger
-from plughost.operations.environment import Environment
-from plughost.settings import read_settings
+from plughost._apps.site import Site
+from plughost._logging import silent_logger
+from plughost._operations.environment import Environment
+from plughost._runtime.host import Host
+from plughost._settings.sources import read_settings
 from plughost.testing import running_host
 
 if TYPE_CHECKING:
-    from plughost.generation import Generation
+    from plughost._runtime.generation import Generation
 
 Routes = frozenset[tuple[str, str]]
 
@@ -43,6 +43,7 @@ PROBES: Final = {
 TEMPLATES: Final = {
     "library-auth": {
         "/mylibrary/setup/login",
+        "/mylibrary/.well-known/openid-configuration",
         "/mylibrary/setup/secured",
         "/mylibrary/setup/secured/admin",
         "/mylibrary/libraryAuthentification",

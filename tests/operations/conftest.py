@@ -8,10 +8,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from plughost.operations import OperationError
-from plughost.operations.environment import Environment
-from plughost.operations.pip import pip_command
-from plughost.operations.repacking import repack
+from plughost._api.errors import OperationError
+from plughost._operations.environment import Environment
+from plughost._operations.pip import pip_command
+from plughost._operations.repacking import repack
 
 from .environments import Sandbox, Supplies, host_requirements, host_wheel
 

@@ -15,19 +15,22 @@ import sysconfig
 import threading
 import venv
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import Distribution
 from importlib.metadata import distribution as installed_distribution
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 import plughost
-from plughost.control import NotRunning, ask
-from plughost.operations.environment import Environment
-from plughost.operations.pip import pip_command
+from plughost._api.errors import NotRunning
+from plughost._operations.environment import Environment
+from plughost._operations.pip import pip_command
+from plughost._runtime.control import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE: Final = 120.0
 """Seconds after which a command that hangs is ended, and the test fails."""
@@ -117,7 +120,7 @@ def host_wheel(folder: Path, version: str | None = None) -> Path:
         version,
         {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in sources},
         requires=host_requirements(),
-        entry_points="[console_scripts]\nplughost = plughost.cli:main\n",
+        entry_points="[console_scripts]\nplughost = plughost._cli:main\n",
     )
 
 
@@ -262,14 +265,14 @@ class Sandbox:
         wheels: A folder that pip looks into, and nowhere else.
     """
 
-    def __init__(self, folder: Path, supplies: Supplies, *, empty: bool = False, pip: bool = True) -> None:
+    def __init__(self, folder: Path, supplies: Supplies, *, empty: bool = False, pip: bool | Path = True) -> None:
         """Make the environment.
 
         Args:
             folder: Where.
             supplies: What to make it of.
             empty: Leave the host out, and all that it requires.
-            pip: Let it have a pip.
+            pip: Let it have a pip: the tests' own, or that in a folder.
         """
         self._empty = empty
         self.folder = folder / "here"
@@ -282,11 +285,12 @@ class Sandbox:
         self._bin = Path(sysconfig.get_path("scripts", "venv", scheme))
         self.python = self._bin / "python"
         # What is there as the tests have it is to pip outside of the environment.
-        outside = [*([supplies.pip] if pip else []), *([] if empty else [supplies.libraries])]
+        own = pip if isinstance(pip, Path) else supplies.pip
+        outside = [*([own] if pip else []), *([] if empty else [supplies.libraries])]
         (self.site / "outside.pth").write_text("".join(f"{each}\n" for each in outside))
         if not empty:
             shutil.copytree(supplies.host, self.site, dirs_exist_ok=True)
-            (self._bin / "plughost").write_text(f"#!{self.python}\nfrom plughost.cli import main\nmain()\n")
+            (self._bin / "plughost").write_text(f"#!{self.python}\nfrom plughost._cli import main\nmain()\n")
             (self._bin / "plughost").chmod(0o755)
         (self.folder / "plughost.toml").write_text(_SETTINGS)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plughost.operations import OperationError
-from plughost.operations.names import to_requirement
+from plughost._api.errors import OperationError
+from plughost._operations.names import to_requirement
 
 from .environments import Sandbox, Supplies, broken, build_wheel, keeper, speaker
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from importlib import metadata
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from plughost.operations import OperationError
-from plughost.operations.environment import Environment
-from plughost.operations.locking import Locked, lock, lock_text, members, read_lock
+from plughost._api.errors import OperationError
+from plughost._operations.environment import Environment
+from plughost._operations.locking import Locked, hash_of, lock, lock_text, members, read_lock
+from plughost._operations.pip import pip_command
 
 from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.thorough
@@ -50,6 +56,65 @@ def test_a_locked_set_is_the_same_elsewhere_without_an_index(
     second.run("lock", tmp_path / "bundle" / "plughost.lock", "--check")
     with second.serving() as host:
         assert host.get("/greeter").json()["word"] == "hello"
+
+
+@pytest.fixture(scope="session", params=["22.3", "23.0"])
+def old_pip(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an old pip; the test is skipped where it can't be had."""
+    if sys.version_info >= (3, 12):
+        pytest.skip("so old a pip doesn't run on Python 3.12 and later")
+    folder = tmp_path_factory.mktemp("old-pip")
+    wanted = ["--no-deps", "--disable-pip-version-check", "--target", str(folder), f"pip=={request.param}"]
+    if subprocess.run([*pip_command(), "install", *wanted], check=False, capture_output=True).returncode:
+        pytest.skip(f"pip {request.param} can't be had from the index")
+    return folder
+
+
+def test_lock_and_bundle_work_with_an_old_pip(
+    supplies: Supplies, wheelhouse: Path, old_pip: Path, tmp_path: Path
+) -> None:
+    """The hash of each file is that of the wheel that pip installs, though an old one does not tell it."""
+    box = Sandbox(tmp_path, supplies, pip=old_pip)
+    wheel = speaker(box.wheels, "greeter", "1.0", "hello")
+    box.run("install", "greeter")
+    box.run("lock", "--find-links", wheelhouse)
+    locked = {entry.name: entry.hashes for entry in read_lock(box.folder / "plughost.lock")}
+    assert locked["plughost-greeter"] == (hash_of(wheel),)
+    assert all(locked.values())
+    box.run("bundle", "bundle", "--lock", "plughost.lock", "--find-links", wheelhouse)
+    assert len(list((box.folder / "bundle").glob("*.whl"))) == len(locked)
+
+
+def test_a_pip_that_is_too_old_is_refused_by_name(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The message has the version that there is and the one that is needed."""
+    folder = tmp_path / "ancient"
+    build_wheel(folder, "pip", "21.3", {"pip/__init__.py": "", "pip/__main__.py": ""})
+    sandbox.put(folder / "pip-21.3-py3-none-any.whl")
+    told = sandbox.run("install", "greeter", code=1)
+    assert "has pip 21.3, and 22.3 or newer is needed" in told
+
+
+def test_lock_and_bundle_know_where_install_was_told_to_look(sandbox: Sandbox, wheelhouse: Path) -> None:
+    """What came from a folder that was named to `install` is found there again, from any other folder."""
+    shop = sandbox.folder / "shop"
+    wheel = speaker(shop, "greeter", "1.0", "hello")
+    sandbox.run("install", "greeter", "--find-links", "shop")
+    sandbox.run("lock", "elsewhere.lock", "-f", wheelhouse)
+    locked = {entry.name: entry.hashes for entry in read_lock(sandbox.folder / "elsewhere.lock")}
+    assert locked["plughost-greeter"] == (hash_of(wheel),)
+    sandbox.run("bundle", "bundle", "-f", wheelhouse)
+    assert hash_of(sandbox.folder / "bundle" / wheel.name) == hash_of(wheel)
+
+
+def test_what_pip_finds_nowhere_is_locked_as_it_is_installed(sandbox: Sandbox, wheelhouse: Path) -> None:
+    """After a plain `pip install --find-links`, a plain `lock` makes wheels of what is installed, and says of what."""
+    speaker(sandbox.folder / "shop", "greeter", "1.0", "hello")
+    sandbox.pip("install", "--no-deps", "--find-links", sandbox.folder / "shop", "plughost-greeter")
+    told = sandbox.run("lock", "--find-links", wheelhouse)
+    assert "since pip finds these nowhere: plughost-greeter." in told
+    made = next((sandbox.folder / "data" / "wheels").glob("plughost_greeter-*.whl"))
+    locked = {entry.name: entry.hashes for entry in read_lock(sandbox.folder / "plughost.lock")}
+    assert locked["plughost-greeter"] == (hash_of(made),)
 
 
 def test_check_tells_each_difference(sandbox: Sandbox) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from plughost.operations import OperationError
-from plughost.operations.switching import with_disabled
+from plughost._api.errors import OperationError
+from plughost._settings.switching import with_disabled
 
 from .environments import Sandbox, speaker
 

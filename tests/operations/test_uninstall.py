@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import zipfile
+from pathlib import Path
+
 import pytest
 
 from .environments import Sandbox, build_wheel, keeper, speaker
@@ -70,7 +74,8 @@ def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
     with sandbox.serving() as host:
         host.get("/other")
         outcome = sandbox.json("uninstall", "base", "--force", code=1)
-        assert [name for name, _ in outcome["reload"]["failed"]] == ["top (plughost-top 1.0)"]
+        assert (outcome["reload"]["failed"], outcome["reload"]["removed"]) == ([], ["base"])
+        assert [name for name, _ in outcome["reload"]["blocked"]] == ["top (plughost-top 1.0)"]
         assert host.get("/other").json()["count"] == 2
         sandbox.run("install", "base")
         sandbox.run("uninstall", "top", "--with-unused", "--yes")
@@ -100,3 +105,56 @@ def test_a_plugin_that_the_host_requires_is_put_back(sandbox: Sandbox) -> None:
         assert "the required plugin greeter is not installed" in told
         assert sandbox.files() == before
         assert host.get("/greeter").json()["count"] == 1
+
+
+def test_debris_of_a_killed_pip_is_no_plugin_and_is_removed(sandbox: Sandbox) -> None:
+    """What pip had moved aside serves nobody, is told, and goes with the next change of the environment."""
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"), speaker(sandbox.wheels, "other", "1.0", "other"))
+    info = sandbox.site / "plughost_greeter-1.0.dist-info"
+    info.rename(sandbox.site / "~lughost_greeter-1.0.dist-info")
+    (sandbox.site / "speaking_greeter").rename(sandbox.site / "~peaking_greeter")
+    assert [each["name"] for each in sandbox.json("plugins")] == ["other"]
+    assert "an installer was killed while it removed or replaced it" in sandbox.run(
+        "plugins", "--why", "greeter", code=1
+    )
+    assert "greeter is not installed" in sandbox.run("uninstall", "greeter", "--yes", code=1)
+    sandbox.run("uninstall", "other", "--yes")
+    assert not list(sandbox.site.glob("~*"))
+
+
+def test_a_plugin_is_uninstalled_beside_its_own_debris(sandbox: Sandbox) -> None:
+    """Where a killed pip left a second copy of the metadata, an uninstallation removes both."""
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    shutil.copytree(sandbox.site / "plughost_greeter-1.0.dist-info", sandbox.site / "~lughost_greeter-1.0.dist-info")
+    with sandbox.serving() as host:
+        sandbox.run("uninstall", "greeter", "--yes")
+        assert host.status()["plugins"] == []
+    assert not list(sandbox.site.glob("*greeter*"))
+
+
+def test_an_uninstallation_without_effect_is_a_failure(sandbox: Sandbox) -> None:
+    """Pip calls it a success to leave alone what is outside of the environment; the command says where it is."""
+    outside = sandbox.folder.parent / "outside"
+    with zipfile.ZipFile(speaker(sandbox.wheels, "greeter", "1.0", "hello")) as archive:
+        archive.extractall(outside)
+    (sandbox.site / "more.pth").write_text(f"{outside}\n")
+    told = sandbox.run("uninstall", "greeter", "--yes", code=1)
+    assert "pip reported success without effect" in told
+    assert f"1.0 is installed in {outside}" in told
+
+
+@pytest.mark.parametrize("command", ["uninstall", "lock"])
+def test_a_malformed_distribution_stops_no_change(sandbox: Sandbox, wheelhouse: Path, command: str) -> None:
+    """A line without = in some entry_points.txt, or a garbage RECORD: what is asked for is done nevertheless."""
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    for name, file, content in (("a", "entry_points.txt", b"[x]\nno target\n"), ("b", "RECORD", b"\xff\x00,,\n")):
+        info = sandbox.site / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / file).write_bytes(content)
+    if command == "uninstall":
+        sandbox.run("uninstall", "greeter", "--yes")
+        assert "plughost_greeter" not in sandbox.versions()
+    else:
+        assert "distributions." in sandbox.run("lock", "--find-links", wheelhouse)
+        assert "plughost-greeter==1.0" in (sandbox.folder / "plughost.lock").read_text()

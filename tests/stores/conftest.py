@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from pony import orm
 
-from plughost.declarations import Store
+from plughost._api.declarations import Store
 from plughost.stores import OpenStore, Stores, StoresConfig, open_stores
 
 SERVER = os.environ.get("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
@@ -62,7 +62,7 @@ def declare(tmp_path: Path) -> Declare:
     def declaring(
         *steps: str | tuple[str, str],
         name: str = "catalog",
-        entities: Callable[[Any], Any] = no_entities,
+        entities: Callable[[Any], Any] | None = no_entities,
         tables: tuple[str, ...] = (),
     ) -> Store:
         folder = tmp_path / f"migrations-{secrets.token_hex(4)}"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from plughost.declarations import Store
-from plughost.stores import StoresConfig
-from plughost.stores.engines import engine_for
-from plughost.stores.migrations import migrate
+from plughost._api.declarations import Store
+from plughost.stores import StoresConfig, open_stores
 
 if __name__ == "__main__":
     migrations, folder, url = sys.argv[1:]
     store = Store(name="catalog", entities=lambda db: db, migrations=Path(migrations), tables=())
-    engine = engine_for("catalog", StoresConfig(folder=Path(folder), url=url).of("catalog"))
+    config = StoresConfig(folder=Path(folder), url=url)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
-    sys.stdout.write(f"{migrate(store, engine)}\n")
+    sys.stdout.write(f"{open_stores({'plugin': (store,)}, config)['catalog'].schema}\n")

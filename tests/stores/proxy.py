@@ -13,6 +13,7 @@ class Proxy:
     Attributes:
         port: Where it listens, on 127.0.0.1; nothing does while it is cut.
         attempts: How many connections were made to it so far.
+        cut_after: Words of a client, after which the server's answer is not passed on, and the connection broken.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -26,6 +27,8 @@ class Proxy:
         self._passing.set()
         self.port = 0
         self.attempts = 0
+        self.cut_after: bytes | None = None
+        self._doomed: set[socket.socket] = set()
         self.mend()
 
     def mend(self) -> None:
@@ -50,12 +53,16 @@ class Proxy:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def cut(self) -> None:
-        """Break every connection and refuse new ones."""
+    def stop_accepting(self) -> None:
+        """Refuse new connections, and leave the others."""
         if self._listener is not None:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             self._listener = None
+
+    def cut(self) -> None:
+        """Break every connection and refuse new ones."""
+        self.stop_accepting()
         self.drop()
 
     def close(self) -> None:
@@ -89,6 +96,10 @@ class Proxy:
         with suppress(OSError):
             while data := source.recv(65536):
                 self._passing.wait()
+                if source in self._doomed:
+                    break
+                if self.cut_after is not None and self.cut_after in data:
+                    self._doomed.add(target)
                 target.sendall(data)
         for each in (source, target):
             with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import threading
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores
-from plughost.stores.care import backup, purge, restore
-from plughost.stores.health import check, statistics
+from plughost.stores._care import backup, purge, restore
+from plughost.stores._health import check, statistics
 
 from .conftest import PRODUCTS, Declare, product_entities
 from .operations import add, count, skus
 
 if TYPE_CHECKING:
-    from plughost.declarations import Store
+    from plughost._api.declarations import Store
 
 
 def prepared(config: StoresConfig, store: Store) -> OpenStore[Any]:
@@ -206,15 +207,6 @@ def test_an_older_backup_is_migrated_on_the_next_start(
     assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
 
 
-def test_backups_of_postgresql_are_left_to_its_own_tools(postgresql: str, tmp_path: Path, products: Store) -> None:
-    """The message names them, and no password."""
-    url = postgresql.replace("postgres@", "postgres:secret@")
-    store = prepared(StoresConfig(folder=tmp_path, url=url), products)
-    with pytest.raises(SetupError, match="pg_dump") as caught:
-        backup(store, tmp_path / "copy")
-    assert "secret" not in str(caught.value)
-
-
 def test_statistics_tell_schema_rows_and_size(store: OpenStore[Any]) -> None:
     """While the store is open, and without a password."""
     for number in range(3):
@@ -234,15 +226,22 @@ def test_statistics_of_what_cannot_be_reached_say_why(tmp_path: Path, products: 
     assert "secret" not in found.place + found.trouble
 
 
-def test_a_damaged_file_fails_the_plugin_and_says_so(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
+def test_a_file_that_is_damaged_at_the_start_makes_its_store_unavailable_until_it_is_mended(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """A host starts without that plugin, and the reason names the store."""
+    """A host starts, readiness has the cause, and a backup that is put in the file's place is served."""
     opening(sqlite_config, products).close()
-    (sqlite_config.folder / "catalog.sqlite3").write_bytes(b"no database" * 1000)
+    file = sqlite_config.folder / "catalog.sqlite3"
+    sound = file.read_bytes()
+    file.write_bytes(b"no database" * 1000)
     stores = opening(sqlite_config, products)
-    assert "plugin catalog-plugin: store catalog: file is not a database" in str(stores.failures["catalog-plugin"])
-    assert dict(stores) == {}
+    assert stores.failures == {}
+    health = check(stores["catalog"])
+    assert (health.up, health.data["error"]) == (False, "Damaged")
+    assert "file is not a database" in health.data["reason"]
+    file.write_bytes(sound)
+    wait_for(lambda: check(stores["catalog"]).up)
+    stores["catalog"].run(add, "a")
 
 
 def test_a_store_that_another_process_holds_is_busy(
@@ -284,3 +283,44 @@ def test_each_store_may_have_a_place_of_its_own(tmp_path: Path) -> None:
     assert replace(config, url=None).of("shared").path == tmp_path / "shared.sqlite3"
     with pytest.raises(SetupError, match="odd is set to 'mysql://db/x'"):
         config.of("odd")
+
+
+def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
+) -> None:
+    """The store holds again what it held, ids go on beyond it, and another store in the database is left alone."""
+    if shutil.which("pg_dump") is None:
+        pytest.skip("the tools of PostgreSQL are not installed")
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
+    stores = opening(config, products, notes)
+    stores["catalog"].run(add, "a")
+    file = tmp_path / "catalog.dump"
+    backup(stores["catalog"], file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    stores["catalog"].run(add, "later")
+    stores["notes"].run(lambda db: db.session.rows("INSERT INTO notes DEFAULT VALUES RETURNING id"))
+    with pytest.raises(Busy, match="serves the store catalog"):
+        restore(stores["catalog"], file)
+    stores.close()
+    prepare = prepare_stores({"p": (products, notes)}, config)
+    assert restore(prepare["catalog"], file) == 1
+    with pytest.raises(SetupError, match="no backup of the store notes"):
+        restore(prepare["notes"], file)
+    stores = opening(config, products, notes)
+    assert stores["catalog"].read(skus) == ["a"]
+    assert stores["catalog"].run(add, "b") == 2
+    assert stores["notes"].read(lambda db: db.session.rows("SELECT count(*) FROM notes")) == [(1,)]
+
+
+def test_tools_that_are_not_installed_are_told_as_commands(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command can be copied to where they are, and has no password in it."""
+    url = postgresql.replace("postgres@", "postgres:secret@")
+    store = opening(StoresConfig(folder=tmp_path, url=url), products)["catalog"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=r"pg_dump --format=custom .*products") as caught:
+        backup(store, tmp_path / "backup")
+    assert "secret" not in str(caught.value)
+    assert not list(tmp_path.glob("*backup*"))

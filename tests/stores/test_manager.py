@@ -1,4 +1,4 @@
-"""The stores of a host: opened apart from each other, carried over, closed without a trace."""
+"""The stores of a host: opened apart from each other, reused, closed without a trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost.stores import Stores, StoresConfig, open_stores
-from plughost.stores.health import check
+from plughost.stores import StoreError, Stores, StoresConfig, migrate_stores, open_stores, prepare_stores
+from plughost.stores._choosing import engine_for
+from plughost.stores._health import check, statistics
 
 from .conftest import Declare, product_entities
 from .operations import add, count, skus
 
 if TYPE_CHECKING:
-    from plughost.declarations import Store
+    from plughost._api.declarations import Store
 
 
 def test_a_store_that_fails_leaves_the_others_alone(
@@ -128,6 +129,35 @@ def test_a_data_folder_that_cannot_be_made_is_unavailable_until_it_can(
     assert (stores.failures, stores["catalog"].state) == ({}, "unavailable")
     in_the_way.unlink()
     wait_for(lambda: _answers(stores))
+
+
+@pytest.mark.parametrize("lost", ["alpha", "beta"])
+def test_a_database_that_goes_away_between_two_commits(
+    tmp_path: Path,
+    postgresql: str,
+    declare: Declare,
+    wait_for: Callable[..., None],
+    lost: str,
+) -> None:
+    """Where the first migration can't be kept, no other is; a later one is repeated once the database is back."""
+    config = StoresConfig(folder=tmp_path, url=postgresql, pause=0.01)
+    steps = {name: [f"CREATE TABLE {name} (id {{identity}});"] for name in ("alpha", "beta")}
+    old = open_stores({name: (declare(*steps[name], name=name),) for name in steps}, config)
+    for name, each in steps.items():
+        each.append(f"ALTER TABLE {name} ADD COLUMN further INTEGER;")
+    upgraded = {name: (declare(*steps[name], name=name),) for name in steps}
+    new = migrate_stores(prepare_stores(upgraded, config, old), old)
+    with engine_for(lost, config.of(lost)).administer() as db:
+        db.rows("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation::regclass::text = ?", lost)
+    if lost == "alpha":
+        with pytest.raises(StoreError):
+            new.open(old)
+    else:
+        new.open(old)
+        wait_for(lambda: check(new["beta"]).up)
+    assert {statistics(new[name]).schema for name in steps} == {1 if lost == "alpha" else 2}
+    new.close()
+    old.close()
 
 
 def _descriptors() -> int:

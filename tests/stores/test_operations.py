@@ -17,7 +17,7 @@ from .conftest import PRODUCTS, Declare, product_entities
 from .operations import add, count, get, skus, take_one
 
 if TYPE_CHECKING:
-    from plughost.declarations import Store
+    from plughost._api.declarations import Store
 
 
 @pytest.mark.parametrize("sku", ["", " ", " a ", "a/b", "ä\u200b😀", "\n", "%", "'; --", "$x"])

@@ -14,13 +14,13 @@ import falcon
 import pytest
 
 from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error
-from plughost.stores.health import check
+from plughost.stores._health import check
 
 from .operations import add, count, skus
 from .proxy import Proxy
 
 if TYPE_CHECKING:
-    from plughost.declarations import Store
+    from plughost._api.declarations import Store
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import falcon
 import pytest
 
 from plughost import Middleware, Operation, Principal, Route, RouteGroup, hookimpl
-from plughost.declarations import JSON
+from plughost._api.declarations import JSON
 from plughost.ratelimits import RateLimit
 from plughost.testing import RunningHost, plugin_distribution, running_host
 

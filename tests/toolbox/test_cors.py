@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from plughost.tables import CORSSettings
+from plughost._settings.models import CORSSettings
 
 from .conftest import NotesPlugin, notes_host
 

@@ -38,6 +38,14 @@ def test_one_request_too_many_is_429_in_the_plugin_s_format(client: httpx.Client
     assert (refused.json()["title"], refused.json()["status"]) == ("Too Many Requests", 429)
 
 
+def test_the_current_draft_s_fields_say_the_same(client: httpx.Client) -> None:
+    """RateLimit-Policy names quota and window, RateLimit what is left and when it ends, as structured fields."""
+    for _ in range(4):
+        headers = client.get("/notes").headers
+        assert headers["RateLimit-Policy"] == '"requests";q=3;w=3600'
+        assert headers["RateLimit"] == f'"requests";r={headers["RateLimit-Remaining"]};t={headers["RateLimit-Reset"]}'
+
+
 @pytest.mark.parametrize(
     ("method", "path", "options", "status"),
     [

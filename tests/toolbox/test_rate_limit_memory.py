@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from plughost.ratelimits import Limit, RateLimits, network_of
-from plughost.ratelimits.memory import MemoryWindows
+from plughost.ratelimits._memory import MemoryWindows
 
 
 def test_hits_of_many_threads_are_counted_once_each() -> None:
@@ -24,8 +24,8 @@ def test_a_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """After its time a client starts again from nothing, and the old window is forgotten."""
     windows = MemoryWindows(60)
     assert [windows.hit("a")[0], windows.hit("a")[0], windows.look("a")[0]] == [1, 2, 2]
-    later = time.time() + 61
-    monkeypatch.setattr(time, "time", lambda: later)
+    later = time.monotonic() + 61
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     assert windows.look("a") == (0, 60)
     assert windows.hit("b") == (1, 60)
     assert len(windows) == 1
@@ -45,8 +45,8 @@ def test_a_client_that_comes_back_does_not_outlive_its_window(monkeypatch: pytes
     """A window that was renewed stands behind older ones, so that those are forgotten first."""
     windows = MemoryWindows(60, most=2)
     windows.hit("a")
-    start = time.time()
-    monkeypatch.setattr(time, "time", lambda: start + 61)
+    start = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: start + 61)
     windows.hit("b")
     windows.hit("a")
     windows.hit("c")
@@ -103,3 +103,27 @@ def test_a_limit_that_makes_no_sense_is_refused(text: str) -> None:
 def test_a_limit_is_written_as_the_library_has_it(text: str) -> None:
     """What `limits` parses is taken."""
     assert _Settings(limit=text).limit == text
+
+
+def test_a_clock_that_is_turned_back_makes_no_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows end by a clock that nobody sets."""
+    windows = MemoryWindows(60)
+    windows.hit("a")
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert windows.look("a")[1] <= 60
+    later = time.monotonic() + 61
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert windows.look("a") == (0, 60)
+
+
+def test_growing_waits_begin_anew_with_each_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is forgotten a window's length after its last hit; each one too many makes that longer, up to a bound."""
+    counter = RateLimits().counter("test/growing", "3/hour", longest=2 * 3600)
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert [counter.hit("a").reset for _ in range(5)] == [3600, 3600, 3600, 4200, 4800]
+    assert max(counter.hit("a").reset for _ in range(50)) == 7200
+    now += 7199
+    assert counter.look("a").remaining == 0
+    now += 2
+    assert counter.look("a").remaining == 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import LogCapture
 
-from plughost.logs import silent_logger
+from plughost._logging import silent_logger
+from plughost._runtime.refusals import Refusal
+from plughost._settings.sources import SettingsError
 from plughost.ratelimits import RateLimits, RateLimitSettings, StorageUnavailable
-from plughost.settings import SettingsError
 from plughost.testing import running_host
 
 from .conftest import NotesPlugin, PrivateRedis, notes_host, wait_for
@@ -24,7 +25,7 @@ from .conftest import NotesPlugin, PrivateRedis, notes_host, wait_for
 if TYPE_CHECKING:
     import httpx
 
-    from plughost.declarations import Health
+    from plughost._api.declarations import Health
 
 
 def limits_in(redis: PrivateRedis, **settings: Any) -> RateLimits:
@@ -96,7 +97,7 @@ def test_what_must_not_go_uncounted_is_counted_in_memory_meanwhile(redis: Privat
 
 def test_losing_redis_is_logged_once_and_finding_it_too(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is tried meanwhile, the log has one warning, and one line when it is over."""
-    monkeypatch.setattr("plughost.ratelimits.shared.PAUSE", 0.0)
+    monkeypatch.setattr("plughost.ratelimits._shared.PAUSE", 0.0)
     log = LogCapture()
     logger = silent_logger().bind()
     logger._processors = [log]
@@ -154,9 +155,8 @@ def test_a_storage_that_there_is_none_of_is_refused(url: str) -> None:
 
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis URL needs the extra, and who lacks it is told its name."""
-    find = importlib.util.find_spec
-    monkeypatch.setattr("plughost.tables.find_spec", lambda name: None if name == "redis" else find(name))
-    with pytest.raises(SettingsError, match=r"plughost\[redis\]"):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(Refusal, match=r"plughost\[redis\]"):
         with_storage("redis://127.0.0.1/0")
 
 
@@ -214,3 +214,12 @@ def load_on(client: httpx.Client) -> Iterator[Seen]:
             done.set()
     for thread in threads:
         thread.result()
+
+
+def test_growing_waits_are_counted_together(redis: PrivateRedis) -> None:
+    """What one host counts too many makes the wait longer on the other."""
+    one, other = (limits_in(redis).counter("test/growing", "3/hour", longest=7200) for _ in range(2))
+    assert [counter.hit("a").reset for counter in (one, other, one)] == [3600, 3600, 3600]
+    assert [counter.hit("a").reset for counter in (other, one)] == [4200, 4800]
+    assert 4790 <= other.look("a").reset <= 4800
+    assert other.look("a").remaining == 0

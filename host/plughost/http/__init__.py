@@ -1,9 +1,21 @@
-"""HTTP: what plugin authors need beside Falcon itself, and how the host mounts what they declare."""
+"""HTTP: what plugin authors need beside Falcon itself: requests, errors, negotiation and JSON.
+
+A resource reads a JSON body in one line and answers through `resp.media`:
+
+    draft = read_body(req, ProductDraft)
+
+(`send_array` for a list of any length). The model says the rules once, for validation and for the API description:
+
+    class ProductDraft(BaseModel):
+        sku: Annotated[str, Text(max_length=255)]
+        price: Annotated[Decimal, Number(minimum=0, integer_digits=11, fraction_digits=4)]
+        note: Annotated[str | None, Text(max_length=500, blank=True)] = absent()
+"""
 
 from __future__ import annotations
 
-from plughost.http.authentication import principal_of
-from plughost.http.errors import (
+from plughost.http._authentication import principal_of
+from plughost.http._errors import (
     PLAIN_TEXT,
     PROBLEM_DETAILS,
     DescribedErrorFormat,
@@ -14,24 +26,52 @@ from plughost.http.errors import (
     ProblemDetails,
     Violation,
 )
-from plughost.http.negotiation import preferred
-from plughost.http.request import Request, secure_url
-from plughost.http.routing import MAX_ID, parse_id
+from plughost.http._json import (
+    Boolean,
+    Choice,
+    Integer,
+    MalformedJSON,
+    Number,
+    Text,
+    absent,
+    decode,
+    encode,
+    read_body,
+    read_json,
+    send_array,
+    validate,
+)
+from plughost.http._negotiation import preferred
+from plughost.http._request import Request, secure_url
+from plughost.http._routing import MAX_ID, parse_id
 
 __all__ = [
     "MAX_ID",
     "PLAIN_TEXT",
     "PROBLEM_DETAILS",
+    "Boolean",
+    "Choice",
     "DescribedErrorFormat",
     "ErrorFormat",
+    "Integer",
     "Invalid",
+    "MalformedJSON",
+    "Number",
     "PlainText",
     "Problem",
     "ProblemDetails",
     "Request",
+    "Text",
     "Violation",
+    "absent",
+    "decode",
+    "encode",
     "parse_id",
     "preferred",
     "principal_of",
+    "read_body",
+    "read_json",
     "secure_url",
+    "send_array",
+    "validate",
 ]

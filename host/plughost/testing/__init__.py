@@ -11,9 +11,20 @@ def test_it_says_hello():
 
 from __future__ import annotations
 
-from plughost.testing.contexts import plugin_context
-from plughost.testing.databases import fresh_postgresql, store_settings
-from plughost.testing.distributions import plugin_distribution
-from plughost.testing.hosts import RunningHost, running_host
+from plughost.testing._conformance import conformance
+from plughost.testing._contexts import plugin_context
+from plughost.testing._databases import fresh_postgresql, store_settings
+from plughost.testing._distributions import plugin_distribution
+from plughost.testing._hosts import RunningHost, running_host
+from plughost.testing._queries import query_faults
 
-__all__ = ["RunningHost", "fresh_postgresql", "plugin_context", "plugin_distribution", "running_host", "store_settings"]
+__all__ = [
+    "RunningHost",
+    "conformance",
+    "fresh_postgresql",
+    "plugin_context",
+    "plugin_distribution",
+    "query_faults",
+    "running_host",
+    "store_settings",
+]

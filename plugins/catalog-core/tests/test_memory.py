@@ -12,7 +12,7 @@ from falcon import testing
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from plughost.http.json import decode
+from plughost.http import decode
 from plughost_catalog_core import (
     CatalogFull,
     MemoryCatalog,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, TypeAdapter
 
-from plughost.http.json import validate
+from plughost.http import validate
 from plughost_catalog_core import (
     ProductDraft,
     ProductJSON,
@@ -17,7 +17,7 @@ from plughost_catalog_core import (
 )
 
 if TYPE_CHECKING:
-    from plughost.declarations import Operation
+    from plughost import Operation
 
 
 class OtherJSON(BaseModel):

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from plughost.http import Invalid
-from plughost.http.json import decode, encode, validate
+from plughost.http import Invalid, decode, encode, validate
 from plughost_catalog_core import MAX_STOCK, ProductDraft, sku_path
 
 GOOD: dict[str, Any] = {"sku": "A-1", "name": "Tea", "price": Decimal("4.95"), "stock": 7}

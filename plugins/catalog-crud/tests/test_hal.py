@@ -57,9 +57,20 @@ def test_a_list_embeds_its_items(client: httpx.Client, create: Create) -> None:
     assert set(document) == {"_embedded", "_links"}
     [item] = document["_embedded"]["product"]
     assert (item["sku"], set(item["_links"])) == ("B", ITEM_LINKS)
-    assert set(document["_links"]) == {"add", "list", "count", "first", "last", "next", "previous"}
+    assert set(document["_links"]) == {"self", "add", "list", "count", "first", "last", "next", "previous", "prev"}
     assert "next" not in client.get("/products?page=2&size=1", headers=HAL).json()["_links"]
     assert "previous" not in client.get("/products?page=0&size=1", headers=HAL).json()["_links"]
+
+
+def test_a_list_links_to_itself(client: httpx.Client, create: Create) -> None:
+    """The link `self` of a page leads to the same page: its size, order and filters."""
+    for sku in "ABCD":
+        create(sku, name="x" if sku in "AD" else "y")
+    document = client.get("/products?page=1&size=1&sort=-sku&name=x", headers=HAL).json()
+    own = document["_links"]["self"]["href"]
+    assert own.startswith(str(client.base_url))
+    assert [item["sku"] for item in document["_embedded"]["product"]] == ["A"]
+    assert client.get(own, headers=HAL).json() == document
 
 
 def test_what_is_created_comes_in_hal_too(client: httpx.Client) -> None:

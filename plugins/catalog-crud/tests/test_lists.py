@@ -52,6 +52,11 @@ def test_a_product_has_its_fields_and_id(client: httpx.Client, create: Create) -
         (f"page={10**30}", ""),
         (f"page={10**30}&size={10**30}", ""),
         ("page=1&page=0&size=2", "CD"),
+        (f"page={'9' * 5000}", ""),
+        (f"page=-{'9' * 5000}&size=2", "AB"),
+        (f"page={'0' * 5000}1&size=2", "CD"),
+        ("size=&page=1", ""),
+        ("sort=&sort=-sku", "EDCBA"),
     ],
 )
 def test_pages(client: httpx.Client, create: Create, query: str, expected: str) -> None:
@@ -101,6 +106,28 @@ def test_links_lead_through_all_pages(client: httpx.Client, create: Create) -> N
     assert "size=2" in links["first"]
     assert "sort=-sku" in links["first"]
     assert "name=n" in links["first"]
+
+
+def test_prev_is_previous(client: httpx.Client, create: Create) -> None:
+    """The page before has both names, in the header and in HAL, and neither where there is none."""
+    create("A")
+    create("B")
+    links = _links(client.get("/products?page=1&size=1"))
+    hal = client.get("/products?page=1&size=1", headers={"Accept": "application/hal+json"}).json()["_links"]
+    assert links["prev"] == links["previous"] == hal["prev"]["href"] == hal["previous"]["href"]
+    assert "prev" not in _links(client.get("/products?size=1"))
+
+
+def test_hal_counts_what_is_filtered(client: httpx.Client, create: Create) -> None:
+    """The link to the count keeps the filters, so that it counts what the list shows."""
+    create("A", name="x & y", price=2)
+    create("B", name="z")
+    url = "/products?name=x %26 y&price=2.0&sort=sku"
+    count = client.get(url, headers={"Accept": "application/hal+json"}).json()["_links"]["count"]["href"]
+    assert count.partition("?")[2] == "name=x+%26+y&price=2.0"
+    assert client.get(count).text == "1"
+    plain = client.get("/products", headers={"Accept": "application/hal+json"}).json()["_links"]["count"]["href"]
+    assert plain.endswith("/products/count")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +198,7 @@ def test_a_filter_of_the_wrong_type_is_refused(client: httpx.Client, path: str, 
     answer = client.get(f"{path}?{query}")
     assert answer.status_code == 400
     assert answer.json()["detail"].startswith(query.partition("=")[0])
+    assert [each["field"] for each in answer.json()["violations"]] == [query.partition("=")[0]]
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/hal+json", "*/*"])

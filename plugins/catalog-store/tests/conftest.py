@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from plughost.testing import RunningHost, running_host, store_settings
-from plughost_catalog_store import Catalog, ProductTable
+from plughost_catalog_store import Catalog, table
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -21,5 +21,5 @@ def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
 def catalog(host: RunningHost) -> Catalog:
     """The catalog, empty."""
     store = host.store("catalog")
-    store.run(ProductTable.delete, "")
+    store.run(table.delete)
     return Catalog(store)

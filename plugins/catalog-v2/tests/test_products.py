@@ -73,6 +73,14 @@ def test_an_unknown_sku_is_not_found(client: httpx.Client) -> None:
         assert answer.headers["Content-Type"] == TEXT
 
 
+def test_a_sku_that_no_product_can_have_is_not_found(client: httpx.Client) -> None:
+    """What breaks the rules of a SKU names nothing: it is 404 as any unknown one."""
+    for sku in (" ", "\u3000", "x" * 256):
+        for method in ("GET", "DELETE"):
+            answer = client.request(method, f"{PATH}/{sku_path(sku)}")
+            assert (answer.status_code, answer.text) == (404, f"Product not found: {sku}")
+
+
 def test_a_deleted_product_is_gone_and_can_be_created_again(client: httpx.Client, new_sku: Callable[[], str]) -> None:
     """A delete is 204 without a body, once; the SKU is free afterwards, and comes last in the list."""
     sku, other = new_sku(), new_sku()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from plughost.testing import RunningHost, running_host, store_settings
-from plughost_catalog_store import Catalog, ProductTable
+from plughost_catalog_store import Catalog, table
 
 LISTENERS: dict[str, dict[str, Any]] = {
     "http/1.1": {"scheme": "http"},
@@ -59,5 +59,5 @@ def new_sku() -> Callable[[], str]:
 @pytest.fixture
 def empty(host: RunningHost) -> Catalog:
     """The catalog behind the service, with nothing in it."""
-    host.store("catalog").run(ProductTable.delete, "")
+    host.store("catalog").run(table.delete)
     return Catalog(host.store("catalog"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_a_plugin_is_disabled_and_enabled(console: Console) -> None:
     """Its routes go and come back, the page tells what happened, and the session goes on."""
     page = console.finish(console.post("/plugins/shop/state", state="disabled"))
-    assert re.search(r"Disable shop: done.*<dt>removed</dt><dd>shop</dd>", page, re.DOTALL)
+    assert re.search(r"Disable shop: done.*<dt>disabled</dt><dd>shop</dd>", page, re.DOTALL)
     assert console.client.get("/items").status_code == 404
     page = console.finish(console.post("/plugins/shop/state", state="enabled"))
     assert re.search(r"Enable shop: done.*<dt>added</dt><dd>shop</dd>", page, re.DOTALL)

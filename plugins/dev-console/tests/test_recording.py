@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost.events import Event
+from plughost import Event
 from plughost_dev_console.recording import Lines
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from importlib import metadata
 from typing import Any
 
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from plughost import Check, Health, PluginContext, hookimpl
-from plughost.discovery import Survey
+from plughost._plugins.discovery import Survey
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 
@@ -45,7 +46,8 @@ def test_a_healthy_host_is_up(path: str) -> None:
     with _host() as host, host.client() as client:
         answer = client.get(f"/q/health{path}")
         assert (answer.status_code, answer.json()["status"]) == (200, "UP")
-        assert _checks(answer)["process" if path == "/live" else "host"]["status"] == "UP"
+        named = {"": "plugins", "/live": "process", "/ready": "host", "/started": "started"}[path]
+        assert _checks(answer)[named]["status"] == "UP"
 
 
 def test_certificate_and_disk_are_watched() -> None:
@@ -93,6 +95,22 @@ def test_a_check_that_hangs_holds_one_thread() -> None:
         assert [answer.status_code for answer in answers] == [503, 503, 503]
         assert "not returned" in _checks(answers[0])["watched"]["data"]["error"]
         assert len(calls) == 1
+
+
+def test_a_check_that_hangs_is_waited_for_once() -> None:
+    """Whoever asks after the first learns at once that it hangs, and holds up nobody."""
+    release = threading.Event()
+
+    def hang() -> Health:
+        release.wait(60)
+        return Health(up=True)
+
+    with _host(Watched(hang), timeout=2) as host, host.client(timeout=60) as client:
+        begun = time.monotonic()
+        assert [client.get("/q/health/ready").status_code for _ in range(30)] == [503] * 30
+        waited = time.monotonic() - begun
+        release.set()
+    assert waited < 30  # where each one waited, it would be 60 s
 
 
 def test_a_storm_of_probes_runs_a_check_once() -> None:
@@ -143,6 +161,19 @@ def test_ready_is_down_while_the_host_drains() -> None:
         stopping.join()
     assert answer.status_code == 503
     assert _checks(answer)["host"]["data"]["phase"] == "draining"
+
+
+def test_readiness_is_down_by_hand_and_says_why() -> None:
+    """Drained by hand, the host is not ready at once, whatever was found a moment ago; it has started and is alive."""
+    with _host(cache=300) as host, host.client() as client:
+        assert client.get("/q/health/ready").status_code == 200
+        host.host.drain()
+        answer = client.get("/q/health/ready")
+        assert answer.status_code == 503
+        assert "plughost drain" in _checks(answer)["host"]["data"]["reason"]
+        assert client.get("/q/health/started").status_code == client.get("/q/health/live").status_code == 200
+        host.host.drain(undo=True)
+        assert client.get("/q/health/ready").status_code == 200
 
 
 def _wait_for_phase(host: RunningHost, phase: str) -> None:

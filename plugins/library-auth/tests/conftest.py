@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +12,13 @@ import pytest
 from falcon import testing
 from structlog.testing import capture_logs
 
-from plughost.context import PluginContext
-from plughost.http.application import build_app
-from plughost.http.mounting import mount
+from plughost import PluginContext
+from plughost._apps.application import build_app
+from plughost._apps.mounting import mount
+from plughost.stores import OpenStore, StoresConfig, open_stores
 from plughost.testing import plugin_context
 from plughost_library_auth import plugin
+from plughost_library_auth.records import STORE
 from plughost_library_auth.settings import Settings
 
 Context = PluginContext[Settings]
@@ -65,14 +67,26 @@ def basic(credentials: bytes) -> str:
 
 
 @pytest.fixture
-def make_context(tmp_path: Path) -> Callable[..., Context]:
+def store(tmp_path: Path) -> Iterator[OpenStore[Any]]:
+    """The plugin's store, on SQLite; every context of a test has the same one."""
+    stores = open_stores({"library-auth": [STORE]}, StoresConfig(folder=tmp_path / "stores"))
+    yield stores[STORE.name]
+    stores.close()
+
+
+@pytest.fixture
+def make_context(tmp_path: Path, store: OpenStore[Any]) -> Iterator[Callable[..., Context]]:
     """Make what the plugin is given, with EdDSA unless told, whose keys are quickest to make."""
+    made: list[Context] = []
 
     def make(*, dev: bool = True, **settings: Any) -> Context:
         given = Settings.model_validate({"algorithm": "EdDSA", **settings})
-        return plugin_context("library-auth", given, tmp_path, dev=dev)
+        made.append(plugin_context("library-auth", given, tmp_path, dev=dev, stores={STORE.name: store}))
+        return made[-1]
 
-    return make
+    yield make
+    for context in made:
+        plugin.stopping(context)
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import bcrypt
 import pytest
 from click.testing import CliRunner
 
-from plughost.context import PluginContext
+from plughost import PluginContext
 from plughost_library_auth.commands import hash_password_command, rotate_key_command
 from plughost_library_auth.keyring import KEY_FILE, KeyRing
 from plughost_library_auth.settings import Settings
@@ -64,7 +65,9 @@ def test_a_terminal_is_asked_twice_and_shows_nothing() -> None:
     assert b"s3cret" not in shown
 
 
-def test_rotation_tells_which_key_signs_and_how_long_others_verify(make_context: MakeContext) -> None:
+def test_rotation_tells_which_key_signs_and_how_long_others_verify(
+    make_context: MakeContext, logs: list[dict[str, Any]]
+) -> None:
     """The new key's name is printed, then each old one with its end; an open ring follows."""
     context = make_context()
     ring = KeyRing(context.data_dir, algorithm="EdDSA", lifetime=900)
@@ -74,6 +77,7 @@ def test_rotation_tells_which_key_signs_and_how_long_others_verify(make_context:
     assert first == f"{ring.signing_key().kid} (EdDSA) signs from now on."
     assert ring.signing_key().kid != old
     assert second.startswith(f"{old} (EdDSA) verifies until 20")
+    assert [(entry["event"], entry["what"], entry["outcome"]) for entry in logs] == [("audit", "key rotation", "ok")]
 
 
 def test_rotation_reports_a_damaged_file(make_context: MakeContext) -> None:

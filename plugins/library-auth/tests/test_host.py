@@ -11,12 +11,15 @@ from plughost.testing import RunningHost, running_host
 from plughost_library_auth.keyring import KeyRing
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import httpx
 
 USER = ("user@example.org", "user")
 LOGIN = "/mylibrary/setup/login"
 SECURED = "/mylibrary/setup/secured"
 SERVICE = "/mylibrary/libraryAuthentification"
+JWKS = "/mylibrary/.well-known/jwks.json"
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +99,17 @@ def test_a_running_host_takes_up_a_rotated_key(host: RunningHost) -> None:
         after = bearer(client)
         assert [client.get(SECURED, headers=token).status_code for token in (before, after)] == [200, 200]
         assert new.kid in [key["kid"] for key in client.get("/mylibrary/.well-known/jwks.json").json()["keys"]]
+
+
+def test_a_key_that_can_not_be_kept_is_503_until_it_can(tmp_path: Path) -> None:
+    """While the first key has nowhere to lie, as on a full disk, key set and login say to try again; then they work."""
+    folder = tmp_path / "plugins" / "library-auth"
+    folder.parent.mkdir()
+    folder.write_text("in the way of the plugin's folder")
+    with running_host(["library-auth"], data_dir=tmp_path) as host, host.client("library") as client:
+        answers = [client.get(JWKS), client.get(LOGIN, auth=USER)]
+        assert [each.status_code for each in answers] == [503, 503]
+        assert all(each.headers["Retry-After"] for each in answers)
+        folder.unlink()
+        assert len(client.get(JWKS).json()["keys"]) == 1
+        assert client.get(LOGIN, auth=USER).status_code == 200

@@ -9,7 +9,7 @@ import falcon
 import pytest
 from falcon import testing
 
-from plughost.context import PluginContext
+from plughost import PluginContext
 from plughost.http import Request
 from plughost_library_auth import plugin
 from plughost_library_auth.keyring import KEY_FILE

@@ -21,7 +21,7 @@ def table(**user: Any) -> dict[str, Any]:
 def test_an_empty_table_has_the_defaults_of_the_contract() -> None:
     """Without settings: nobody, 900 seconds, RS256, both ports, and the login limits."""
     settings = Settings()
-    assert (settings.users, settings.token_lifetime, settings.issuer) == ((), 900, "mylibrary")
+    assert (settings.users, settings.token_lifetime, settings.issuer) == ((), 900, None)
     assert (settings.algorithm, settings.require_tls) == ("RS256", False)
     assert (settings.login_limit_account, settings.login_limit_address) == ("5/minute", "20/minute")
 

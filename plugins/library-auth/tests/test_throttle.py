@@ -7,14 +7,30 @@ import time
 import pytest
 
 from plughost.ratelimits import RateLimits
-from plughost_library_auth.throttle import LoginThrottle
+from plughost_library_auth.throttle import LONGEST_WAIT, LoginLimits, LoginThrottle
 
 
 @pytest.fixture
 def throttle() -> LoginThrottle:
     """The default limits."""
-    limits = RateLimits()
-    return LoginThrottle(account=limits.counter("account", "5/minute"), address=limits.counter("address", "20/minute"))
+    return throttle_of(RateLimits())
+
+
+KNOWN = "198.51.100.7"
+"""The only address that any account got in from before."""
+
+
+def throttle_of(limits: RateLimits) -> LoginThrottle:
+    """Return the default limits, counted there."""
+    return LoginThrottle(
+        LoginLimits(
+            account=limits.counter("account", "5/minute"),
+            address=limits.counter("address", "20/minute"),
+            anywhere=limits.counter("anywhere", "90/hour", longest=LONGEST_WAIT),
+            known=limits.counter("known", "10/hour", longest=LONGEST_WAIT),
+        ),
+        lambda email, network: network == KNOWN,
+    )
 
 
 def fail(throttle: LoginThrottle, times: int, email: str = "user@example.org", address: str = "192.0.2.1") -> None:
@@ -77,8 +93,8 @@ def test_a_failure_beyond_the_limit_is_told_as_such(throttle: LoginThrottle) -> 
 def test_the_window_ends(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute later the account may try again."""
     fail(throttle, 5)
-    later = time.time() + 61
-    monkeypatch.setattr(time, "time", lambda: later)
+    later = time.monotonic() + 61
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     assert throttle.wait("user@example.org", "192.0.2.1") == 0
 
 
@@ -86,4 +102,48 @@ def test_names_of_any_length_are_counted_in_little_memory(throttle: LoginThrottl
     """A made-up name of megabytes is kept as a hash, and a lone surrogate is a name as any other."""
     fail(throttle, 5, email="x" * 1_000_000)
     fail(throttle, 5, email="\ud800")
-    assert max(len(key) for key in throttle._account._memory._windows) < 200
+    assert max(len(key) for key in throttle._limits.account._memory._windows) < 200
+
+
+def attack(throttle: LoginThrottle, tries: int, email: str = "user@example.org") -> int:
+    """Guess from another address each time, and return how many guesses were checked."""
+    checked = 0
+    for number in range(tries):
+        address = f"203.0.{number // 256}.{number % 256}"
+        if not throttle.wait(email, address):
+            checked += 1
+            throttle.failed(email, address)
+    return checked
+
+
+@pytest.mark.parametrize("email", ["user@example.org", "nobody@example.org"])
+def test_a_hundred_guesses_an_hour_are_checked_wherever_they_come_from(throttle: LoginThrottle, email: str) -> None:
+    """Any number of addresses have ninety guesses between them, at those that got in before another ten are checked."""
+    checked = attack(throttle, 300, email)
+    for _ in range(50):
+        if not throttle.wait(email, KNOWN):
+            throttle.failed(email, KNOWN)
+            checked += 1
+    assert checked == 95  # five of the known address, which waits then as any other
+
+
+def test_an_attack_does_not_lock_out_the_address_of_the_user(throttle: LoginThrottle) -> None:
+    """However long strangers try, an address that the account got in from is looked at."""
+    attack(throttle, 300)
+    assert throttle.wait("user@example.org", "192.0.2.1") > 0
+    assert throttle.wait("user@example.org", KNOWN) == 0
+    assert throttle.wait("other@example.org", "192.0.2.1") == 0
+
+
+def test_waits_grow_with_each_further_try(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try of a locked account makes the wait longer, up to four hours; whoever waits it out is looked at."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    attack(throttle, 90)
+    waits = [throttle.wait("user@example.org", f"192.0.2.{number}") for number in range(40)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[1] - waits[0], waits[-1]) == (4200, 600, LONGEST_WAIT)
+    now += LONGEST_WAIT - 1
+    assert throttle._limits.anywhere.look(next(iter(throttle._limits.anywhere._memory._windows))).remaining == 0
+    now += 2
+    assert throttle.wait("user@example.org", "192.0.2.1") == 0

@@ -49,10 +49,11 @@ def sign(keys: KeyRing) -> Callable[..., str]:
     def sign(**changes: Any) -> str:
         now = int(time.time())
         good = {"iss": "mylibrary", "sub": "user@example.org", "roles": ["user"], "iat": now, "exp": now + 60}
+        header = changes.pop("header", {})
         claims = {name: value for name, value in {**good, **changes}.items() if value != "absent"}
         key = keys.signing_key()
         payload = json.dumps(claims).encode()
-        return jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid})
+        return jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid, **header})
 
     return sign
 
@@ -74,6 +75,7 @@ def test_a_token_carries_the_claims_of_the_contract(tokens: Tokens, keys: KeyRin
     assert (claims["roles"], claims["exp"] - claims["iat"], claims["nbf"]) == (["user"], 900, claims["iat"])
     header = jwt.get_unverified_header(token)
     assert (header["kid"], header["alg"]) == (keys.signing_key().kid, keys.signing_key().algorithm)
+    assert header["typ"] == "at+jwt"
 
 
 def test_no_two_tokens_are_the_same(tokens: Tokens) -> None:
@@ -131,6 +133,43 @@ def test_signed_claims_that_are_not_good_are_refused(
     assert tokens.verify(sign()).roles == ("user",)
     with pytest.raises(InvalidToken):
         tokens.verify(sign(**changes))
+
+
+@pytest.mark.parametrize("claim", ["iat", "nbf"])
+def test_a_clock_that_is_a_minute_ahead_is_no_matter(tokens: Tokens, sign: Callable[..., str], claim: str) -> None:
+    """A token from a host whose clock is 50 s ahead is good; at 70 s it is not."""
+    now = int(time.time())
+    assert tokens.verify(sign(**{claim: now + 50})).roles == ("user",)
+    with pytest.raises(InvalidToken):
+        tokens.verify(sign(**{claim: now + 70}))
+
+
+def test_a_token_s_end_has_no_leeway(tokens: Tokens, sign: Callable[..., str]) -> None:
+    """What has expired a second ago has expired."""
+    with pytest.raises(InvalidToken, match="expired"):
+        tokens.verify(sign(exp=int(time.time()) - 1))
+
+
+def test_a_token_of_another_type_is_refused(tokens: Tokens, sign: Callable[..., str]) -> None:
+    """Access tokens are taken, under either name of theirs, and nothing else that our key might have signed."""
+    for good in ("at+jwt", "AT+JWT", "application/at+jwt", "JWT"):
+        assert tokens.verify(sign(header={"typ": good})).roles == ("user",)
+    for other in ("logout+jwt", "dpop+jwt", "x"):
+        with pytest.raises(InvalidToken):
+            tokens.verify(sign(header={"typ": other}))
+
+
+def test_an_audience_is_written_and_required(keys: KeyRing, tokens: Tokens, sign: Callable[..., str]) -> None:
+    """With a set audience, tokens carry it, and those of another or of none are refused."""
+    library = Tokens(keys, issuer="mylibrary", lifetime=900, audience="https://library.example.org")
+    token = library.issue("user@example.org", ["user"])
+    assert jwt.decode(token, options={"verify_signature": False})["aud"] == "https://library.example.org"
+    assert library.verify(token).email == "user@example.org"
+    for other in (sign(), sign(aud="https://other.example.org")):
+        with pytest.raises(InvalidToken):
+            library.verify(other)
+    with pytest.raises(InvalidToken):
+        tokens.verify(token)
 
 
 def test_a_huge_token_is_not_looked_at(tokens: Tokens, sign: Callable[..., str]) -> None:

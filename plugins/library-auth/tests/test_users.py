@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from plughost_library_auth.settings import User
-from plughost_library_auth.users import UserStore, demo_users, hash_password
+from plughost_library_auth.users import TooBusy, UserStore, demo_users, hash_password
 
 OTHERS = "somebody@example.org"
 
@@ -47,6 +47,12 @@ def test_the_right_password_lets_in(email: str) -> None:
 def test_a_wrong_password_does_not(password: str) -> None:
     """Anything but the password is wrong."""
     assert UserStore([user()], rounds=4).verify("user@example.org", password) is None
+
+
+@pytest.mark.parametrize("email", ["u\u017fer@example.org", "user@example.org\u200b", "u\uff53er@example.org"])
+def test_a_name_that_looks_alike_is_another(email: str) -> None:
+    """Only A to Z and a to z are the same; Unicode's foldings are not."""
+    assert UserStore([user()], rounds=4).verify(email, "right") is None
 
 
 @pytest.mark.parametrize("email", ["nobody@example.org", "", "\0", "x" * 100_000, "user@example.org "])
@@ -91,7 +97,7 @@ def test_a_check_costs_the_set_rounds_without_users(work: list[int]) -> None:
 
 def test_checks_wait_for_a_free_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more checks run at once than there are slots; the rest wait their turn and are all answered."""
-    store = UserStore([user(rounds=8)], rounds=8, slots=2)
+    store = UserStore([user(rounds=8)], rounds=8, slots=2, waiting=6)
     check, running, most = bcrypt.checkpw, 0, 0
     lock, full = threading.Lock(), threading.Barrier(2)
 
@@ -117,6 +123,22 @@ def test_checks_wait_for_a_free_core(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.join()
     assert most == 2
     assert len([answer for answer in answers if answer]) == 8
+
+
+def test_more_checks_than_may_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is checked and as many wait as may, another is refused rather than left to hold its thread."""
+    store = UserStore([user()], rounds=4, slots=1, waiting=0)
+    check = bcrypt.checkpw
+
+    def meanwhile(password: bytes, hashed: bytes) -> bool:
+        with pytest.raises(TooBusy):
+            store.verify("user@example.org", "right")
+        return check(password, hashed)
+
+    monkeypatch.setattr(bcrypt, "checkpw", meanwhile)
+    assert store.verify("user@example.org", "right") is not None
+    monkeypatch.undo()
+    assert store.verify("user@example.org", "right") is not None
 
 
 def test_a_hash_is_one_that_logs_in() -> None:

@@ -10,9 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 import plughost_openapi.plugin
-from plughost import hookimpl
-from plughost.declarations import Answer, Middleware, Operation, Parameter, Route, RouteGroup
-from plughost.http.json import Integer, Number, Text
+from plughost import Answer, Middleware, Operation, Parameter, Route, RouteGroup, hookimpl
+from plughost.http import Integer, Number, Text
 from plughost.ratelimits import RateLimit
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import falcon
     import httpx
 
-    from plughost.context import PluginContext
+    from plughost import PluginContext
     from plughost.http import Problem
 
 

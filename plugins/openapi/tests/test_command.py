@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 from openapi_spec_validator import validate
 
-from plughost.cli import main
+from plughost._cli import main
 from plughost_openapi.settings import Settings
 
 
@@ -30,7 +30,8 @@ def test_it_writes_to_standard_output() -> None:
 
 def test_a_files_name_says_the_format() -> None:
     """JSON goes into a file that is called so, and the settings are those of `--config`."""
-    Path("other.toml").write_text('[sites.main]\naddress = "0.0.0.0"\nlisteners = ["http"]\nhttp_port = 81\n')
+    listening = 'address = "0.0.0.0"\nlisteners = ["http"]\nhttp_port = 81\n'
+    Path("other.toml").write_text(f"[sites.main]\n{listening}[plugins.openapi]\nenabled = true\n")
     result = CliRunner().invoke(main, ["openapi", "--config", "other.toml", "--dev", "api.json"])
     assert (result.exit_code, result.output) == (0, "")
     assert json.loads(Path("api.json").read_text())["servers"] == [{"url": "http://localhost:81"}]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost.roster import State
+from plughost._plugins.registry import State
 from plughost.testing import running_host
 
 from .conftest import PATH, error, profile_host

@@ -12,7 +12,9 @@ SITES = ("main", "library")
 # Clients that try everything ask often, and with wrong passwords.
 SETTINGS = {
     "plugins": {
-        "library-auth": {"login_limit_account": "100000/minute", "login_limit_address": "100000/minute"},
+        "library-auth": dict.fromkeys(
+            ("login_limit_account", "login_limit_address", "login_limit_anywhere"), "100000/minute"
+        ),
         "profile-template": {"rate_limit": "100000/minute"},
     }
 }

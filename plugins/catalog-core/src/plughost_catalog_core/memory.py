@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 from pydantic import BaseModel, ConfigDict, Field
 
-from plughost.http.json import encode
+from plughost.http import encode
 from plughost_catalog_core.rules import Name, Price, ProductDraft, ProductExists, ProductNotFound, Sku, Stock
 
 if TYPE_CHECKING:

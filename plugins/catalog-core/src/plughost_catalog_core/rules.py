@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import falcon
 from pydantic import BaseModel
 
-from plughost.http.json import Integer, Number, Text
+from plughost.http import Integer, Number, Text
 
 MAX_LENGTH: Final = 255
 """Most Unicode code points of a SKU or a name."""
@@ -30,7 +30,7 @@ class ProductDraft(BaseModel):
     Attributes:
         sku: Not blank, kept exactly as sent.
         name: Not blank, kept exactly as sent.
-        price: Exact, without an exponent: `1e2` is 100.
+        price: At most 11 digits before the point and 4 after it; exact, `1e2` is 100.
         stock: How many there are.
     """
 

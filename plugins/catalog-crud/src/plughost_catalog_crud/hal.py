@@ -17,7 +17,7 @@ HAL: Final = "application/hal+json"
 
 
 def page_links(base: str, query: Query, total: int) -> dict[str, str]:
-    """Return the absolute addresses of the pages around a page: first, last, and previous and next where there are.
+    """Return the absolute addresses of the pages around a page: first, last, previous, prev and next.
 
     Args:
         base: The absolute address of the list.
@@ -27,7 +27,7 @@ def page_links(base: str, query: Query, total: int) -> dict[str, str]:
     last = max(0, (total - 1) // query.size)
     pages = {"first": 0, "last": last}
     if query.page > 0:
-        pages["previous"] = min(query.page - 1, last)
+        pages["previous"] = pages["prev"] = min(query.page - 1, last)
     if query.page < last:
         pages["next"] = query.page + 1
     return {name: f"{base}?{query.of_page(page).text()}" for name, page in pages.items()}
@@ -45,10 +45,13 @@ def hal_item(product: Product, base: str) -> dict[str, Any]:
     return {**msgspec.structs.asdict(product), "_links": _as_links(links)}
 
 
-def hal_list(products: Iterable[Product], base: str, pages: Mapping[str, str]) -> dict[str, Any]:
-    """Return a page of products in HAL."""
+def hal_list(products: Iterable[Product], base: str, pages: Mapping[str, str], query: Query) -> dict[str, Any]:
+    """Return a page of products in HAL; its link to the count keeps the filters."""
     items = [hal_item(product, base) for product in products]
-    return {"_embedded": {"product": items}, "_links": _as_links({**_common(base), **pages})}
+    links = {"self": f"{base}?{query.text()}", **_common(base), **pages}
+    if query.asked:
+        links["count"] += f"?{query.filter_text()}"
+    return {"_embedded": {"product": items}, "_links": _as_links(links)}
 
 
 def _common(base: str) -> dict[str, str]:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field
 
 from plughost import Answer, Operation, Parameter
-from plughost.http import MAX_ID
-from plughost.http.json import Integer
+from plughost.http import MAX_ID, Integer
 from plughost_catalog_core import Name, Price, ProductDraft, Sku, Stock
 from plughost_catalog_crud.hal import HAL, JSON
+from plughost_catalog_crud.queries import DEFAULT_SIZE
+from plughost_catalog_store import FIELDS
 
 BOTH: Final = (JSON, HAL)
 _EXAMPLES: Final = {"a teapot": {"sku": "POT-1", "name": "Teapot", "price": 19.99, "stock": 3}}
@@ -55,11 +56,20 @@ _PRODUCT: Final = {JSON: ProductJSON, HAL: ProductHAL}
 
 
 def _filter(name: str, schema: dict[str, Any]) -> Parameter:
-    return Parameter(name=name, place="query", description=f"Only products of this {name}.", schema=schema)
+    schema = {"type": "array", "items": schema}
+    return Parameter(
+        name=name, place="query", description=f"Only products of this {name}; of several, all.", schema=schema
+    )
 
 
 def _tag(name: str, description: str) -> Parameter:
     return Parameter(name=name, place="header", description=description)
+
+
+def _page(name: str, description: str, default: int) -> Parameter:
+    """Return a parameter that counts; what is no integer is not found, as in the original."""
+    schema = {"type": "integer", "default": default}
+    return Parameter(name=name, place="query", description=description, schema=schema, allow_empty=True, refusal=404)
 
 
 # Without bounds: a value that no product can have is no error, it matches none.
@@ -74,9 +84,11 @@ _ID: Final = Parameter(
     place="path",
     description="The product's id.",
     schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
+    refusal=404,
 )
 _IF_MATCH: Final = _tag("If-Match", "Only if the product's ETag is one of these; `*` for whatever it is.")
 _IF_NONE_MATCH: Final = _tag("If-None-Match", "Only if the product's ETag is none of these.")
+_TERM: Final = f"-?({'|'.join(FIELDS)})"
 _PROBLEM: Final = "The detail tells what is wrong."
 _ENTITY_HEADERS: Final = {"ETag": "Names the product's present state.", "Vary": "Accept."}
 _CREATED: Final = Answer(
@@ -93,24 +105,18 @@ LIST: Final = Operation(
     summary="List products, a page at a time",
     produces=BOTH,
     parameters=(
-        Parameter(
-            name="page", place="query", description="Which page, from zero.", schema={"type": "integer", "default": 0}
-        ),
-        Parameter(
-            name="size",
-            place="query",
-            description="Products on a page; the host has a maximum.",
-            schema={"type": "integer", "default": 20},
-        ),
+        _page("page", "Which page, from zero; below it the first.", 0),
+        _page("size", "Products on a page, below 1 as by default; the host has a maximum.", DEFAULT_SIZE),
         Parameter(
             name="sort",
             place="query",
             description="Fields to sort by, joined by commas; `-` in front for descending.",
             schema={
-                "type": "string",
-                "pattern": "^(-?(id|sku|name|price|stock)(,-?(id|sku|name|price|stock))*)?$",
-                "examples": ["name,-price"],
+                "type": "array",
+                "items": {"type": "string", "pattern": f"^{_TERM}(,{_TERM})*$"},
+                "examples": [["name,-price"]],
             },
+            allow_empty=True,
         ),
         *_FILTERS,
     ),
@@ -118,7 +124,10 @@ LIST: Final = Operation(
         200: Answer(
             description="The products of the page; in HAL, below `_embedded.product`.",
             model={JSON: list[ProductJSON], HAL: PageHAL},
-            headers={"Link": "The pages first, last, previous and next.", "X-Total-Count": "Products on all pages."},
+            headers={
+                "Link": "The pages first, last, previous, prev and next.",
+                "X-Total-Count": "Products on all pages.",
+            },
         ),
         400: Answer(description=f"`sort` or a filter is wrong. {_PROBLEM}"),
         404: Answer(description="`page` or `size` is no integer."),

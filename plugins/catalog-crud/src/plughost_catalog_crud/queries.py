@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-import falcon
-
 from plughost.http import MAX_ID
-from plughost_catalog_store import FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from plughost.http import Request
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_SIZE: Final = 20
 
 Value = str | int | Decimal
 
-_integer = re.compile(r"-?[0-9]{1,300}").fullmatch
-_number = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
-_FILTERS: Final = ("sku", "name", "price", "stock")
 _LARGEST_PRICE: Final = Decimal(10) ** 11
 
 
@@ -54,6 +45,10 @@ class Query:
         """Return the query of another page of the same list."""
         return replace(self, page=page)
 
+    def filter_text(self) -> str:
+        """Return the filters as a URL has them."""
+        return urlencode(self.asked)
+
     def text(self) -> str:
         """Return the query as a URL has it."""
         pairs = [("page", str(self.page)), ("size", str(self.size))]
@@ -62,77 +57,42 @@ class Query:
         return urlencode([*pairs, *self.asked])
 
 
-def read_query(req: Request, maximum_size: int) -> Query:
-    """Read what a request's query asks for; parameters of other names are left alone.
+def query_of(
+    page: int, size: int, sort: Sequence[str], filters: Mapping[str, Sequence[Value]], maximum_size: int
+) -> Query:
+    """Return the page that declared parameters ask for.
 
     Args:
-        req: The request.
+        page: Which one; below zero it is the first.
+        size: Products on a page; below 1 as by default.
+        sort: Fields joined by commas, each with or without `-`.
+        filters: Field to the values that it must have.
         maximum_size: Products on a page at most.
-
-    Raises:
-        falcon.HTTPNotFound: `page` or `size` is no integer, which the original answers so, too.
-        falcon.HTTPBadRequest: `sort` names no field, or a filter's value is of the wrong type; the detail names it.
     """
-    page, size = _int(req, "page", 0), _int(req, "size", DEFAULT_SIZE)
-    sort = ",".join(part for part in req.get_param_as_list("sort") or () if part)
     return replace(
-        read_filters(req),
+        filtered(filters),
         page=max(page, 0),
         size=min(size if size >= 1 else DEFAULT_SIZE, maximum_size),
-        sort=sort,
-        order=_order(sort),
+        sort=",".join(sort),
+        order=_order(",".join(sort)),
     )
 
 
-def read_filters(req: Request) -> Query:
-    """Read the filters of a request's query only.
-
-    Raises:
-        falcon.HTTPBadRequest: A filter's value is of the wrong type; the detail names it.
-    """
-    filters: dict[str, Value] = {}
-    asked: list[tuple[str, str]] = []
-    impossible = False
-    for name in _FILTERS:
-        for text in req.get_param_as_list(name) or ():
-            value = _value(name, text)
-            impossible = impossible or not _possible(value) or filters.get(name, value) != value
-            filters[name] = value
-            asked.append((name, text))
-    return Query(filters=filters, asked=tuple(asked), impossible=impossible)
-
-
-def _int(req: Request, name: str, default: int) -> int:
-    text = next(iter(req.get_param_as_list(name) or ()), "")
-    if not text:
-        return default
-    if not _integer(text):
-        raise falcon.HTTPNotFound(description=f"{name}: must be an integer.")
-    return int(text)
+def filtered(filters: Mapping[str, Sequence[Value]]) -> Query:
+    """Return the query of the products that have some values; of several values for a field, all of them."""
+    given = {name: values for name, values in filters.items() if values}
+    return Query(
+        filters={name: values[0] for name, values in given.items()},
+        asked=tuple((name, str(value)) for name, values in given.items() for value in values),
+        impossible=any(value != values[0] or not _possible(value) for values in given.values() for value in values),
+    )
 
 
 def _order(sort: str) -> tuple[tuple[str, bool], ...]:
     order: dict[str, bool] = {}
     for term in sort.split(",") if sort else ():
-        name = term.removeprefix("-")
-        if name not in FIELDS:
-            raise falcon.HTTPBadRequest(
-                description=f"sort: {term!r} is none of the fields {', '.join(FIELDS)}, each with or without a '-'."
-            )
-        order.setdefault(name, term.startswith("-"))
+        order.setdefault(term.removeprefix("-"), term.startswith("-"))
     return tuple(order.items())
-
-
-def _value(name: str, text: str) -> Value:
-    if name == "stock":
-        if not _integer(text):
-            raise falcon.HTTPBadRequest(description="stock: must be an integer.")
-        return int(text)
-    if name == "price":
-        if not _number(text):
-            raise falcon.HTTPBadRequest(description="price: must be a number.")
-        return Decimal(text)
-    return text
 
 
 def _possible(value: Value) -> bool:

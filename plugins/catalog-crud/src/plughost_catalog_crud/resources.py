@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import falcon
 
-from plughost.http import parse_id, preferred
-from plughost.http.json import encode, read_body
+from plughost.http import encode, preferred, read_body
 from plughost_catalog_core import ProductDraft
 from plughost_catalog_crud.etags import etag, is_known, precondition
 from plughost_catalog_crud.hal import HAL, JSON, hal_item, hal_list, link_header, page_links
-from plughost_catalog_crud.queries import read_filters, read_query
+from plughost_catalog_crud.queries import Value, filtered, query_of
 
 if TYPE_CHECKING:
     from plughost.http import Request
     from plughost_catalog_store import Catalog, Product
+
+Values = tuple[Value, ...]
 
 PREFIX: Final = "/products"
 LARGEST_GIVEN_ID: Final = 2**53
@@ -30,9 +31,11 @@ class Products:
         self._catalog = catalog
         self._maximum_size = maximum_size
 
-    def on_get(self, req: Request, resp: falcon.Response) -> None:
+    def on_get(
+        self, req: Request, resp: falcon.Response, page: int, size: int, sort: tuple[str, ...], **filters: Values
+    ) -> None:
         """Show a page of them."""
-        query = read_query(req, self._maximum_size)
+        query = query_of(page, size, sort, filters, self._maximum_size)
         total = 0 if query.impossible else self._catalog.count(query.filters)
         offset = query.page * query.size
         products: list[Product] = []
@@ -44,7 +47,7 @@ class Products:
         _vary(resp)
         if preferred(req, (JSON, HAL)) == HAL:
             resp.content_type = HAL
-            resp.data = encode(hal_list(products, _base(req), pages))
+            resp.data = encode(hal_list(products, _base(req), pages, query))
         else:
             resp.media = products
 
@@ -60,9 +63,9 @@ class Count:
         """Take the catalog."""
         self._catalog = catalog
 
-    def on_get(self, req: Request, resp: falcon.Response) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, **filters: Values) -> None:
         """Count those that match the filters: a bare number, whichever JSON is asked for."""
-        query = read_filters(req)
+        query = filtered(filters)
         resp.media = 0 if query.impossible else self._catalog.count(query.filters)
 
 
@@ -73,9 +76,9 @@ class OneProduct:
         """Take the catalog."""
         self._catalog = catalog
 
-    def on_get(self, req: Request, resp: falcon.Response, product_id: str) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, product_id: int) -> None:
         """Show it, unless the client has it already."""
-        product = self._catalog.find(_number(product_id))
+        product = self._catalog.find(product_id)
         if product is None:
             raise _absent(product_id)
         tag = etag(product, hal=preferred(req, (JSON, HAL)) == HAL)
@@ -86,26 +89,25 @@ class OneProduct:
         else:
             _show(req, resp, product)
 
-    def on_put(self, req: Request, resp: falcon.Response, product_id: str) -> None:
+    def on_put(self, req: Request, resp: falcon.Response, product_id: int) -> None:
         """Replace it, or create it under this id."""
-        number = _number(product_id)
         draft = read_body(req, ProductDraft)
         asked_for = precondition(req)
 
         def check(current: Product | None) -> None:
             asked_for(current)
-            if current is None and number > LARGEST_GIVEN_ID:
+            if current is None and product_id > LARGEST_GIVEN_ID:
                 raise _absent(product_id)
 
-        product, is_new = self._catalog.put(number, draft, check)
+        product, is_new = self._catalog.put(product_id, draft, check)
         if is_new:
             _created(req, resp, product)
         else:
             resp.status = falcon.HTTP_204
 
-    def on_delete(self, req: Request, resp: falcon.Response, product_id: str) -> None:
+    def on_delete(self, req: Request, resp: falcon.Response, product_id: int) -> None:
         """Remove it."""
-        if not self._catalog.remove(_number(product_id), precondition(req)):
+        if not self._catalog.remove(product_id, precondition(req)):
             raise _absent(product_id)
         resp.status = falcon.HTTP_204
 
@@ -136,12 +138,5 @@ def _base(req: Request) -> str:
     return req.prefix + PREFIX
 
 
-def _number(product_id: str) -> int:
-    number = parse_id(product_id)
-    if number is None:
-        raise _absent(product_id)
-    return number
-
-
-def _absent(product_id: str) -> falcon.HTTPNotFound:
+def _absent(product_id: int) -> falcon.HTTPNotFound:
     return falcon.HTTPNotFound(description=f"Product not found: {product_id}")

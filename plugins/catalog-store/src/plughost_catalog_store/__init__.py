@@ -8,6 +8,6 @@ A plugin whose distribution requires this one finds the open store in its contex
 from __future__ import annotations
 
 from plughost_catalog_store.catalog import Catalog, Check
-from plughost_catalog_store.table import FIELDS, Product, ProductTable
+from plughost_catalog_store.table import FIELDS, Product
 
-__all__ = ["FIELDS", "Catalog", "Check", "Product", "ProductTable"]
+__all__ = ["FIELDS", "Catalog", "Check", "Product"]

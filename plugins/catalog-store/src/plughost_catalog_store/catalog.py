@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from plughost.http import MAX_ID
 from plughost.stores import Duplicate
 from plughost_catalog_core import ProductDraft, ProductExists, ProductNotFound
-from plughost_catalog_store.table import FIELDS, Product, ProductTable
+from plughost_catalog_store import table
+from plughost_catalog_store.table import FIELDS, Product
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from decimal import Decimal
 
-    from plughost.stores import OpenStore
+    from plughost.stores import OpenStore, Session
 
 Check: TypeAlias = Callable[[Product | None], object]
 
@@ -35,7 +36,7 @@ class Catalog:
     nothing is done. It may be called again where others were in the way, so it only looks.
     """
 
-    def __init__(self, store: OpenStore[ProductTable]) -> None:
+    def __init__(self, store: OpenStore[Session]) -> None:
         """Take the open store `catalog`."""
         self._store = store
 
@@ -43,7 +44,7 @@ class Catalog:
 
     def batches(self) -> Iterator[Sequence[Product]]:
         """Yield all products by id, which is the order of creation, in batches, so that memory stays bounded."""
-        return self._batches("id > $last")
+        return self._batches("id > ?")
 
     def get(self, sku: str) -> Product:
         """Return a product.
@@ -51,9 +52,10 @@ class Catalog:
         Raises:
             ProductNotFound: There is none with this SKU.
         """
-        for product in self._store.read(ProductTable.select, "WHERE sku = $sku", sku=sku):
-            return product
-        raise ProductNotFound(sku)
+        product = self._store.read(table.get, sku)
+        if product is None:
+            raise ProductNotFound(sku)
+        return product
 
     def create(self, draft: ProductDraft) -> Product:
         """Take a new product on record.
@@ -62,7 +64,7 @@ class Catalog:
             ProductExists: Its SKU is taken.
         """
         with _taken(draft.sku):
-            return self._store.run(ProductTable.insert, draft)
+            return self._store.single(table.insert, draft)
 
     def delete(self, sku: str) -> None:
         """Remove a product.
@@ -70,14 +72,14 @@ class Catalog:
         Raises:
             ProductNotFound: There is none with this SKU.
         """
-        if not self._store.run(ProductTable.delete, "WHERE sku = $sku", sku=sku):
+        if not self._store.single(table.delete, "WHERE sku = ?", sku):
             raise ProductNotFound(sku)
 
     # By id.
 
     def find(self, product_id: int) -> Product | None:
         """Return a product, or None where there is none with this id."""
-        return next(iter(self._store.read(ProductTable.select, "WHERE id = $id", id=product_id)), None)
+        return self._store.read(table.find, product_id)
 
     def put(self, product_id: int, draft: ProductDraft, check: Check = _whatever) -> tuple[Product, bool]:
         """Replace a product, or take a new one on record under this id.
@@ -120,24 +122,22 @@ class Catalog:
         """
         condition, values = _condition(filters or {})
         terms = ", ".join(f"{_known(name)} DESC" if descending else _known(name) for name, descending in order)
-        rest = f"{condition} ORDER BY {terms + ', ' if terms else ''}id LIMIT $limit OFFSET $offset"
-        return self._store.read(
-            ProductTable.select, rest, limit=min(limit, MAX_ID), offset=min(offset, MAX_ID), **values
-        )
+        rest = f"{condition} ORDER BY {terms + ', ' if terms else ''}id LIMIT ? OFFSET ?"
+        return self._store.read(table.select, rest, *values, min(limit, MAX_ID), min(offset, MAX_ID))
 
     def count(self, filters: Mapping[str, str | int | Decimal] | None = None) -> int:
         """Return the number of products; see `page`."""
         condition, values = _condition(filters or {})
-        return self._store.read(ProductTable.count, condition, **values)
+        return self._store.read(table.count, condition, *values)
 
     def priced_between(self, lowest: Decimal, highest: Decimal) -> Iterator[Product]:
         """Yield the products with a price within a range, both ends included, by id (SPEC Product)."""
-        condition = "id > $last AND $lowest <= price AND price <= $highest"
-        return chain.from_iterable(self._batches(condition, lowest=str(lowest), highest=str(highest)))
+        condition = "id > ? AND ? <= price AND price <= ?"
+        return chain.from_iterable(self._batches(condition, str(lowest), str(highest)))
 
     def in_stock(self) -> Iterator[Product]:
         """Yield the products of which there are any, by id (SPEC Product)."""
-        return chain.from_iterable(self._batches("id > $last AND stock > 0"))
+        return chain.from_iterable(self._batches("id > ? AND stock > 0"))
 
     def named(self, text: str, page: int = 0, size: int = 20) -> list[Product]:
         """Return a page of the products whose name contains a text, by id (SPEC Product).
@@ -147,41 +147,36 @@ class Catalog:
             page: Which one, from zero.
             size: Products on a page.
         """
-        return self._store.read(_named, text, min(page * size, MAX_ID), min(size, MAX_ID))
+        return self._store.read(table.named, text, min(page * size, MAX_ID), min(size, MAX_ID))
 
-    def _batches(self, condition: str, **values: str | int) -> Iterator[Sequence[Product]]:
-        def following(table: ProductTable, last: int | None, limit: int) -> list[Product]:
-            return table.select(f"WHERE {condition} ORDER BY id LIMIT $limit", last=last or 0, limit=limit, **values)
+    def _batches(self, condition: str, *values: str | int) -> Iterator[Sequence[Product]]:
+        def following(session: Session, last: int | None, limit: int) -> list[Product]:
+            return table.select(session, f"WHERE {condition} ORDER BY id LIMIT ?", last or 0, *values, limit)
 
         return self._store.batches(following, key=lambda product: product.id, size=_BATCH)
 
 
-def _put(table: ProductTable, product_id: int, draft: ProductDraft, check: Check) -> tuple[Product, bool]:
-    current = table.locked(product_id)
+def _put(session: Session, product_id: int, draft: ProductDraft, check: Check) -> tuple[Product, bool]:
+    current = table.locked(session, product_id)
     check(current)
     if current is None:
-        product = table.insert_at(product_id, draft)
+        product = table.insert_at(session, product_id, draft)
         if product is not None:
             return product, True
-        check(table.locked(product_id))
-    return table.update(product_id, draft), False
+        check(table.locked(session, product_id))
+    return table.update(session, product_id, draft), False
 
 
-def _remove(table: ProductTable, product_id: int, check: Check) -> bool:
-    current = table.locked(product_id)
+def _remove(session: Session, product_id: int, check: Check) -> bool:
+    current = table.locked(session, product_id)
     check(current)
-    return current is not None and table.delete("WHERE id = $id", id=product_id) > 0
+    return current is not None and table.delete(session, "WHERE id = ?", product_id) > 0
 
 
-def _named(table: ProductTable, text: str, offset: int, limit: int) -> list[Product]:
-    rest = f"WHERE {table.contains('name', 'text')} ORDER BY id LIMIT $limit OFFSET $offset"
-    return table.select(rest, text=text, limit=limit, offset=offset)
-
-
-def _condition(filters: Mapping[str, str | int | Decimal]) -> tuple[str, dict[str, str | int]]:
+def _condition(filters: Mapping[str, str | int | Decimal]) -> tuple[str, list[str | int]]:
     """Return the WHERE clause of filters, and its values."""
-    terms = " AND ".join(f"{_known(name)} = ${name}" for name in filters)
-    values = {name: value if isinstance(value, int) else str(value) for name, value in filters.items()}
+    terms = " AND ".join(f"{_known(name)} = ?" for name in filters)
+    values = [value if isinstance(value, int) else str(value) for value in filters.values()]
     return f"WHERE {terms}" if terms else "", values
 
 

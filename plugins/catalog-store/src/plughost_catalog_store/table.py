@@ -1,16 +1,14 @@
-"""The table `products`, as one store operation sees it; the only module of the plugin that knows Pony and SQL."""
+"""The table `products`: store operations, and parts of them; the only module of the plugin that knows SQL."""
 
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pony import orm
-
-from plughost_catalog_core import MAX_LENGTH
 
 if TYPE_CHECKING:
+    from plughost.stores import Session
     from plughost_catalog_core import ProductDraft
 
 FIELDS: Final = ("id", "sku", "name", "price", "stock")
@@ -40,89 +38,89 @@ class Product(msgspec.Struct, frozen=True):
         return self.stock > 0
 
 
-class ProductTable:
-    """What can be done with the table within one session: each method is a store operation, or a part of one.
+# SQLite has a price as binary floating point: 15 digits are what it is exact to, and all that a price has.
+_PRICE: Final = {"sqlite": "printf('%.15g', price)", "postgresql": "trim_scale(price)"}
+_SELECT: Final = {engine: f"SELECT id, sku, name, {price}, stock FROM products " for engine, price in _PRICE.items()}  # noqa: S608 - all ours
+_CONTAINS: Final = {"sqlite": "instr", "postgresql": "strpos"}
+_INSERT: Final = "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, ?, ?)"
+_INSERT_AT: Final = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
+_UPDATE: Final = "UPDATE products SET sku = ?, name = ?, price = ?, stock = ? WHERE id = ?"
+_SEQUENCE: Final = "pg_get_serial_sequence('products', 'id')::regclass"
 
-    It reads with SQL, which is several times as fast as through entities.
+
+def select(session: Session, rest: str = "", *values: str | int) -> list[Product]:
+    """Select products.
+
+    Args:
+        session: The operation's.
+        rest: What follows the FROM clause, with a `?` for each of the values.
+        *values: The values; prices as strings.
     """
+    rows = session.rows(_SELECT[session.engine_name] + rest, *values)
+    return [Product(key, sku, name, Decimal(price), stock) for key, sku, name, price, stock in rows]
 
-    def __init__(self, db: Any) -> None:
-        """Define the entity on Pony's database."""
 
-        class ProductEntity(db.Entity):  # type: ignore[misc] # Pony has no types
-            _table_ = "products"
-            id = orm.PrimaryKey(int, size=64, auto=True)
-            sku = orm.Required(str, MAX_LENGTH, unique=True, autostrip=False)
-            name = orm.Required(str, MAX_LENGTH, autostrip=False)
-            price = orm.Required(Decimal, 15, 4)
-            stock = orm.Required(int, size=64)
+def get(session: Session, sku: str) -> Product | None:
+    """Return the product with an SKU, or None."""
+    return next(iter(select(session, "WHERE sku = ?", sku)), None)
 
-        self._db = db
-        self._entity: Any = ProductEntity
-        self._on_sqlite = db.provider_name == "sqlite"
-        # SQLite has a price as binary floating point: 15 digits are what it is exact to, and all that a price has.
-        price = "printf('%.15g', price)" if self._on_sqlite else "trim_scale(price)"
-        self._select = f"SELECT id, sku, name, {price}, stock FROM products"  # noqa: S608 - all ours
-        self._for_update = "" if self._on_sqlite else " FOR UPDATE"
 
-    def select(self, rest: str = "", /, **values: str | int) -> list[Product]:
-        """Select products.
+def find(session: Session, product_id: int) -> Product | None:
+    """Return the product with an id, or None."""
+    return next(iter(select(session, "WHERE id = ?", product_id)), None)
 
-        Args:
-            rest: What follows the FROM clause, with a `$name` for each of the values.
-            **values: The values; prices as strings.
-        """
-        rows = self._db.select(f"{self._select} {rest}", {}, values)
-        return [Product(key, sku, name, Decimal(price), stock) for key, sku, name, price, stock in rows]
 
-    def contains(self, column: str, value: str) -> str:
-        """Return the SQL for whether a column contains the text of a value, taken literally."""
-        return f"{'instr' if self._on_sqlite else 'strpos'}({column}, ${value}) > 0"
+def named(session: Session, text: str, offset: int, limit: int) -> list[Product]:
+    """Return products whose name contains a text, taken literally, by id."""
+    contains = f"{_CONTAINS[session.engine_name]}(name, ?) > 0"
+    return select(session, f"WHERE {contains} ORDER BY id LIMIT ? OFFSET ?", text, limit, offset)
 
-    def count(self, rest: str = "", /, **values: str | int) -> int:
-        """Count products; see `select`."""
-        found: int = self._db.select(f"SELECT count(*) FROM products {rest}", {}, values)[0]  # noqa: S608 - all ours
-        return found
 
-    def insert(self, draft: ProductDraft, product_id: int | None = None) -> Product:
-        """Take a product on record, under a new id or a given one."""
-        given = {} if product_id is None else {"id": product_id}
-        product = self._entity(sku=draft.sku, name=draft.name, price=draft.price, stock=draft.stock, **given)
-        self._db.flush()
-        return _product(product.id, draft)
+def count(session: Session, rest: str = "", *values: str | int) -> int:
+    """Count products; see `select`."""
+    ((found,),) = session.rows(f"SELECT count(*) FROM products {rest}", *values)  # noqa: S608 - all ours
+    return int(found)
 
-    def locked(self, product_id: int) -> Product | None:
-        """Return a product that nobody else changes before this session is over; None where there is none."""
-        return next(iter(self.select(f"WHERE id = $id{self._for_update}", id=product_id)), None)
 
-    def insert_at(self, product_id: int, draft: ProductDraft) -> Product | None:
-        """Take a product on record under an id that clients choose; ids that are generated later are beyond it.
+def insert(session: Session, draft: ProductDraft) -> Product:
+    """Take a product on record under a new id, in one statement."""
+    return _product(session.insert(_INSERT, draft.sku, draft.name, draft.price, draft.stock), draft)
 
-        Returns:
-            The product, or None where one came to have this id meanwhile.
-        """
-        if self._on_sqlite:  # where nobody else writes, and AUTOINCREMENT sees to the rest
-            return self.insert(draft, product_id)
+
+def locked(session: Session, product_id: int) -> Product | None:
+    """Return a product that nobody else changes before this session is over; None where there is none."""
+    for_update = " FOR UPDATE" if session.engine_name == "postgresql" else ""
+    return next(iter(select(session, f"WHERE id = ?{for_update}", product_id)), None)
+
+
+def insert_at(session: Session, product_id: int, draft: ProductDraft) -> Product | None:
+    """Take a product on record under an id that clients choose; ids that are generated later are beyond it.
+
+    Returns:
+        The product, or None where one came to have this id meanwhile.
+    """
+    if session.engine_name == "postgresql":
         # Whoever inserts holds a lock that this one waits for, until its commit: so nobody has drawn an id from the
         # sequence, and not inserted it yet, while the sequence is moved.
-        self._db.execute("LOCK TABLE products IN SHARE ROW EXCLUSIVE MODE")
-        if self.count("WHERE id = $id", id=product_id):
+        session.change("LOCK TABLE products IN SHARE ROW EXCLUSIVE MODE")
+        if count(session, "WHERE id = ?", product_id):
             return None
-        product = self.insert(draft, product_id)
-        sequence = "pg_get_serial_sequence('products', 'id')::regclass"
-        self._db.select(f"SELECT setval({sequence}, greatest(nextval({sequence}), $id))", {}, {"id": product_id})
-        return product
+    # On SQLite nobody else writes, and AUTOINCREMENT sees to the rest.
+    session.change(_INSERT_AT, product_id, draft.sku, draft.name, draft.price, draft.stock)
+    if session.engine_name == "postgresql":
+        session.rows(f"SELECT setval({_SEQUENCE}, greatest(nextval({_SEQUENCE}), ?))", product_id)
+    return _product(product_id, draft)
 
-    def update(self, product_id: int, draft: ProductDraft) -> Product:
-        """Replace all of a product but its id."""
-        self._entity[product_id].set(sku=draft.sku, name=draft.name, price=draft.price, stock=draft.stock)
-        self._db.flush()
-        return _product(product_id, draft)
 
-    def delete(self, rest: str, /, **values: str | int) -> int:
-        """Remove products, and return how many; see `select`."""
-        removed: int = self._db.execute(f"DELETE FROM products {rest}", {}, values).rowcount  # noqa: S608 - all ours
-        return removed
+def update(session: Session, product_id: int, draft: ProductDraft) -> Product:
+    """Replace all of a product but its id."""
+    session.change(_UPDATE, draft.sku, draft.name, draft.price, draft.stock, product_id)
+    return _product(product_id, draft)
+
+
+def delete(session: Session, rest: str = "", *values: str | int) -> int:
+    """Remove products, in one statement, and return how many; see `select`."""
+    return session.change(f"DELETE FROM products {rest}", *values)  # noqa: S608 - all ours
 
 
 def _product(product_id: int, draft: ProductDraft) -> Product:

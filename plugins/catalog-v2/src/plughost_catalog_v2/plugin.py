@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import falcon
 
-from plughost import hookimpl
-from plughost.declarations import Route, RouteGroup
-from plughost.http import PLAIN_TEXT
-from plughost.http.json import read_body
+from plughost import Route, RouteGroup, hookimpl
+from plughost.http import PLAIN_TEXT, read_body
 from plughost_catalog_core import (
     MemoryCatalog,
     MemorySettings,
@@ -24,7 +22,7 @@ from plughost_catalog_core import (
 )
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost import PluginContext
     from plughost.http import Request
 
 PREFIX: Final = "/api/v2/products"

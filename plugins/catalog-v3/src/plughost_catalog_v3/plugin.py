@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import falcon
 from pydantic import BaseModel
 
-from plughost import hookimpl
-from plughost.declarations import Route, RouteGroup
-from plughost.http import MAX_ID, PLAIN_TEXT
-from plughost.http.json import Integer, read_body, send_array
+from plughost import Route, RouteGroup, hookimpl
+from plughost.http import MAX_ID, PLAIN_TEXT, Integer, read_body, send_array
 from plughost_catalog_core import (
     Name,
     Price,
@@ -26,7 +24,7 @@ from plughost_catalog_core import (
 from plughost_catalog_store import Catalog
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost import PluginContext
     from plughost.http import Request
 
 PREFIX: Final = "/api/v3/products"

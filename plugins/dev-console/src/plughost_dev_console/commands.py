@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plughost.control import NotRunning
+from plughost import NotRunning
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost import PluginContext
 
 
 @click.command("dev-console")

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 import falcon
 
 if TYPE_CHECKING:
+    from plughost import HostView
     from plughost.http import Request
-    from plughost.view import HostView
     from plughost_dev_console.gate import Gate
 
 PREFIX: Final = "/q/dev"
@@ -80,6 +80,7 @@ class Guard:
         """Return the fields of a form, which carries the session's token."""
         if (req.content_type or "").partition(";")[0].strip().lower() != FORM:
             raise falcon.HTTPUnsupportedMediaType(description=f"This is a form, of the type {FORM}.")
+        # Declared parameters are those of path, query and header; a form is a body, and not JSON.
         try:
             fields = parse_qs(req.bounded_stream.read().decode("ascii"), keep_blank_values=True, max_num_fields=20)
         except (UnicodeDecodeError, ValueError):

@@ -15,8 +15,8 @@ from markupsafe import Markup
 from plughost_dev_console.guard import NO_SESSION, PREFIX
 
 if TYPE_CHECKING:
+    from plughost import HostControl, HostView
     from plughost.http import Problem, Request
-    from plughost.view import HostView
     from plughost_dev_console.gate import Gate
     from plughost_dev_console.jobs import Jobs
 
@@ -58,6 +58,7 @@ class Pages:
     """Writes the console's pages."""
 
     host: HostView
+    control: HostControl
     gate: Gate
     jobs: Jobs
     own: str
@@ -90,7 +91,7 @@ class Pages:
         """Return what other plugins have beside the console, such as Swagger UI."""
         site = req.env["plughost.site"].name
         mounted = self.host.sites[site].groups if site in self.host.sites else ()
-        prefixes = {each.group.prefix for each in mounted}
+        prefixes = {group.prefix for _, group in mounted}
         known = (
             ("/q/swagger-ui", "Swagger UI"),
             ("/q/openapi?format=json", "OpenAPI"),

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost.operations import OperationError
+from plughost import OperationError
 
 if TYPE_CHECKING:
-    from plughost.reports import ReloadReport
+    from plughost import ReloadReport
 
 Job = dict[str, Any]
 _MOST: Final = 20

@@ -74,7 +74,7 @@ class ConsolePlugin:
         """Mount the console, with `--dev` only."""
         if not context.dev:
             return []
-        pages = Pages(context.host, _gate(context), Jobs(context.keep("jobs", dict)), context.plugin)
+        pages = Pages(context.host, context.control, _gate(context), Jobs(context.keep("jobs", dict)), context.plugin)
         group = RouteGroup(
             prefix=PREFIX,
             routes=(*_views(context, pages), *_actions(context, pages)),
@@ -112,7 +112,14 @@ class ConsolePlugin:
 
 
 def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
-    show = Showing(context.host, context.plugin, pages.jobs, _requests(context), _lines(context))
+    show = Showing(
+        context.host,
+        context.control,
+        context.plugin,
+        jobs=pages.jobs,
+        requests=_requests(context),
+        lines=_lines(context),
+    )
     views = (
         ("", "overview", "Overview", show.overview),
         ("/plugins", "plugins", "Plugins", show.plugins),

@@ -13,9 +13,7 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from plughost import AnsweredRequest
-    from plughost.events import Event
-    from plughost.view import HostView
+    from plughost import AnsweredRequest, Event, HostView
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 MOST_A_SECOND: Final = 1000  # nobody reads more, and each costs a loaded host something

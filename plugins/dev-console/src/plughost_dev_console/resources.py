@@ -42,6 +42,8 @@ class Enter:
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Begin a session, and lead to the console."""
+        if req.method == "HEAD":  # a preview, or a scanner of links: it must not use the link up
+            return
         cookie = self._pages.gate.enter(req.get_param("link") or "")
         if cookie is None:
             if req.context.session is not None:  # such as the back button of who is in already
@@ -156,7 +158,7 @@ class Reload:
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
         """Begin to reload, and lead to the page that shows the result."""
-        _begin(self._pages, resp, "Reload", self._pages.host.reload)
+        _begin(self._pages, resp, "Reload", self._pages.control.reload)
 
 
 class Switch:
@@ -175,7 +177,7 @@ class Switch:
             raise falcon.HTTPNotFound(description=f"There is no plugin {name}.")
         if name == self._pages.own:
             raise falcon.HTTPConflict(description=f"The console can't switch itself: plughost disable {name} can.")
-        work = partial(self._pages.host.switch, name, enabled=wanted == "enabled")
+        work = partial(self._pages.control.switch, name, enabled=wanted == "enabled")
         _begin(self._pages, resp, f"{'Enable' if wanted == 'enabled' else 'Disable'} {name}", work)
 
 

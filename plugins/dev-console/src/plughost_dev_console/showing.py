@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +13,15 @@ from urllib.parse import urlsplit
 
 import falcon
 
-from plughost import Check, Health, hookspecs
-from plughost.isolation import bounded
+from plughost import Check, Health, HostControl, bounded
 from plughost.stores import StoreError, browse
 from plughost_dev_console.recording import LEVELS, MOST_A_SECOND
 from plughost_dev_console.trying import address, offers
 
 if TYPE_CHECKING:
+    from plughost import HostView, PluginView
     from plughost.http import Request
     from plughost.stores import OpenStore
-    from plughost.view import HostView, PluginView
     from plughost_dev_console.jobs import Jobs
     from plughost_dev_console.recording import Lines, Requests
 
@@ -41,17 +39,21 @@ _port: Final = re.compile(r":[0-9]+$")
 class Showing:
     """Looks at the host for the pages; each method returns what one template shows."""
 
-    def __init__(self, host: HostView, own: str, jobs: Jobs, requests: Requests, lines: Lines) -> None:
+    def __init__(
+        self, host: HostView, control: HostControl, own: str, *, jobs: Jobs, requests: Requests, lines: Lines
+    ) -> None:
         """Look at a host.
 
         Args:
             host: The host.
+            control: Has the stores of all plugins.
             own: The console's own plugin.
             jobs: What was done to the host.
             requests: The last requests.
             lines: The last lines of the log.
         """
         self._host = host
+        self._control = control
         self._own = own
         self._jobs = jobs
         self._requests = requests
@@ -116,11 +118,11 @@ class Showing:
 
     def stores(self, req: Request) -> Shown:
         """List the stores and their tables."""
-        return {"stores": [_store(each) for each in self._host.stores.values()]}
+        return {"stores": [_store(each) for each in self._control.stores.values()]}
 
     def table(self, req: Request, store: str, table: str) -> Shown:
         """Show a page of a table's rows."""
-        opened = self._host.stores.get(store)
+        opened = self._control.stores.get(store)
         if opened is None or table not in opened.declared.tables:
             raise falcon.HTTPNotFound(description=f"There is no table {table} in a store {store}.")
         search = (req.get_param("q") or "")[:_LONGEST_VALUE]
@@ -148,7 +150,7 @@ class Showing:
         """Run every health check, side by side."""
         asked = sorted(self._host.checks, key=lambda check: check.name)
         owners = {check.name: plugin.name for plugin in self._host.plugins for check in plugin.declared.checks}
-        owners.update({f"store {name}": store.plugin for name, store in self._host.stores.items()})
+        owners.update({f"store {name}": store.plugin for name, store in self._control.stores.items()})
         with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
             found = list(pool.map(_run, asked))
         results = [
@@ -163,16 +165,15 @@ class Showing:
         hooks = [
             {
                 "name": name,
-                "about": (inspect.getdoc(hook) or "").partition("\n")[0],
+                "about": about,
                 "plugins": [each.name for each in active if name in each.hooks],
             }
-            for name, hook in vars(hookspecs).items()
-            if hasattr(hook, f"{hookspecs.PROJECT}_spec")
+            for name, about in self._host.hooks.items()
         ]
         owners = {one.name: plugin.name for plugin in self._host.plugins for one in plugin.declared.middleware}
         sites = [
-            {"site": name, "middleware": [(one, owners.get(one.name, "")) for one in assembly.middleware]}
-            for name, assembly in self._host.sites.items()
+            {"site": name, "middleware": [(one, owners.get(one.name, "")) for one in site.middleware]}
+            for name, site in self._host.sites.items()
         ]
         return {"hooks": hooks, "sites": sites}
 

@@ -13,8 +13,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from plughost.declarations import Operation, RouteGroup
-    from plughost.view import HostView, PluginView
+    from plughost import HostView, Operation, PluginView, RouteGroup
 
 _FIELD: Final = re.compile(r"\{(\w+)[^{}]*\}")
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -51,11 +50,11 @@ def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
         plugin: The plugin.
         name: The host's name in links.
     """
-    for site, assembly in host.sites.items():
+    for site, view in host.sites.items():
         base = address(host, site, name)
-        for mounted in assembly.groups:
-            if mounted.rest.plugin == plugin.name:
-                yield from _of_group(mounted.group, plugin.name, site, base)
+        for owner, group in view.groups:
+            if owner == plugin.name:
+                yield from _of_group(group, plugin.name, site, base)
 
 
 def address(host: HostView, site: str, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ class Found:
 class Probe:
     """One check: run at most once at a time, and no more often than its result is kept.
 
-    A check that hangs holds one thread, whoever asks and however often.
+    A check that hangs holds one thread, whoever asks and however often; only those who ask first wait for it.
     """
 
     def __init__(self, check: Check, *, keep: float) -> None:
@@ -50,7 +50,7 @@ class Probe:
         self.check = check
         self._keep = keep
         self._changed = threading.Condition()
-        self._running = False
+        self._running = self._hung = False
         self._found = Health(up=False, data={"error": HUNG})
         self._until = 0.0
 
@@ -69,8 +69,10 @@ class Probe:
             deadline: When to wait no longer, by the monotonic clock.
         """
         with self._changed:
-            if self._changed.wait_for(lambda: not self._running, max(0.0, deadline - monotonic())):
+            patience = 0.0 if self._hung else max(0.0, deadline - monotonic())
+            if self._changed.wait_for(lambda: not self._running, patience):
                 return self._found
+            self._hung = True
         return Health(up=False, data={"error": HUNG})
 
     def _run(self) -> None:
@@ -81,24 +83,33 @@ class Probe:
         with self._changed:
             self._found = found
             self._until = monotonic() + self._keep
-            self._running = False
+            self._running = self._hung = False
             self._changed.notify_all()
 
 
 class Board:
     """The checks of a host, as they are declared now."""
 
-    def __init__(self, checks: Callable[[], Iterable[Check]], *, timeout: float, keep: float) -> None:
+    def __init__(
+        self,
+        checks: Callable[[], Iterable[Check]],
+        *,
+        timeout: float,
+        keep: float,
+        always: Collection[str] = (),
+    ) -> None:
         """Watch checks.
 
         Args:
             checks: Returns them; plugins come and go.
             timeout: Seconds after which a check counts as down.
             keep: Seconds for which a result is told again.
+            always: Names of checks that are run for each look.
         """
         self._checks = checks
         self._timeout = timeout
         self._keep = keep
+        self._always = frozenset(always)
         self._lock = threading.Lock()
         self._probes: Mapping[str, Probe] = {}
 
@@ -125,7 +136,7 @@ class Board:
             for check in self._checks():
                 probe = known.get(check.name)
                 if probe is None or probe.check != check:
-                    probe = Probe(check, keep=self._keep)
+                    probe = Probe(check, keep=0.0 if check.name in self._always else self._keep)
                 probes[check.name] = probe
             self._probes = probes
             return [probes[name] for name in sorted(probes)]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost import Check, Health
-from plughost.certificates import CertificateError
 
 if TYPE_CHECKING:
-    from plughost import PluginContext
-    from plughost.view import HostView
+    from plughost import HostView, PluginContext
     from plughost_health.settings import Settings
+
+
+HOST: Final = "host"
+"""The check that is down from the moment the host wants no more requests; what it found is never told again."""
 
 
 def own_checks(context: PluginContext[Settings]) -> list[Check]:
@@ -26,7 +28,8 @@ def own_checks(context: PluginContext[Settings]) -> list[Check]:
     certificate = partial(_certificate, host, settings.minimum_certificate_days)
     return [
         Check(name="process", check=_alive, kinds=frozenset({"live"})),
-        Check(name="host", check=partial(_phase, host), kinds=frozenset({"ready", "started"})),
+        Check(name=HOST, check=partial(_ready, host), kinds=frozenset({"ready"})),
+        Check(name="started", check=partial(_started, host), kinds=frozenset({"started"})),
         Check(name="plugins", check=partial(_plugins, host), kinds=frozenset()),
         Check(name="disk", check=partial(_disk, host, int(settings.minimum_disk))),
         Check(name="certificate", check=certificate),
@@ -38,9 +41,15 @@ def _alive() -> Health:
     return Health(up=True, data={"pid": os.getpid()})
 
 
-def _phase(host: HostView) -> Health:
-    """Tell whether the host takes requests: not while it starts, and not from the moment it is asked to stop."""
-    return Health(up=host.phase == "serving", data={"phase": host.phase, "generation": host.generation})
+def _ready(host: HostView) -> Health:
+    """Tell whether the host wants requests: not before it serves, and not once it is asked to stop or was drained."""
+    data: dict[str, Any] = {"phase": host.phase, "generation": host.generation}
+    unready = host.unready
+    return Health(up=unready is None, data=data if unready is None else {**data, "reason": unready})
+
+
+def _started(host: HostView) -> Health:
+    return Health(up=host.phase != "starting", data={"phase": host.phase})
 
 
 def _plugins(host: HostView) -> Health:
@@ -58,10 +67,8 @@ def _disk(host: HostView, minimum: int) -> Health:
 
 
 def _certificate(host: HostView, minimum_days: int) -> Health:
-    try:
-        info = host.certificate()
-    except CertificateError:
-        return Health(up=False, data={"error": "the certificate can't be read any more"})
+    """Tell for how long the certificate lasts that is shown, which may be another one than that on the disk."""
+    info = host.certificate()
     if info is None:
         return Health(up=True, data={"https": "no listener"})
     data: dict[str, Any] = {"notAfter": info.not_after.isoformat(), "daysLeft": info.days_left}

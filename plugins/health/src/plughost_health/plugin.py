@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from plughost import Answer, Check, Operation, Route, RouteGroup, hookimpl
 from plughost_health.board import Board
-from plughost_health.checks import own_checks
+from plughost_health.checks import HOST, own_checks
 from plughost_health.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def register_settings() -> type[Settings]:
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the probes on the site `main`."""
-    board = Board(lambda: context.host.checks, timeout=context.settings.timeout, keep=context.settings.cache)
+    settings = context.settings
+    board = Board(lambda: context.host.checks, timeout=settings.timeout, keep=settings.cache, always=[HOST])
     routes = [Route("", Probe(board, None), {"GET": _operation("Tell what every health check finds")})]
     routes += [Route(f"/{kind}", Probe(board, kind), {"GET": _operation(about)}) for kind, about in _ABOUT.items()]
     return [RouteGroup(prefix=PREFIX, routes=tuple(routes), title="Health")]

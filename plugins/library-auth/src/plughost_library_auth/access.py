@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import falcon
 
-from plughost.declarations import Principal
+from plughost import Principal
 from plughost.http import Request, secure_url
 from plughost_library_auth.tokens import Claims, InvalidToken, Tokens
 
+if TYPE_CHECKING:
+    from plughost_library_auth.revocations import Revocations
+
 REALM: Final = "mylibrary"
+PREFIX: Final = "/mylibrary"
 # Pairs rather than a dict: Falcon's errors add their challenge to a dict that they are given.
 NO_STORE: Final = (("Cache-Control", "no-store"),)
 
@@ -23,9 +27,10 @@ _BEARER: Final = f'Bearer realm="{REALM}"'
 class Guard:
     """Finds the bearer token of a request and what it allows (RFC 6750)."""
 
-    def __init__(self, tokens: Tokens, *, require_tls: bool) -> None:
-        """Take what verifies tokens, and whether they are refused over plain HTTP."""
+    def __init__(self, tokens: Tokens, revocations: Revocations, *, require_tls: bool) -> None:
+        """Take what verifies tokens, which of them were revoked, and whether they are refused over plain HTTP."""
         self._tokens = tokens
+        self._revocations = revocations
         self._require_tls = require_tls
 
     def claims(self, req: Request) -> Claims | None:
@@ -34,13 +39,18 @@ class Guard:
         Raises:
             falcon.HTTPUnauthorized: The token is invalid.
             falcon.HTTPForbidden: It came over plain HTTP, and `require_tls` is set.
+            plughost.stores.StoreError: Since the host started, the store of revoked tokens could not be read.
         """
         token = _credentials(req, "bearer")
         if not token:
             return None
         self.require_tls(req)
         try:
-            return self._tokens.verify(token)
+            claims = self._tokens.verify(token)
+            if claims.token in self._revocations:
+                msg = "the token was revoked"
+                raise InvalidToken(msg)
+            return claims
         except InvalidToken:
             raise falcon.HTTPUnauthorized(
                 description="The token is invalid or has expired; log in again.",
@@ -60,6 +70,18 @@ class Guard:
             falcon.HTTPUnauthorized: There is no token, or an invalid one.
             falcon.HTTPForbidden: The token has none of the roles, or `require_tls` is set and this is plain HTTP.
         """
+        # Not left to the host's own check of `security`: a Principal doesn't tell when the token ends, which is part of
+        # the answer, and what is refused here says `no-store` and follows `require_tls` before it looks at credentials.
+        claims = self.some_claims(req)
+        if not any(role in claims.roles for role in roles):
+            raise falcon.HTTPForbidden(
+                description=f"This resource is open to the role {' or '.join(roles)} only.",
+                headers=(*NO_STORE, ("WWW-Authenticate", f'{_BEARER}, error="insufficient_scope"')),
+            )
+        return claims
+
+    def some_claims(self, req: Request) -> Claims:
+        """Return what the request's token says, whatever its roles; raises as `require` without one."""
         self.require_tls(req)
         claims = self.claims(req)
         if claims is None:
@@ -67,11 +89,6 @@ class Guard:
                 description="This resource needs a token: log in, and send it as `Authorization: Bearer <token>`.",
                 challenges=[_BEARER],
                 headers=NO_STORE,
-            )
-        if not any(role in claims.roles for role in roles):
-            raise falcon.HTTPForbidden(
-                description=f"This resource is open to the role {' or '.join(roles)} only.",
-                headers=(*NO_STORE, ("WWW-Authenticate", f'{_BEARER}, error="insufficient_scope"')),
             )
         return claims
 
@@ -105,6 +122,17 @@ def login_refused() -> falcon.HTTPUnauthorized:
         challenges=[_BASIC],
         headers=NO_STORE,
     )
+
+
+def base_of(req: Request) -> str:
+    """Return the address of the service on localhost: on the site's HTTPS port, where it has one.
+
+    It is the same whatever `Host` says, which anybody can make up.
+    """
+    secure = secure_url(req)
+    scheme, port = ("http", int(req.env["SERVER_PORT"])) if secure is None else ("https", urlsplit(secure).port or 443)
+    place = "localhost" if port == {"http": 80, "https": 443}[scheme] else f"localhost:{port}"
+    return f"{scheme}://{place}{PREFIX}"
 
 
 def _credentials(req: Request, scheme: str) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from plughost_library_auth.keyring import KeyFileError, KeyRing
-from plughost_library_auth.users import hash_password
+from plughost_library_auth.passwords import read_hash
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost import PluginContext
     from plughost_library_auth.settings import Settings
 
 
@@ -23,14 +22,7 @@ def hash_password_command(context: PluginContext[Settings]) -> None:
 
     Asks twice and shows nothing of what is typed; where input is not a terminal, reads one line.
     """
-    try:
-        hashed = hash_password(_read_password(), context.settings.bcrypt_rounds)
-    except UnicodeError:
-        msg = "the password is not UTF-8"
-        raise click.ClickException(msg) from None
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
-    click.echo(hashed)
+    click.echo(read_hash(context.settings.bcrypt_rounds))
 
 
 @click.command("rotate-key")
@@ -46,15 +38,9 @@ def rotate_key_command(context: PluginContext[Settings]) -> None:
         new = keys.rotate()
     except (OSError, KeyFileError) as error:
         raise click.ClickException(str(error)) from None
+    context.audit("key rotation", "ok", key=new.kid)
     click.echo(f"{new.kid} ({new.algorithm}) signs from now on.")
     for key in keys.public_keys():
         if key.retired is not None:
             until = datetime.fromtimestamp(key.verifies_until, UTC)
             click.echo(f"{key.kid} ({key.algorithm}) verifies until {until:%Y-%m-%d %H:%M:%S} UTC.")
-
-
-def _read_password() -> str:
-    if sys.stdin.isatty():
-        # On standard error, so that the output is the hash and nothing else.
-        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
-    return sys.stdin.readline().rstrip("\r\n")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Self
 from cryptography.exceptions import UnsupportedAlgorithm
 from pydantic import TypeAdapter, ValidationError
 
-from plughost.private_files import locked, tighten, write_private
+from plughost import locked_folder, tighten, write_private
+from plughost.stores import Unavailable
 from plughost_library_auth.keys import KeyRecord, SigningKey
 
 if TYPE_CHECKING:
@@ -107,12 +108,16 @@ class KeyRing:
             KeyFileError: The file is damaged.
             OSError: It can't be written.
         """
-        with locked(self._path.parent):
+        with locked_folder(self._path.parent):
             self._file = self._with_signing_key()
             return self._file
 
     def signing_key(self) -> SigningKey:
-        """Return the key that signs from now on; raises as `prepare` does where that was not called yet."""
+        """Return the key that signs from now on.
+
+        Raises:
+            Unavailable: It is not made yet, and can't be kept, as on a full disk.
+        """
         return self._latest().signing
 
     def verification_key(self, kid: str) -> SigningKey | None:
@@ -124,12 +129,12 @@ class KeyRing:
         return key if key is not None and time.time() < key.verifies_until else None
 
     def public_keys(self) -> tuple[SigningKey, ...]:
-        """Return every key whose tokens may be valid."""
+        """Return every key whose tokens may be valid; raises as `signing_key` does."""
         return _without_spent(self._latest().keys)
 
     def rotate(self) -> SigningKey:
         """Make a new key that signs from now on; the old ones verify until the last of their tokens expired."""
-        with locked(self._path.parent):
+        with locked_folder(self._path.parent):
             self._file = self._add_key(KeyFile.read(self._path).keys if self._path.exists() else ())
             return self._file.signing
 
@@ -140,7 +145,10 @@ class KeyRing:
     def _latest(self) -> KeyFile:
         self._follow()
         if self._file is None or not self._suits(self._file.signing):
-            return self.prepare()
+            try:
+                return self.prepare()
+            except OSError as error:
+                raise Unavailable(f"the signing key can't be kept in {self._path}: {error.strerror}") from error
         return self._file
 
     def _suits(self, key: SigningKey) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from plughost.declarations import Answer, Operation
+from plughost import Answer, Operation
 from plughost.http import PROBLEM_DETAILS
-from plughost_library_auth.resources import Identity, KeySet, ServiceInfo
+from plughost_library_auth.resources import Identity, KeySet, Metadata, ServiceInfo
 
 
 def _refusal(description: str, **headers: str) -> Answer:
@@ -36,9 +36,21 @@ LOGIN: Final = Operation(
         ),
         403: _refusal(_PLAIN_HTTP),
         429: _refusal("Too many failed logins.", Retry_After="Seconds until the next try is looked at."),
+        503: _refusal("Too many logins at once, or the store is away.", Retry_After="Seconds to wait."),
     },
     produces=(),
     security=("basic",),
+)
+
+LOGOUT: Final = Operation(
+    summary="Revoke a token",
+    description="The token that is sent is invalid from now on, on every host that shares the store within a second.",
+    answers={
+        204: Answer(description="The token is revoked."),
+        401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
+        403: _refusal(_PLAIN_HTTP),
+    },
+    security=("bearer",),
 )
 
 SECURED: Final = Operation(
@@ -74,6 +86,14 @@ SERVICE: Final = Operation(
             media_types=("text/plain",),
             headers={"Location": "The same resource on the secure port."},
         ),
+    },
+)
+
+METADATA: Final = Operation(
+    summary="Show what verifies tokens",
+    description="The issuer and the address of its keys, for libraries and gateways (RFC 8414, OpenID Connect).",
+    answers={
+        200: Answer(description="The metadata.", model=Metadata, headers={"Cache-Control": "How long it may be kept."})
     },
 )
 

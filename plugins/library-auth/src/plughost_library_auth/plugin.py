@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from threading import Event, Thread
+from typing import TYPE_CHECKING
 
-from plughost import hookimpl
-from plughost.declarations import Check, Health, Principal, Route, RouteGroup
+from plughost import Check, Health, Principal, Route, RouteGroup, Store, hookimpl
+from plughost.stores import StoreError
 from plughost_library_auth import operations
-from plughost_library_auth.access import Guard
+from plughost_library_auth.access import PREFIX, Guard
 from plughost_library_auth.commands import hash_password_command, rotate_key_command
 from plughost_library_auth.keyring import KEY_FILE, KeyFile, KeyRing
-from plughost_library_auth.resources import Login, PublicKeys, Secured, Service
+from plughost_library_auth.records import STORE, Records
+from plughost_library_auth.resources import Discovery, Login, PublicKeys, Secured, Service
+from plughost_library_auth.revocations import Revocations
 from plughost_library_auth.settings import Settings
-from plughost_library_auth.throttle import LoginThrottle
+from plughost_library_auth.throttle import LONGEST_WAIT, LoginLimits, LoginThrottle
 from plughost_library_auth.tokens import Tokens
+from plughost_library_auth.user_commands import users_group
 from plughost_library_auth.users import UserStore, demo_users
 
 if TYPE_CHECKING:
@@ -23,16 +27,20 @@ if TYPE_CHECKING:
 
     import click
 
-    from plughost.context import PluginContext
+    from plughost import PluginContext
     from plughost.http import Request
-
-PREFIX: Final = "/mylibrary"
 
 
 @hookimpl
 def register_settings() -> type[Settings]:
     """Return the model of `[plugins.library-auth]`."""
     return Settings
+
+
+@hookimpl
+def register_stores(context: PluginContext[Settings]) -> list[Store]:
+    """Offer the store `library-auth`: users, logins and revoked tokens."""
+    return [STORE]
 
 
 @hookimpl
@@ -47,16 +55,23 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     settings = context.settings
     keys = _keys(context)
     guard = _guard(context, keys)
-    throttle = LoginThrottle(
-        account=context.counter(settings.login_limit_account, "failed-logins-of-account", always=True),
-        address=context.counter(settings.login_limit_address, "failed-logins-of-address", always=True),
+    records = _records(context)
+    throttle = LoginThrottle(_limits(context), records.knows)
+    login = Login(
+        users=_users(context),
+        tokens=_tokens(context, keys),
+        throttle=throttle,
+        guard=guard,
+        records=records,
+        revocations=_revocations(context),
+        context=context,
     )
-    login = Login(_users(context), _tokens(context, keys), throttle, guard, context)
     routes = (
-        Route("/setup/login", login, {"GET": operations.LOGIN}),
+        Route("/setup/login", login, {"GET": operations.LOGIN, "DELETE": operations.LOGOUT}),
         Route("/setup/secured", Secured(guard, "user", "admin"), {"GET": operations.SECURED}),
         Route("/setup/secured/admin", Secured(guard, "admin"), {"GET": operations.ADMIN}),
         Route("/libraryAuthentification", Service(PREFIX), {"GET": operations.SERVICE}),
+        Route("/.well-known/openid-configuration", Discovery(settings.issuer), {"GET": operations.METADATA}),
         Route("/.well-known/jwks.json", PublicKeys(keys), {"GET": operations.PUBLIC_KEYS}),
     )
     return [RouteGroup(prefix=PREFIX, site="library", routes=routes, versions=("1.0",), title="Library service")]
@@ -71,22 +86,65 @@ def register_checks(context: PluginContext[Settings]) -> list[Check]:
 
 @hookimpl
 def register_commands() -> list[click.Command]:
-    """Return `hash-password` and `rotate-key`."""
-    return [hash_password_command, rotate_key_command]
+    """Return `hash-password`, `rotate-key` and `users`."""
+    return [hash_password_command, rotate_key_command, users_group]
 
 
 @hookimpl
 def started(context: PluginContext[Settings]) -> None:
     """Make the signing key, and warn of settings that work and are not safe, or are safe and don't work."""
     _keys(context).prepare()
+    stopped = _followers(context)[id(context)] = Event()
+    Thread(target=_revocations(context).follow, args=(stopped,), name="revoked-tokens", daemon=True).start()
     if context.dev:
         return
     if not context.settings.require_tls:
         context.logger.warning(
             "credentials and tokens are accepted over plain HTTP; set require_tls = true to refuse them there"
         )
-    if not context.settings.users:
-        context.logger.warning("nobody can log in; add users to [plugins.library-auth]")
+    if not context.settings.users and not _has_stored_users(context):
+        context.logger.warning(
+            "nobody can log in; add users by `plughost library-auth users add`, or to [plugins.library-auth]"
+        )
+
+
+@hookimpl
+def stopping(context: PluginContext[Settings]) -> None:
+    """Follow the store of revoked tokens no more."""
+    stopped = _followers(context).pop(id(context), None)
+    if stopped is not None:
+        stopped.set()
+
+
+def _has_stored_users(context: PluginContext[Settings]) -> bool:
+    try:
+        return bool(_records(context).users())
+    except StoreError:  # nobody knows, and the store says that it is away
+        return True
+
+
+def _followers(context: PluginContext[Settings]) -> dict[int, Event]:
+    """Return what stops the threads that follow the store, by context: two overlap while a reload swaps them."""
+    return context.keep("followers", dict[int, Event])
+
+
+def _records(context: PluginContext[Settings]) -> Records:
+    return Records(context.stores[STORE.name])
+
+
+def _revocations(context: PluginContext[Settings]) -> Revocations:
+    return Revocations(_records(context), context.keep("revoked", dict[str, int]))
+
+
+def _limits(context: PluginContext[Settings]) -> LoginLimits:
+    settings = context.settings
+    anywhere, known = settings.login_limit_anywhere, settings.login_limit_known
+    return LoginLimits(
+        account=context.counter(settings.login_limit_account, "failed-logins-of-account", always=True),
+        address=context.counter(settings.login_limit_address, "failed-logins-of-address", always=True),
+        anywhere=context.counter(anywhere, "failed-logins-anywhere", always=True, longest=LONGEST_WAIT),
+        known=context.counter(known, "failed-logins-from-known", always=True, longest=LONGEST_WAIT),
+    )
 
 
 def _keys(context: PluginContext[Settings]) -> KeyRing:
@@ -94,22 +152,23 @@ def _keys(context: PluginContext[Settings]) -> KeyRing:
 
 
 def _tokens(context: PluginContext[Settings], keys: KeyRing) -> Tokens:
-    return Tokens(keys, issuer=context.settings.issuer, lifetime=context.settings.token_lifetime)
+    settings = context.settings
+    return Tokens(keys, issuer=settings.issuer, lifetime=settings.token_lifetime, audience=settings.audience)
 
 
 def _guard(context: PluginContext[Settings], keys: KeyRing) -> Guard:
-    return Guard(_tokens(context, keys), require_tls=context.settings.require_tls)
+    return Guard(_tokens(context, keys), _revocations(context), require_tls=context.settings.require_tls)
 
 
 def _users(context: PluginContext[Settings]) -> UserStore:
     """Return the configured users; with `--dev` and none configured, the demo users, announced with passwords."""
     settings = context.settings
     if not context.dev or settings.users:
-        return UserStore(settings.users, rounds=settings.bcrypt_rounds)
+        return UserStore(settings.users, rounds=settings.bcrypt_rounds, records=_records(context))
     demo = demo_users()
     for password, user in demo.items():
         context.announce(f"demo user {user.email} with password {password}")
-    return UserStore(demo.values(), rounds=settings.bcrypt_rounds)
+    return UserStore(demo.values(), rounds=settings.bcrypt_rounds, records=_records(context))
 
 
 def _signing_key_health(path: Path) -> Health:

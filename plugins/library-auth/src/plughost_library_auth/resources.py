@@ -9,11 +9,18 @@ import falcon
 from pydantic import BaseModel, Field
 
 from plughost.http import Request, secure_url
-from plughost_library_auth.access import NO_STORE, Guard, basic_credentials, login_refused
+from plughost.ratelimits import network_of
+from plughost.stores import StoreError
+from plughost_library_auth.access import NO_STORE, Guard, base_of, basic_credentials, login_refused
+from plughost_library_auth.settings import account_key
+from plughost_library_auth.users import TooBusy
 
 if TYPE_CHECKING:
     from plughost import PluginContext
     from plughost_library_auth.keyring import KeyRing
+    from plughost_library_auth.records import Records
+    from plughost_library_auth.revocations import Revocations
+    from plughost_library_auth.settings import User
     from plughost_library_auth.throttle import LoginThrottle
     from plughost_library_auth.tokens import Tokens
     from plughost_library_auth.users import UserStore
@@ -45,15 +52,32 @@ class KeySet(BaseModel):
     keys: list[dict[str, str]]
 
 
+class Metadata(BaseModel):
+    """What clients need to verify tokens without a setting made by hand (RFC 8414, OpenID Connect Discovery)."""
+
+    issuer: str
+    jwks_uri: str
+    token_endpoint: str
+    token_endpoint_auth_methods_supported: list[str] = ["client_secret_basic"]
+    response_types_supported: list[str] = ["token"]
+    grant_types_supported: list[str] = []
+    subject_types_supported: list[str] = ["public"]
+    id_token_signing_alg_values_supported: list[str] = ["RS256", "ES256", "EdDSA"]
+    claims_supported: list[str] = ["iss", "sub", "roles", "iat", "nbf", "exp", "jti"]
+
+
 class Login:
-    """Exchanges credentials for a token."""
+    """Exchanges credentials for a token, and takes a token back."""
 
     def __init__(
         self,
+        *,
         users: UserStore,
         tokens: Tokens,
         throttle: LoginThrottle,
         guard: Guard,
+        records: Records,
+        revocations: Revocations,
         context: PluginContext[Any],
     ) -> None:
         """Take who may log in, what makes their tokens, what counts failures, and the context to tell of logins."""
@@ -61,6 +85,8 @@ class Login:
         self._tokens = tokens
         self._throttle = throttle
         self._guard = guard
+        self._records = records
+        self._revocations = revocations
         self._context = context
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -71,26 +97,60 @@ class Login:
             raise login_refused()
         email, password = credentials
         address = req.remote_addr
-        self._refuse_throttled(self._throttle.wait(email, address), address)
-        user = self._users.verify(email, password)
+        self._refuse_throttled(self._throttle.wait(email, address), req, email)
+        user = self._verify(email, password, req)
         if user is None:
-            self._refuse_throttled(self._throttle.failed(email, address), address)
-            # Without the name: people type passwords into the wrong field.
-            self._context.logger.info("login refused", address=address, reason="wrong credentials")
-            self._context.emit("login", outcome="refused")
+            self._refuse_throttled(self._throttle.failed(email, address), req, email)
+            self._tell("refused", req, email)
             raise login_refused()
         # Guesses that ran beside this one may have used up the limit: a right one among them gains nothing.
-        self._refuse_throttled(self._throttle.wait(email, address), address)
-        resp.text = self._tokens.issue(user.email, [user.role])
+        self._refuse_throttled(self._throttle.wait(email, address), req, email)
+        self._note_login(user, address)
+        resp.text = self._tokens.issue(user.email, [user.role], base_of(req))
         resp.content_type = "text/plain"
         resp.set_headers(NO_STORE)
-        self._context.logger.info("login", address=address, user=user.email)
-        self._context.emit("login", outcome="ok")
+        self._tell("ok", req, user.email)
 
-    def _refuse_throttled(self, seconds: int, address: str) -> None:
+    def on_delete(self, req: Request, resp: falcon.Response) -> None:
+        """Revoke the request's token until it expires."""
+        claims = self._guard.some_claims(req)
+        self._revocations.revoke(claims.token, int(claims.expires.timestamp()))
+        self._context.emit("revocation")
+        self._context.audit("revocation", "ok", who=account_key(claims.email), req=req, token=claims.token)
+        resp.status = falcon.HTTP_204
+        resp.set_headers(NO_STORE)
+
+    def _tell(self, outcome: str, req: Request, email: str) -> None:
+        # Never the name itself: people type passwords into the wrong field.
+        self._context.audit("login", outcome, who=account_key(email), req=req)
+        self._context.emit("login", outcome=outcome)
+
+    def _verify(self, email: str, password: str, req: Request) -> User | None:
+        try:
+            return self._users.verify(email, password)
+        except TooBusy:
+            self._tell("busy", req, email)
+            raise falcon.HTTPServiceUnavailable(
+                title="Service Unavailable",
+                description="Too many logins are being checked; try again in a second.",
+                retry_after=1,
+                headers=NO_STORE,
+            ) from None
+        except StoreError:
+            self._refuse_throttled(self._throttle.failed(email, req.remote_addr), req, email)
+            self._tell("undecided", req, email)
+            raise
+
+    def _note_login(self, user: User, address: str) -> None:
+        """Keep when the user got in, and from where: which must not stop one whom the settings let in."""
+        try:
+            self._records.note_login(user.email, network_of(address))
+        except StoreError as error:
+            self._context.logger.warning("a login was not kept", reason=str(error))
+
+    def _refuse_throttled(self, seconds: int, req: Request, email: str) -> None:
         if seconds:
-            self._context.logger.info("login refused", address=address, reason="too many failures")
-            self._context.emit("login", outcome="throttled")
+            self._tell("throttled", req, email)
             raise falcon.HTTPTooManyRequests(
                 description=f"Too many failed logins; try again in {seconds} seconds.",
                 retry_after=seconds,
@@ -144,6 +204,26 @@ class Service:
             jwks=f"{base}/.well-known/jwks.json",
         )
         resp.media = info.model_dump(mode="json")
+
+
+class Discovery:
+    """Shows where tokens come from, and where the keys are that verify them."""
+
+    def __init__(self, issuer: str | None) -> None:
+        """Take the setting `issuer`."""
+        self._issuer = issuer
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Answer with the metadata; its addresses come from the settings, never from the request."""
+        base = base_of(req)
+        issuer = self._issuer or base
+        if issuer.startswith(("https://", "http://")):
+            base = issuer.rstrip("/")
+        metadata = Metadata(
+            issuer=issuer, jwks_uri=f"{base}/.well-known/jwks.json", token_endpoint=f"{base}/setup/login"
+        )
+        resp.media = metadata.model_dump(mode="json")
+        resp.set_header("Cache-Control", "public, max-age=300")
 
 
 class PublicKeys:

@@ -19,8 +19,12 @@ _EMAIL = re.compile(r"[^\s:@\x00-\x1f\x7f]+@[^\s:@\x00-\x1f\x7f]+")
 _MOST_ROUNDS = 16
 
 
+_LONGEST_EMAIL = 254
+_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+
+
 def _email(value: str) -> str:
-    if not _EMAIL.fullmatch(value):
+    if not is_address(value):
         msg = "must be an e-mail address, without white space, control characters and colons"
         raise ValueError(msg)
     return value
@@ -30,14 +34,14 @@ class User(BaseModel):
     """A user of the library.
 
     Attributes:
-        email: The login name; upper and lower case are the same user.
+        email: The login name; see `account_key` for which spellings are one user.
         password_hash: A bcrypt hash (`$2a$`, `$2b$` or `$2y$`, at most 16 rounds).
         role: What the user's tokens carry.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    email: Annotated[str, Field(max_length=254), AfterValidator(_email)]
+    email: Annotated[str, Field(max_length=_LONGEST_EMAIL), AfterValidator(_email)]
     password_hash: SecretStr
     role: Role
 
@@ -68,11 +72,15 @@ class Settings(BaseModel):
     Attributes:
         users: Who may log in.
         token_lifetime: Seconds that a token is good for.
-        issuer: The claim `iss`; tokens of another issuer are refused.
+        issuer: The claim `iss`; tokens of another issuer are refused. By default the address of the service on the
+            HTTPS port of localhost; then it is not looked at, as ports change.
+        audience: The claim `aud` (RFC 9068); once it is set, tokens of another audience, or of none, are refused.
         algorithm: What new tokens are signed with; a change makes a new key, and old tokens stay good.
         require_tls: Whether credentials and tokens over plain HTTP are refused.
         login_limit_account: Failed logins of one account from one address, such as `5/minute`.
         login_limit_address: Failed logins from one address, whatever the account.
+        login_limit_anywhere: Failed logins of one account, wherever they come from.
+        login_limit_known: As many more from addresses that the account got in from before.
         bcrypt_rounds: The cost of the hashes that `hash-password` makes: 2 to this power rounds.
     """
 
@@ -80,11 +88,14 @@ class Settings(BaseModel):
 
     users: tuple[User, ...] = ()
     token_lifetime: int = Field(default=900, ge=1, le=2_592_000)
-    issuer: str = Field(default="mylibrary", min_length=1)
+    issuer: str | None = Field(default=None, min_length=1)
+    audience: str | None = Field(default=None, min_length=1)
     algorithm: Algorithm = "RS256"
     require_tls: bool = False
     login_limit_account: Limit = "5/minute"
     login_limit_address: Limit = "20/minute"
+    login_limit_anywhere: Limit = "90/hour"
+    login_limit_known: Limit = "10/hour"
     bcrypt_rounds: int = Field(default=12, ge=10, le=_MOST_ROUNDS)
 
     @model_validator(mode="after")
@@ -92,15 +103,24 @@ class Settings(BaseModel):
         seen: set[str] = set()
         for user in self.users:
             if user.key in seen:
-                msg = f"user {user.email} is there twice (upper and lower case are the same user)"
+                msg = f"user {user.email} is there twice (A to Z and a to z are the same)"
                 raise ValueError(msg)
             seen.add(user.key)
         return self
 
 
 def account_key(email: str) -> str:
-    """Return what two spellings of one e-mail address have in common: upper and lower case don't matter."""
-    return email.casefold()
+    """Return what two spellings of one e-mail address have in common: A to Z are taken as a to z.
+
+    All else is compared code point by code point. Unicode's own folding would make others of an account's name its
+    own: U+017F a letter s, U+212A a letter k.
+    """
+    return email.translate(_LOWER)
+
+
+def is_address(email: str) -> bool:
+    """Tell whether a user can have this e-mail address."""
+    return len(email) <= _LONGEST_EMAIL and _EMAIL.fullmatch(email) is not None
 
 
 def _is_bcrypt(text: str) -> bool:

@@ -4,34 +4,61 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import bcrypt
 from pydantic import SecretStr
 
+from plughost.stores import StoreError
 from plughost_library_auth.settings import User, account_key
+
+if TYPE_CHECKING:
+    from plughost_library_auth.records import Records
 
 LONGEST_PASSWORD: Final = 72
 """Bytes of a password that bcrypt looks at; a longer one is refused rather than cut."""
 
+_PATIENCE: Final = 2.0  # seconds to wait for a core
+_WAITING: Final = 2  # logins that wait at most: each holds a thread, which others need
 _DEMO_ROUNDS: Final = 4  # the passwords are printed on start: nothing to protect, and a start stays quick
 
 
-class UserStore:
-    """The users that may log in, held in memory."""
+class TooBusy(Exception):  # noqa: N818 - reads better where it is caught
+    """So many passwords are being checked that this one isn't."""
 
-    def __init__(self, users: Iterable[User], *, rounds: int, slots: int | None = None) -> None:
+
+class UserStore:
+    """The users that may log in: those of the settings, held in memory, and those of the store.
+
+    Where both have one, that of the settings counts.
+    """
+
+    def __init__(
+        self,
+        users: Iterable[User],
+        *,
+        rounds: int,
+        slots: int | None = None,
+        waiting: int = _WAITING,
+        records: Records | None = None,
+    ) -> None:
         """Keep the users.
 
         Args:
-            users: Who may log in.
+            users: Those of the settings.
             rounds: The bcrypt cost that a check has where there are no users at all.
             slots: How many checks run at once; by default, all cores but one (CONTRACT 3).
+            waiting: How many more may wait for their turn.
+            records: The users of the store.
         """
         self._users = {user.key: user for user in users}
         self._rounds = max((user.rounds for user in self._users.values()), default=rounds)
-        self._slots = threading.BoundedSemaphore(slots or max(1, _cores() - 1))
+        slots = slots or max(1, _cores() - 1)
+        self._slots = threading.BoundedSemaphore(slots)
+        self._places = threading.BoundedSemaphore(slots + waiting)
+        self._records = records
 
     def __len__(self) -> int:
         return len(self._users)
@@ -41,22 +68,56 @@ class UserStore:
 
         Every call costs 2 ** (highest cost of any user's hash) rounds of bcrypt, whether the user exists or not,
         and whatever the cost of that user's own hash: the time tells nothing.
-        """
-        user = self._users.get(account_key(email))
-        secret = password.encode("utf-8", "surrogatepass")
-        with self._slots:
-            right = self._matches(user, secret[:LONGEST_PASSWORD])
-        return user if right and len(secret) <= LONGEST_PASSWORD else None
 
-    def _matches(self, user: User | None, secret: bytes) -> bool:
-        if user is None:
-            bcrypt.checkpw(secret, _dummy(self._rounds))
-            return False
-        right = bcrypt.checkpw(secret, user.password_hash.get_secret_value().encode())
-        # 2^r + (2^r + 2^(r+1) + ... + 2^(R-1)) = 2^R: a cheap hash is made as dear as the dearest.
-        for rounds in range(user.rounds, self._rounds):
-            bcrypt.checkpw(secret, _dummy(rounds))
-        return right
+        Raises:
+            TooBusy: Others are being checked.
+            plughost.stores.StoreError: The store is away, and no user of the settings has this address and password.
+        """
+        stored, dearest, trouble = self._stored(email)
+        user = self._users.get(account_key(email), stored)
+        secret = password.encode("utf-8", "surrogatepass")
+        with self._core():
+            right = _matches(user, secret[:LONGEST_PASSWORD], max(self._rounds, dearest))
+        if right and len(secret) <= LONGEST_PASSWORD:
+            return user
+        if trouble is not None:  # for every other user alike, so that it doesn't tell whom the settings have
+            raise trouble
+        return None
+
+    def _stored(self, email: str) -> tuple[User | None, int, StoreError | None]:
+        """Look into the store, whoever asks: the time must not tell whether the settings have this user."""
+        if self._records is None:
+            return None, 0, None
+        try:
+            return (*self._records.find(email), None)
+        except StoreError as error:
+            return None, 0, error
+
+    @contextmanager
+    def _core(self) -> Iterator[None]:
+        """Wait for a core, as long as that takes little and few others wait."""
+        if not self._places.acquire(blocking=False):
+            raise TooBusy
+        try:
+            if not self._slots.acquire(timeout=_PATIENCE):
+                raise TooBusy
+            try:
+                yield
+            finally:
+                self._slots.release()
+        finally:
+            self._places.release()
+
+
+def _matches(user: User | None, secret: bytes, dearest: int) -> bool:
+    if user is None:
+        bcrypt.checkpw(secret, _dummy(dearest))
+        return False
+    right = bcrypt.checkpw(secret, user.password_hash.get_secret_value().encode())
+    # 2^r + (2^r + 2^(r+1) + ... + 2^(R-1)) = 2^R: a cheap hash is made as dear as the dearest.
+    for rounds in range(user.rounds, dearest):
+        bcrypt.checkpw(secret, _dummy(rounds))
+    return right
 
 
 def hash_password(password: str, rounds: int) -> str:

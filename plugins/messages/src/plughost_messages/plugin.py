@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import falcon
 from pydantic import BaseModel, WithJsonSchema
 
-from plughost import hookimpl
-from plughost.declarations import Answer, Operation, Parameter, Route, RouteGroup, Store
-from plughost.http import MAX_ID, parse_id
-from plughost.http.json import Integer, Text, read_body, send_array
+from plughost import Answer, Operation, Parameter, Route, RouteGroup, Store, hookimpl
+from plughost.http import MAX_ID, Integer, Text, read_body, send_array
 from plughost_messages.store import MAX_LENGTH, STORE, Messages
 
 if TYPE_CHECKING:
-    from plughost.context import PluginContext
+    from plughost import PluginContext
     from plughost.http import Request
 
 PREFIX: Final = "/messages"
@@ -77,20 +75,17 @@ class OneMessage:
         """Take the messages."""
         self._messages = messages
 
-    def on_get(self, req: Request, resp: falcon.Response, message_id: str) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, message_id: int) -> None:
         """Show it."""
-        number = parse_id(message_id)
-        message = None if number is None else self._messages.get(number)
+        message = self._messages.get(message_id)
         if message is None:
             resp.status = falcon.HTTP_404
         else:
             resp.media = message
 
-    def on_delete(self, req: Request, resp: falcon.Response, message_id: str) -> None:
+    def on_delete(self, req: Request, resp: falcon.Response, message_id: int) -> None:
         """Remove it."""
-        number = parse_id(message_id)
-        removed = number is not None and self._messages.delete(number)
-        resp.status = falcon.HTTP_204 if removed else falcon.HTTP_404
+        resp.status = falcon.HTTP_204 if self._messages.delete(message_id) else falcon.HTTP_404
 
 
 _ID: Final = Parameter(
@@ -98,6 +93,7 @@ _ID: Final = Parameter(
     place="path",
     description="The message's id.",
     schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
+    refusal=404,
 )
 _ABSENT: Final = Answer(description="There is no message with this id; no body.", media_types=())
 _LIST: Final = Operation(

@@ -1,19 +1,20 @@
-"""The store `messages` and what can be done with it; the only module of the plugin that knows Pony and SQL."""
+"""The store `messages` and what can be done with it; the only module of the plugin that knows SQL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pony import orm
 
-from plughost.declarations import Store
+from plughost import Store
+from plughost.http import MAX_ID
 
 if TYPE_CHECKING:
-    from plughost.stores import OpenStore
+    from plughost.stores import OpenStore, Session
 
 MAX_LENGTH: Final = 500
 """Most Unicode code points of a message's content (SPEC Message)."""
@@ -35,35 +36,15 @@ class Message(msgspec.Struct, frozen=True, rename="camel"):
     created_at: datetime
 
 
-def entities(db: Any) -> Any:
-    """Define the entity on Pony's database."""
-
-    class MessageEntity(db.Entity):  # type: ignore[misc] # Pony has no types
-        _table_ = "messages"
-        id = orm.PrimaryKey(int, size=64, auto=True)
-        content = orm.Optional(str, MAX_LENGTH, nullable=False, autostrip=False)
-        created_at = orm.Required(datetime, precision=6)
-
-    return db
-
-
-STORE: Final = Store(
-    name="messages", entities=entities, migrations=files(__package__) / "migrations", tables=("messages",)
-)
+STORE: Final = Store(name="messages", migrations=files(__package__) / "migrations", tables=("messages",))
 
 
 class Messages:
     """All messages. Every change is one transaction, on the disk before its method returns."""
 
-    def __init__(self, store: OpenStore[Any]) -> None:
+    def __init__(self, store: OpenStore[Session]) -> None:
         """Take the open store `messages`."""
         self._store = store
-        # Letter case as Python knows it, or as the database's locale does.
-        self._contains = (
-            "instr(py_lower(content), py_lower($keyword)) > 0"
-            if store.engine_name == "sqlite"
-            else "strpos(lower(content), lower($keyword)) > 0"
-        )
 
     def batches(self) -> Iterator[Sequence[Message]]:
         """Yield all messages by id, in batches, so that memory stays bounded."""
@@ -71,7 +52,7 @@ class Messages:
 
     def get(self, message_id: int) -> Message | None:
         """Return a message, or None where there is none with this id, a number in 1 .. 2^63-1."""
-        return next(iter(self._store.read(_select, "WHERE id = $id", id=message_id)), None)
+        return next(iter(self._store.read(_select, "WHERE id = ?", message_id)), None)
 
     def create(self, content: str) -> Message:
         """Keep a new message, created now.
@@ -79,11 +60,11 @@ class Messages:
         Args:
             content: At most `MAX_LENGTH` code points, without NUL.
         """
-        return self._store.run(_create, content, datetime.now())
+        return self._store.single(_create, content, datetime.now())
 
     def delete(self, message_id: int) -> bool:
         """Remove a message, with an id in 1 .. 2^63-1; tell whether there was one."""
-        return self._store.run(_delete, message_id)
+        return self._store.single(_delete, message_id)
 
     def latest(self, number: int) -> list[Message]:
         """Return the most recent messages, newest first (SPEC Message).
@@ -91,7 +72,7 @@ class Messages:
         Args:
             number: How many at most.
         """
-        return self._store.read(_select, "ORDER BY id DESC LIMIT $number", number=number)
+        return self._store.read(_select, "ORDER BY id DESC LIMIT ?", number)
 
     def search(self, keyword: str, limit: int = 100) -> list[Message]:
         """Return the messages that contain a keyword, whatever its letter case, newest first (SPEC Message).
@@ -100,19 +81,19 @@ class Messages:
             keyword: Taken literally.
             limit: How many at most.
         """
-        rest = f"WHERE {self._contains} ORDER BY id DESC LIMIT $limit"
-        return self._store.read(_select, rest, keyword=keyword, limit=limit)
+        if self._store.engine_name == "postgresql":  # letter case as the database's locale knows it
+            contains = "WHERE strpos(lower(content), lower(?)) > 0 ORDER BY id DESC LIMIT ?"
+            return self._store.read(_select, contains, keyword, limit)
+        # SQLite knows letter case in ASCII alone, Python in every script.
+        wanted = keyword.lower()
+        batches = self._store.batches(_before, key=lambda message: message.id, size=_BATCH)
+        every = chain.from_iterable(batches)
+        return list(islice((message for message in every if wanted in message.content.lower()), limit))
 
 
-def _select(db: Any, /, rest: str, **values: Any) -> list[Message]:
-    """Select messages; several times as fast as through entities.
-
-    Args:
-        db: Pony's database.
-        rest: What follows the FROM clause, with a `$name` for each of the values.
-        **values: The values.
-    """
-    rows = db.select(f"SELECT id, content, created_at FROM messages {rest}", {}, values)  # noqa: S608 - all ours
+def _select(session: Session, rest: str, *values: str | int) -> list[Message]:
+    """Select messages; `rest` is what follows the FROM clause, with a `?` for each of the values."""
+    rows = session.rows(f"SELECT id, content, created_at FROM messages {rest}", *values)  # noqa: S608 - all ours
     return [Message(key, content, _moment(created_at)) for key, content, created_at in rows]
 
 
@@ -121,15 +102,18 @@ def _moment(value: datetime | str) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
-def _after(db: Any, last: int | None, limit: int) -> list[Message]:
-    return _select(db, "WHERE id > $last ORDER BY id LIMIT $limit", last=last or 0, limit=limit)
+def _after(session: Session, last: int | None, limit: int) -> list[Message]:
+    return _select(session, "WHERE id > ? ORDER BY id LIMIT ?", last or 0, limit)
 
 
-def _create(db: Any, content: str, created_at: datetime) -> Message:
-    message = db.MessageEntity(content=content, created_at=created_at)
-    db.flush()
-    return Message(message.id, content, created_at)
+def _before(session: Session, last: int | None, limit: int) -> list[Message]:
+    return _select(session, "WHERE id < ? ORDER BY id DESC LIMIT ?", last or MAX_ID, limit)
 
 
-def _delete(db: Any, message_id: int) -> bool:
-    return bool(db.execute("DELETE FROM messages WHERE id = $id", {}, {"id": message_id}).rowcount)
+def _create(session: Session, content: str, created_at: datetime) -> Message:
+    sql = "INSERT INTO messages (content, created_at) VALUES (?, ?)"
+    return Message(session.insert(sql, content, created_at), content, created_at)
+
+
+def _delete(session: Session, message_id: int) -> bool:
+    return session.change("DELETE FROM messages WHERE id = ?", message_id) > 0

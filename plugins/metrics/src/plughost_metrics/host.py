@@ -7,20 +7,25 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
-
-from plughost.certificates import CertificateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plughost import PluginContext
-    from plughost.events import Event
-    from plughost.view import HostView
+    from plughost import Event, HostView, PluginContext
 
 M = TypeVar("M", Counter, Histogram)
 
+STORE_GAUGES: Final = {
+    "connections_in_use": "Connections that operations use now; on SQLite, of those that read.",
+    "connections_open": "Connections that are open.",
+    "connections_at_most": "Connections that may be open.",
+    "connection_waits": "Operations that had to wait for a connection, since the store opened.",
+    "connection_wait_seconds": "Seconds that they waited.",
+    "lock_waits": "Operations that had to wait for another that writes, since the store opened; on SQLite.",
+    "lock_wait_seconds": "Seconds that they waited.",
+}
 STATES: Final = ("active", "disabled", "failed", "blocked")
 
 
@@ -42,7 +47,19 @@ class HostState(Collector):
         for site, count in self._host.in_flight.items():
             in_flight.add_metric([site], count)
         yield in_flight
+        yield from self._loads()
+        yield from self._stores()
         yield from self._certificate()
+
+    def _stores(self) -> Iterator[Metric]:
+        """Yield what the connections of each store do; times are those since the store opened."""
+        labels = ("plugin", "store")
+        for name, about in STORE_GAUGES.items():
+            metric = GaugeMetricFamily(f"plughost_store_{name}", about, labels=labels)
+            for store, figures in self._host.store_figures.items():
+                if name in figures:  # it is open
+                    metric.add_metric(store, figures[name])
+            yield metric
 
     def _plugins(self) -> Metric:
         counted = collections.Counter(plugin.state for plugin in self._host.plugins)
@@ -57,14 +74,28 @@ class HostState(Collector):
             metric.add_metric([plugin.name], {"version": plugin.version, "state": plugin.state})
         return metric
 
+    def _loads(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily(
+            "plughost_threads_held", "Threads that a plugin holds with slow requests.", labels=("plugin",)
+        )
+        queued = GaugeMetricFamily(
+            "plughost_requests_queued", "Requests that wait since their plugin has its share.", labels=("plugin",)
+        )
+        refused = CounterMetricFamily(
+            "plughost_requests_refused", "Requests that were answered 503 since too many waited.", labels=("plugin",)
+        )
+        for plugin, load in self._host.loads.items():
+            held.add_metric([plugin], load.held)
+            queued.add_metric([plugin], load.queued)
+            refused.add_metric([plugin], load.refused)
+        yield from (held, queued, refused)
+
     def _certificate(self) -> Iterator[Metric]:
-        try:
-            info = self._host.certificate()
-        except CertificateError:
-            return
+        info = self._host.certificate()
         if info is not None:
-            days = (info.not_after - datetime.now(UTC)).total_seconds() / 86400
-            yield GaugeMetricFamily("plughost_certificate_days_left", "Days until the TLS certificate ends.", days)
+            seconds = (info.not_after - datetime.now(UTC)).total_seconds()
+            told = "Seconds until the TLS certificate ends that is shown."
+            yield GaugeMetricFamily("plughost_certificate_remaining_seconds", told, seconds)
 
 
 class Happenings:
@@ -108,7 +139,8 @@ class Happenings:
         fields = event.fields
         if event.name == "store":
             self._stores.labels(fields["store"], fields["kind"], fields["outcome"]).observe(fields["seconds"])
-            self._waits.labels(fields["store"]).observe(fields["waited"])
+            if "waited" in fields:
+                self._waits.labels(fields["store"]).observe(fields["waited"])
         elif event.name == "login":
             self._logins.labels(event.plugin or "", fields["outcome"]).inc()
         elif event.name == "reload":

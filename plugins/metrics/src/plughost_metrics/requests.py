@@ -14,8 +14,7 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from plughost import PluginContext, RequestKind
-    from plughost.view import HostView
+    from plughost import HostView, PluginContext, RequestKind
 
 LABELS: Final = ("plugin", "method", "route", "status")
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

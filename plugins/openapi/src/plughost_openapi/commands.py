@@ -13,7 +13,7 @@ from plughost_openapi.rendering import Format, render
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from plughost.context import PluginContext
+    from plughost import PluginContext
     from plughost_openapi.settings import Settings
 
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import falcon
 
 if TYPE_CHECKING:
+    from plughost import HostView
     from plughost.http import Request
-    from plughost.view import HostView
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 
@@ -32,6 +32,7 @@ class TryItOut:
         environ = req.env
         if "HTTP_ORIGIN" not in environ or not self._allows(req):
             return
+        req.origin_allowed = True
         resp.set_header("Access-Control-Allow-Origin", environ["HTTP_ORIGIN"])
         resp.set_header("Access-Control-Expose-Headers", "*")
         if req.method == "OPTIONS" and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ:

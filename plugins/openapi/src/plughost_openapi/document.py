@@ -8,7 +8,7 @@ from decimal import Decimal
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost.declarations import Answer, Operation, Parameter, Route
+from plughost import Answer, Operation, Parameter, Route, RouteGroup
 from plughost.ratelimits import RateLimit
 from plughost_openapi import errors
 from plughost_openapi.components import Components, Object
@@ -16,10 +16,12 @@ from plughost_openapi.errors import Surroundings, host_errors
 from plughost_openapi.schemas import Schemas, Use
 
 if TYPE_CHECKING:
-    from plughost.http.mounting import MountedGroup
-    from plughost.view import HostView, PluginView
+    from plughost import HostView, PluginView
 
 OPENAPI: Final = "3.1.0"
+
+Owned = tuple[str, RouteGroup]
+"""A route group, and the name of its plugin."""
 
 _FIELD: Final = re.compile(r"\{(?P<name>\w+)(?::(?P<converter>\w+)(?:\([^)]*\))?)?\}")
 _CONVERTERS: Final[Mapping[str, Object]] = {
@@ -42,13 +44,13 @@ def describe(view: HostView, site: str, servers: Sequence[str]) -> Object:
     Raises:
         KeyError: The host has no such site, or nothing is mounted there.
     """
-    groups = [each for each in view.sites[site].groups if each.group.described]
-    plugins = {plugin.name: plugin for plugin in view.plugins}
+    groups = [(plugin, group) for plugin, group in view.sites[site].groups if group.described]
+    plugins = {each.name: each for each in view.plugins}
     schemas = Schemas(_uses(groups))
     components = Components(schemas)
     paths: Object = {}
-    for mounted in groups:
-        writer = _GroupWriter(mounted, plugins, schemas, components)
+    for plugin, group in groups:
+        writer = _GroupWriter(group, plugins[plugin], plugins, schemas, components)
         paths.update((path, item) for path, item in writer.path_items())
     _make_unique(paths)
     version = metadata.version("plughost")
@@ -58,6 +60,7 @@ def describe(view: HostView, site: str, servers: Sequence[str]) -> Object:
         "info": {"title": f"plughost: {site}", "description": description, "version": version},
         "servers": [{"url": url} for url in servers],
         "tags": list(_tags(groups, plugins)),
+        "security": [],  # none, unless an operation says so
         "paths": paths,
         "components": components.as_object(),
     }
@@ -65,10 +68,10 @@ def describe(view: HostView, site: str, servers: Sequence[str]) -> Object:
     return plain
 
 
-def _uses(groups: Iterable[MountedGroup]) -> Iterator[Use]:
-    for mounted in groups:
-        yield errors.body_model(mounted.group.errors), "serialization"
-        for operation in (each for route in mounted.group.routes for each in route.operations.values()):
+def _uses(groups: Iterable[Owned]) -> Iterator[Use]:
+    for _, group in groups:
+        yield errors.body_model(group.errors), "serialization"
+        for operation in (each for route in group.routes for each in route.operations.values()):
             if operation.request is not None:
                 yield operation.request, "validation"
             models = (model for answer in operation.answers.values() for model in _models(answer).values())
@@ -82,10 +85,10 @@ def _models(answer: Answer) -> Mapping[str, Any]:
     return {} if answer.model is None else dict.fromkeys(answer.media_types, answer.model)
 
 
-def _tags(groups: Iterable[MountedGroup], plugins: Mapping[str, PluginView]) -> Iterator[Object]:
+def _tags(groups: Iterable[Owned], plugins: Mapping[str, PluginView]) -> Iterator[Object]:
     titles: dict[str, list[str]] = {}
-    for mounted in groups:
-        titles.setdefault(mounted.rest.plugin, []).append(mounted.group.title)
+    for owner, group in groups:
+        titles.setdefault(owner, []).append(group.title)
     for name, given in titles.items():
         plugin = plugins[name]
         title = ", ".join(filter(None, given)) or name
@@ -97,14 +100,15 @@ class _GroupWriter:
 
     def __init__(
         self,
-        mounted: MountedGroup,
+        group: RouteGroup,
+        plugin: PluginView,
         plugins: Mapping[str, PluginView],
         schemas: Schemas,
         components: Components,
     ) -> None:
-        self._group = mounted.group
-        self._versions = mounted.rest.versions
-        self._plugin = plugins[mounted.rest.plugin]
+        self._group = group
+        self._versions = tuple(sorted(group.versions, key=lambda version: [int(part) for part in version.split(".")]))
+        self._plugin = plugin
         self._schemas = schemas
         self._components = components
         offering = [self._plugin, *(plugins[name] for name in self._plugin.requires if name in plugins)]
@@ -128,7 +132,7 @@ class _GroupWriter:
     def _operation(self, route: Route, path: str, method: str, operation: Operation) -> Object:
         around = Surroundings(
             errors=self._group.errors,
-            versioned=self._versions is not None,
+            versioned=bool(self._versions),
             fields="{" in path,
             stores=self._stores,
             limited=self._limited,
@@ -154,8 +158,8 @@ class _GroupWriter:
             schema = _CONVERTERS.get(field["converter"] or "", {"type": "string", "minLength": 1})
             yield _parameter(given or Parameter(name=field["name"], place="path", description="", schema=schema))
         yield from (_parameter(each) for each in declared.values() if each.place != "path")
-        if self._versions is not None:
-            yield self._components.api_version(self._versions.spoken)
+        if self._versions:
+            yield self._components.api_version(self._versions)
         yield self._components.request_id()
 
     def _request_body(self, operation: Operation) -> Object:
@@ -201,6 +205,8 @@ class _GroupWriter:
 
 
 _RATE_LIMIT: Final[Mapping[str, str]] = {
+    "RateLimit": "What is left of each limit, and the seconds until its window ends.",
+    "RateLimit-Policy": "Each limit: its quota, and the seconds of its window.",
     "RateLimit-Limit": "How many requests a client has in the window.",
     "RateLimit-Remaining": "How many of them are left.",
     "RateLimit-Reset": "Seconds until the window ends.",
@@ -215,6 +221,8 @@ def _parameter(declared: Parameter) -> Object:
         written["description"] = declared.description
     if declared.required or declared.place == "path":
         written["required"] = True
+    if declared.allow_empty:
+        written["allowEmptyValue"] = True
     written["schema"] = schema
     if examples:
         written["example"] = examples[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost.http import DescribedErrorFormat, ErrorFormat, Problem
 
 if TYPE_CHECKING:
-    from plughost.declarations import Operation
+    from plughost import Operation
 
 _DETAILS: Final[Mapping[int, str]] = {
     400: "The request can't be used: malformed JSON, a broken rule, or an API version that is not spoken here.",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import hookimpl
-from plughost.declarations import Answer, Middleware, Operation, Parameter, Route, RouteGroup
+from plughost import Answer, Middleware, Operation, Parameter, Route, RouteGroup, hookimpl
 from plughost.http import PROBLEM_DETAILS
 from plughost_openapi.addresses import Addresses
 from plughost_openapi.commands import openapi_command
@@ -17,7 +16,7 @@ from plughost_openapi.settings import Settings
 if TYPE_CHECKING:
     import click
 
-    from plughost.context import PluginContext
+    from plughost import PluginContext
 
 DESCRIPTION: Final = "/q/openapi"
 SWAGGER_UI: Final = "/q/swagger-ui"
@@ -73,7 +72,6 @@ def register_commands() -> list[click.Command]:
 
 
 def _describe_operation() -> Operation:
-    text: dict[str, Any] = {"type": "string"}
     shown = dict.fromkeys(YAML, str) | dict.fromkeys(JSON, dict[str, Any])
     return Operation(
         summary="Describe the API",
@@ -85,12 +83,13 @@ def _describe_operation() -> Operation:
         },
         produces=OFFERS,
         parameters=(
-            Parameter(name="site", place="query", description="The site; by default the one asked.", schema=text),
+            Parameter(name="site", place="query", description="The site; by default the one asked.", allow_empty=True),
             Parameter(
                 name="format",
                 place="query",
                 description="The format, whatever Accept says.",
                 schema={"type": "string", "enum": ["yaml", "json"]},
+                allow_empty=True,
             ),
             _IF_NONE_MATCH,
         ),
@@ -124,6 +123,7 @@ def _asset_operation(names: list[str]) -> Operation:
                 place="path",
                 description="The file's name.",
                 schema={"type": "string", "enum": names},
+                refusal=404,
             ),
             _IF_NONE_MATCH,
         ),

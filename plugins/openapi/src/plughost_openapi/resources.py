@@ -21,8 +21,8 @@ from plughost_openapi.rendering import Format, render
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+    from plughost import HostView
     from plughost.http import Request
-    from plughost.view import HostView
 
 YAML: Final = ("application/yaml", "application/vnd.oai.openapi")
 JSON: Final = ("application/json", "application/vnd.oai.openapi+json")
@@ -75,13 +75,13 @@ class Description:
         self._own_site = own_site
         self._rendered = lru_cache(maxsize=_KEPT)(self._render)
 
-    def on_get(self, req: Request, resp: falcon.Response) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, site: str | None, format: Format | None) -> None:  # noqa: A002 - the parameter's name
         """Show it."""
-        site = req.get_param("site") or self._own_site()
+        site = site or self._own_site()
         if site not in self._view.sites:
             sites = ", ".join(self._view.sites)
             raise falcon.HTTPBadRequest(description=f"site: nothing is mounted on such a site; there are: {sites}.")
-        content_type = _content_type(req)
+        content_type = _content_type(req, format)
         as_format: Format = "json" if content_type in JSON else "yaml"
         servers = self._addresses.of(site, host_of(req), req.scheme)
         self._rendered(self._view.generation, site, servers, as_format).send(req, resp, content_type)
@@ -90,14 +90,11 @@ class Description:
         return _Body.of(render(describe(self._view, site, servers), as_format).encode())
 
 
-def _content_type(req: Request) -> str:
+def _content_type(req: Request, asked: Format | None) -> str:
     """Return what a request asks for, by `?format=` or else by Accept."""
-    asked = req.get_param("format")
-    if asked not in (None, "", "yaml", "json"):
-        raise falcon.HTTPBadRequest(description="format: it is yaml or json.")
-    offers = {"yaml": YAML, "json": JSON}.get(asked or "")
-    if offers is None:
+    if asked is None:
         return preferred(req, OFFERS)
+    offers = YAML if asked == "yaml" else JSON
     try:
         return preferred(req, offers)
     except falcon.HTTPNotAcceptable:
@@ -153,8 +150,6 @@ class Assets:
 
     def on_get(self, req: Request, resp: falcon.Response, name: str) -> None:
         """Send one."""
-        if name not in self._files:
-            raise falcon.HTTPNotFound(description="There is no such file.")
         self._body(name).send(req, resp, _media_type(name))
 
     def _read(self, name: str) -> _Body:

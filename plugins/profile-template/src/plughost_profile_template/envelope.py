@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from plughost.http.json import encode
+from plughost.http import encode
 
 if TYPE_CHECKING:
     from plughost.http import Problem

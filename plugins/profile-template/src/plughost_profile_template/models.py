@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from plughost.http.json import Choice, Number, Text, absent
+from plughost.http import Choice, Number, Text, absent
 
 LONGEST_NAME: Final = 100
 

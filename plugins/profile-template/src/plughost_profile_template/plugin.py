@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from plughost import Middleware, Route, RouteGroup, hookimpl
 from plughost.ratelimits import RateLimit
-from plughost_profile_template.access import Access
+from plughost_profile_template.access import security
 from plughost_profile_template.envelope import ENVELOPE
 from plughost_profile_template.models import VIEWS
 from plughost_profile_template.resources import UserProfile, operations
@@ -48,14 +48,15 @@ def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the service: everything below `/users` is this plugin's, and answers in its envelope."""
-    access = Access(context)
-    resource = UserProfile(Profiles(context.stores[STORE.name]), access)
+    schemes = security(context)
+    resource = UserProfile(Profiles(context.stores[STORE.name]), by_user=bool(schemes))
     return [
         RouteGroup(
             prefix=PREFIX,
-            routes=(Route("/profile", resource, operations(access)),),
+            routes=(Route("/profile", resource, operations(schemes, context.settings.roles)),),
             errors=ENVELOPE,
             versions=tuple(VIEWS),
             title="User profile",
+            realm="users",
         )
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from plughost import Answer, Operation
-from plughost.http.json import read_body
+from plughost.http import read_body
 from plughost_profile_template.envelope import Error, Success, success
 from plughost_profile_template.models import VIEWS, ProfileChange, ProfileJSON, ProfileJSON11
 from plughost_profile_template.users import fresh_profile, owner_of
@@ -13,31 +13,34 @@ from plughost_profile_template.users import fresh_profile, owner_of
 if TYPE_CHECKING:
     import falcon
 
+    from plughost import Principal
     from plughost.http import Request
-    from plughost_profile_template.access import Access
     from plughost_profile_template.store import Profile, Profiles
 
 
 class UserProfile:
     """The profile of whoever asks."""
 
-    def __init__(self, profiles: Profiles, access: Access) -> None:
-        """Take the profiles, and who may use them."""
+    def __init__(self, profiles: Profiles, *, by_user: bool) -> None:
+        """Take the profiles, and whether each user has one; the host has let in only those who may use them."""
         self._profiles = profiles
-        self._access = access
+        self._by_user = by_user
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Show it."""
-        user = self._access.user(req)
+        user = self._user(req)
         profile = self._profiles.get(owner_of(user), fresh_profile(user))
         self._answer(req, resp, profile)
 
     def on_put(self, req: Request, resp: falcon.Response) -> None:
         """Change it."""
-        user = self._access.user(req)
+        user = self._user(req)
         change = read_body(req, ProfileChange)
         profile = self._profiles.change(owner_of(user), fresh_profile(user), change.values())
         self._answer(req, resp, profile, "Profile updated successfully.")
+
+    def _user(self, req: Request) -> Principal | None:
+        return req.principal if self._by_user else None
 
     def _answer(self, req: Request, resp: falcon.Response, profile: Profile, message: str | None = None) -> None:
         assert req.api_version is not None, "the host chooses one, since the route group has versions"
@@ -48,6 +51,8 @@ class UserProfile:
 
 _PROFILE: Final = Success[ProfileJSON11 | ProfileJSON]
 _LIMITS: Final = {
+    "RateLimit": "What is left of the limit, and the seconds until its window ends.",
+    "RateLimit-Policy": "The limit: its quota, and the seconds of its window.",
     "RateLimit-Limit": "Requests that a client may make in a window.",
     "RateLimit-Remaining": "How many of them are left.",
     "RateLimit-Reset": "Seconds until the window ends.",
@@ -63,9 +68,9 @@ _UNAUTHORIZED: Final = Answer(
 _FORBIDDEN: Final = Answer(description="The token's roles don't let it in.", model=Error)
 
 
-def operations(access: Access) -> dict[str, Operation]:
-    """Return the operations by method."""
-    refusals = {429: _TOO_MANY} | ({401: _UNAUTHORIZED, 403: _FORBIDDEN} if access.security else {})
+def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, Operation]:
+    """Return the operations by method, given who is let in."""
+    refusals = {429: _TOO_MANY} | ({401: _UNAUTHORIZED, 403: _FORBIDDEN} if security else {})
     return {
         "GET": Operation(
             summary="Show the user's profile",
@@ -73,7 +78,8 @@ def operations(access: Access) -> dict[str, Operation]:
                 200: Answer(description="The profile.", model=_PROFILE, headers=_LIMITS),
                 **refusals,
             },
-            security=access.security,
+            security=security,
+            roles=roles,
         ),
         "PUT": Operation(
             summary="Change the user's profile",
@@ -85,7 +91,8 @@ def operations(access: Access) -> dict[str, Operation]:
                 422: Answer(description="Fields are invalid; all of them are named.", model=Error),
                 **refusals,
             },
-            security=access.security,
+            security=security,
+            roles=roles,
             examples={
                 "some fields": {"displayName": "Alex", "heightCm": 178.5},
                 "all fields": {

@@ -1,19 +1,17 @@
-"""The store `profiles` and what can be done with it; the only module of the plugin that knows Pony."""
+"""The store `profiles` and what can be done with it; the only module of the plugin that knows SQL."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
-
-from pony import orm
 
 from plughost import Store
 from plughost.stores import Duplicate
 
 if TYPE_CHECKING:
-    from plughost.stores import OpenStore
+    from plughost.stores import OpenStore, Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,60 +43,45 @@ class Profile:
     updated_at: int
 
 
-def entities(db: Any) -> Any:
-    """Define the entity on Pony's database."""
+STORE: Final = Store(name="profiles", migrations=files(__package__) / "migrations", tables=("profiles",))
 
-    class ProfileEntity(db.Entity):  # type: ignore[misc] # Pony has no types
-        _table_ = "profiles"
-        owner = orm.PrimaryKey(str, 255, autostrip=False)
-        user_id = orm.Required(str, 36, unique=True, autostrip=False)
-        display_name = orm.Required(str, 100, autostrip=False)
-        email = orm.Optional(str, 255, nullable=True, autostrip=False)
-        profile_image_url = orm.Optional(str, 2000, nullable=True, autostrip=False)
-        date_joined = orm.Required(int, size=64)
-        fitness_level = orm.Required(str, 20)
-        height_cm = orm.Optional(float)
-        weight_kg = orm.Optional(float)
-        date_of_birth = orm.Optional(int, size=64)
-        gender = orm.Required(str, 20)
-        is_premium = orm.Required(bool)
-        use_metric_system = orm.Required(bool)
-        enable_notifications = orm.Required(bool)
-        dark_mode_preference = orm.Required(str, 20)
-        rest_timer_duration = orm.Required(int)
-        updated_at = orm.Required(int, size=64)
-
-    return db
+_PREFERENCES: Final = tuple(each.name for each in fields(Preferences))
+_COLUMNS: Final = (*(each.name for each in fields(Profile) if each.name != "settings"), *_PREFERENCES)
+_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM profiles WHERE owner = ?"  # noqa: S608 - all ours
+_INSERT: Final = f"INSERT INTO profiles (owner, {', '.join(_COLUMNS)}) VALUES (?{', ?' * len(_COLUMNS)})"  # noqa: S608 - all ours
+_FLAGS: Final = frozenset({"is_premium", "use_metric_system", "enable_notifications"})
 
 
-STORE: Final = Store(
-    name="profiles", entities=entities, migrations=files(__package__) / "migrations", tables=("profiles",)
-)
-
-
-def _find(db: Any, owner: str) -> Profile | None:
-    row = db.ProfileEntity.get(owner=owner)
+def _find(session: Session, owner: str, lock: str = "") -> Profile | None:
+    row = session.row(_SELECT + lock, owner)
     return None if row is None else _profile(row)
 
 
-def _change(db: Any, owner: str, fresh: Profile, changes: Mapping[str, Any], now: int) -> Profile:
+def _change(session: Session, owner: str, fresh: Profile, changes: Mapping[str, Any], now: int) -> Profile:
     # Locked until the end of the transaction, so that no other change comes between reading and writing.
-    row = db.ProfileEntity.get_for_update(owner=owner)
-    if row is None:
+    profile = _find(session, owner, " FOR UPDATE" if session.engine_name == "postgresql" else "")
+    if profile is None:
         columns = asdict(fresh)
-        row = db.ProfileEntity(owner=owner, **columns.pop("settings"), **columns)
-    if changes:
-        row.set(**changes, updated_at=now)
-    return _profile(row)
+        columns.update(columns.pop("settings"))
+        session.change(_INSERT, owner, *(columns[name] for name in _COLUMNS))
+        profile = fresh
+    if not changes:
+        return profile
+    values = {**changes, "updated_at": now}
+    terms = ", ".join(f"{name} = ?" for name in values)
+    session.change(f"UPDATE profiles SET {terms} WHERE owner = ?", *values.values(), owner)  # noqa: S608 - names of fields
+    changed = _find(session, owner)
+    assert changed is not None
+    return changed
 
 
-def _profile(row: Any) -> Profile:
-    """Return plain values: nothing of Pony may leave an operation."""
-    columns = row.to_dict(exclude="owner")
-    columns["settings"] = Preferences(**{name: columns.pop(name) for name in Preferences.__dataclass_fields__})
+def _profile(row: tuple[Any, ...]) -> Profile:
+    columns = dict(zip(_COLUMNS, row, strict=True))
+    for name in _FLAGS:
+        columns[name] = bool(columns[name])
     for name in ("height_cm", "weight_kg"):
         columns[name] = _plain(columns[name])
-    return Profile(**columns)
+    return Profile(settings=Preferences(**{name: columns.pop(name) for name in _PREFERENCES}), **columns)
 
 
 def _plain(number: float | None) -> int | float | None:
@@ -109,7 +92,7 @@ def _plain(number: float | None) -> int | float | None:
 class Profiles:
     """The profiles of all users."""
 
-    def __init__(self, store: OpenStore[Any]) -> None:
+    def __init__(self, store: OpenStore[Session]) -> None:
         """Take the open store."""
         self._store = store
 

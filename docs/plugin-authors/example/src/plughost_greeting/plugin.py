@@ -6,8 +6,7 @@ import falcon
 from pydantic import BaseModel, Field
 
 from plughost import Answer, Operation, PluginContext, Route, RouteGroup, hookimpl
-from plughost.http import Request
-from plughost.http.json import Text, read_body
+from plughost.http import Request, Text, read_body
 
 
 class Settings(BaseModel):

@@ -1,0 +1,121 @@
+"""The databases that servers store in: one for each, brought to the same contents before each row."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import psycopg2
+from bench.sample import CREATED, MESSAGE, PROFILE, product
+from psycopg2.extras import execute_batch
+
+Engine = Literal["sqlite", "postgresql"]
+ROOT: Final = Path(__file__).parent.parent
+
+_STORES: Final = {"products": "catalog", "messages": "messages", "profiles": "profiles"}
+
+
+@dataclass(frozen=True)
+class Database:
+    """A server's database.
+
+    Attributes:
+        engine: `sqlite` or `postgresql`.
+        place: The file, the folder of plughost's three files, or the URL.
+    """
+
+    engine: Engine
+    place: str
+
+    @property
+    def url(self) -> str:
+        """What a peer is told."""
+        return self.place if self.engine == "postgresql" else f"sqlite:///{self.place}"
+
+    @property
+    def settings(self) -> str:
+        """What plughost is told."""
+        return f'url = "{self.place}"\n' if self.engine == "postgresql" else ""
+
+    def make(self) -> None:
+        """Make the tables as plughost's migrations do, with the profile; for a peer."""
+        pattern = f"plugins/*/src/*/migrations/{self.engine}/*.sql"
+        for migration in sorted(ROOT.glob(pattern)):
+            self._run("products", [(migration.read_text(), [])])
+        columns = ", ".join(PROFILE)
+        marks = ", ".join("?" for _ in PROFILE)
+        self._run("profiles", [(f"INSERT INTO profiles ({columns}) VALUES ({marks})", [tuple(PROFILE.values())])])
+
+    def fill(self, products: int) -> None:
+        """Leave so many products, and one message."""
+        rows = [(number, *product(number).values()) for number in range(1, products + 1)]
+        insert = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
+        self._run("products", [("DELETE FROM products", []), (insert, rows), *self._next_id("products", products)])
+        insert = "INSERT INTO messages (id, content, created_at) VALUES (?, ?, ?)"
+        message = [(1, MESSAGE, CREATED)]
+        self._run("messages", [("DELETE FROM messages", []), (insert, message), *self._next_id("messages", 1)])
+
+    def _next_id(self, table: str, last: int) -> list[tuple[str, list[Any]]]:
+        if self.engine == "sqlite":
+            return []  # AUTOINCREMENT goes on after the highest
+        return [(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {last})", [])]
+
+    def _run(self, table: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        if self.engine == "postgresql":
+            with closing(psycopg2.connect(self.place)) as connection, connection, connection.cursor() as cursor:
+                for statement, rows in statements:
+                    if rows:
+                        execute_batch(cursor, statement.replace("?", "%s"), rows, page_size=1000)
+                    else:
+                        cursor.execute(statement)
+            return
+        place = Path(self.place)
+        file = place / f"{_STORES[table]}.sqlite3" if place.is_dir() else place
+        with closing(sqlite3.connect(file, timeout=20)) as database:
+            for statement, rows in statements:
+                if rows:
+                    database.executemany(statement, rows)
+                else:
+                    database.executescript(statement)
+            database.commit()
+
+
+class Postgres:
+    """A PostgreSQL server, and the databases that were made on it for a run."""
+
+    def __init__(self, url: str) -> None:
+        """Take the URL of a database on it, whose user may create others."""
+        self._url = url
+        self._made: list[str] = []
+
+    def make(self, name: str) -> str:
+        """Make a database, and return its URL."""
+        name = f"plughost_bench_{name}".replace("-", "_")
+        self._execute(f'DROP DATABASE IF EXISTS "{name}"', f'CREATE DATABASE "{name}"')
+        self._made.append(name)
+        return urlsplit(self._url)._replace(path=f"/{name}").geturl()
+
+    def drop(self) -> None:
+        """Drop what was made."""
+        self._execute(*(f'DROP DATABASE IF EXISTS "{name}"' for name in self._made))
+
+    def version(self) -> str:
+        """Return its version.
+
+        Raises:
+            psycopg2.OperationalError: It can't be reached.
+        """
+        with closing(psycopg2.connect(self._url)) as connection:
+            return str(connection.server_version // 10000)
+
+    def _execute(self, *statements: str) -> None:
+        with closing(psycopg2.connect(self._url)) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)

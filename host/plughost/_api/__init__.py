@@ -1,0 +1,1 @@
+"""What a plugin is written against: declarations, hooks, its context."""

@@ -1,0 +1,176 @@
+"""What a plugin is given: its settings, stores, logger and folder, and nothing of its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from plughost._api.errors import PluginError
+from plughost._files import make_folder
+from plughost._runtime.audit import Audit
+from plughost._runtime.control import ask
+
+if TYPE_CHECKING:
+    import structlog
+
+    from plughost._api.declarations import Principal
+    from plughost._api.host import HostControl, HostServices, HostView
+    from plughost.http._request import Request
+    from plughost.ratelimits._counter import Counter, RateLimits
+    from plughost.stores import OpenStore
+
+SettingsT = TypeVar("SettingsT")
+T = TypeVar("T")
+
+
+def _counted_in_memory() -> RateLimits:
+    from plughost.ratelimits._counter import RateLimits  # noqa: PLC0415 - brings limits and Falcon: not every command needs them
+
+    return RateLimits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginContext(Generic[SettingsT]):
+    """A plugin's view of its host, the same object for each of its hooks in one generation.
+
+    Attributes:
+        plugin: The plugin's name.
+        settings: Its validated settings: an instance of the model that `register_settings` returned, else None.
+        dev: Whether the host runs with `--dev`.
+        logger: A structured logger that names the plugin in every line.
+        data_dir: A folder of the plugin's own, which is there from the first use of this attribute.
+        stores: The stores that the plugin may use, by name: its own, and those of the plugins it requires. They are
+            open from `started` on.
+        authenticator: Names the principal behind a request; None where no installed plugin offers one.
+        rate_limits: Where the host counts; see `counter`.
+        host: What the plugin may see of its host.
+        trusted: Whether the operator lets the plugin control the host; see `control`.
+        audits: Where `audit` writes; into the log by default.
+        announcements: Lines for the person who starts the host; see `announce`.
+    """
+
+    plugin: str
+    settings: SettingsT
+    dev: bool
+    logger: structlog.stdlib.BoundLogger
+    data_root: Path
+    services: HostServices
+    trusted: bool = False
+    stores: Mapping[str, OpenStore[Any]] = field(default_factory=dict)
+    authenticator: Callable[[Request], Principal | None] | None = None
+    rate_limits: RateLimits = field(default_factory=_counted_in_memory)
+    announcements: list[str] = field(default_factory=list)
+    audits: Audit | None = None
+
+    @property
+    def host(self) -> HostView:
+        """What the plugin may see of its host."""
+        return self.services
+
+    @property
+    def control(self) -> HostControl:
+        """What the plugin may do to its host: reload it, enable and disable plugins, and read every plugin's store.
+
+        Raises:
+            PluginError: The setting `trusted` does not name the plugin.
+        """
+        if not self.trusted:
+            cause = "it asks to control the host, and the setting trusted does not name it"
+            raise PluginError(cause, f'If you trust it, add "{self.plugin}" to trusted in the settings.')
+        return self.services.control
+
+    @property
+    def data_dir(self) -> Path:
+        """The plugin's own folder below the host's data folder, made with mode 0700."""
+        folder = self.data_root / "plugins" / self.plugin
+        make_folder(folder)
+        return folder
+
+    def counter(self, limit: str, name: str, *, always: bool = False, longest: int | None = None) -> Counter:
+        """Return a counter of the plugin's own; to limit requests, see `plughost.ratelimits.RateLimit`.
+
+        Args:
+            limit: An amount per time, such as `5/minute`.
+            name: What is counted; counters of one name and limit count together, on every host that shares a Redis.
+            always: Go on counting in this process while Redis is away, even where the settings would let through:
+                for what must never go uncounted, such as guesses at a password.
+            longest: Let waits grow: a key is forgotten once it was not hit for a window's length, and each hit beyond
+                the limit makes that wait a sixth longer, up to so many seconds. Fixed windows by default.
+        """
+        return self.rate_limits.counter(f"{self.plugin}/{name}", limit, always=always, longest=longest)
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Tell whoever watches the host of something that happened in this plugin.
+
+        Args:
+            event: What happened, such as `login`.
+            **fields: Details, in plain values; never secrets.
+        """
+        self.services.events.emit(event, self.plugin, **fields)
+
+    def audit(
+        self, what: str, outcome: str, *, who: str | None = None, req: Request | None = None, **more: Any
+    ) -> None:
+        """Write an event of the audit trail: what somebody may have to answer for later (docs/operators/security.md).
+
+        Args:
+            what: What was done or tried, such as `login`.
+            outcome: What came of it: `ok`, `refused`, `failed` ...
+            who: The account that it is about; what is written is its `pseudonym`.
+            req: The request that did it, for its address and id.
+            **more: Details, in plain values; never secrets.
+        """
+        if who is not None:
+            more["who"] = self.pseudonym(who)
+        if req is not None:
+            more |= {"where": req.remote_addr, "request_id": req.request_id}
+        self._audits.note(what, outcome, plugin=self.plugin, **more)
+
+    def pseudonym(self, account: str) -> str:
+        """Return what the audit trail calls an account: a hash with a key that only this host has."""
+        return self._audits.pseudonym(account)
+
+    @property
+    def _audits(self) -> Audit:
+        return self.audits or Audit(self.logger, self.data_root)
+
+    def keep(self, name: str, make: Callable[[], T]) -> T:
+        """Return an object that stays for as long as the host runs, whatever is reloaded meanwhile.
+
+        A plugin that changed gets a new context, and one that is a class a new instance; what must outlive that is
+        kept here. Its class should be one that does not come from the plugin, whose modules may be imported afresh.
+
+        Args:
+            name: What the plugin calls it.
+            make: Makes it the first time.
+        """
+        return self.services.keep(self.plugin, name, make)
+
+    def take_questions(self, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
+        """Let the plugin's commands ask the plugin in the host that runs; they use `ask_running`.
+
+        Args:
+            question: What is asked, one word.
+            answer: Returns the answer, in values that JSON can have; called in a thread of its own.
+        """
+        self.services.take_questions(self.plugin, question, answer)
+
+    def ask_running(self, question: str) -> Mapping[str, Any]:
+        """Ask the plugin in the host that runs on the same data folder; for commands.
+
+        Args:
+            question: What the plugin takes by `take_questions`.
+
+        Returns:
+            The answer; a mapping with `error` alone where the plugin does not answer there.
+
+        Raises:
+            NotRunning: No host runs on the data folder.
+        """
+        return ask(self.data_root, "ask", plugin=self.plugin, question=question)
+
+    def announce(self, line: str) -> None:
+        """Show a line to the person who starts the host, such as a demo account or an address to open."""
+        self.announcements.append(line)

@@ -1,0 +1,30 @@
+"""Errors that plugins raise or catch."""
+
+from __future__ import annotations
+
+
+class PluginError(Exception):
+    """A plugin can't be used for a reason that the host can explain.
+
+    Attributes:
+        cause: What happened.
+        advice: What to do next.
+    """
+
+    def __init__(self, cause: str, advice: str) -> None:
+        """Keep both parts."""
+        super().__init__(f"{cause}. {advice}")
+        self.cause = cause
+        self.advice = advice
+
+
+class NotRunning(Exception):  # noqa: N818 - reads as what was found
+    """No host runs on the data folder."""
+
+
+class OperationError(Exception):
+    """Something that was asked for can't be done; the message says why, and what to do."""
+
+
+class CertificateError(Exception):
+    """A certificate or key cannot be used; the message says which file, why, and what to do."""

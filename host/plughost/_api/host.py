@@ -1,0 +1,350 @@
+"""The host as a plugin sees it, and what a plugin may do to it where the operator lets it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from plughost._api.declarations import Check, Declarations, Middleware, RouteGroup
+    from plughost._api.events import Events
+    from plughost._api.values import Value
+    from plughost.stores import OpenStore
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """An address at which a site is reached.
+
+    Attributes:
+        site: The site's name.
+        scheme: How it is spoken to.
+        address: An IP address or a host name to bind.
+        port: The TCP port; 0 lets the system choose one.
+        engine: Which engine serves it.
+    """
+
+    site: str
+    scheme: Literal["http", "https"]
+    address: str
+    port: int
+    engine: Literal["waitress", "granian"]
+
+    def __str__(self) -> str:
+        """Return the listener's URL."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginView:
+    """An installed plugin.
+
+    Attributes:
+        name: Its name.
+        distribution: The distribution that brings it.
+        version: That distribution's version.
+        state: `active`, `disabled`, `failed` or `blocked`.
+        reason: Why it does not serve; None where it does, or is disabled.
+        trouble: What went wrong since it serves.
+        requires: Names of the plugins that it depends on.
+        hooks: The hooks that it implements.
+        sites: The sites that it is mounted on.
+        declared: What it declares.
+        seconds: Seconds that its import and each of its hooks took.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    state: str
+    reason: str | None
+    trouble: tuple[str, ...]
+    requires: tuple[str, ...]
+    hooks: tuple[str, ...]
+    sites: tuple[str, ...]
+    declared: Declarations
+    seconds: Mapping[str, float]
+
+
+class Load(NamedTuple):
+    """What a plugin takes of the threads that answer requests.
+
+    Attributes:
+        held: How many threads it holds with slow requests.
+        queued: How many of its requests wait for one of these to end.
+        refused: How many of its requests were refused so far, since too many waited or since they waited too long.
+    """
+
+    held: int
+    queued: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteView:
+    """What one site serves.
+
+    Attributes:
+        groups: The route groups mounted on it, each with its plugin's name.
+        middleware: The middleware around it, outermost first.
+    """
+
+    groups: tuple[tuple[str, RouteGroup], ...]
+    middleware: tuple[Middleware, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateInfo:
+    """What a certificate says.
+
+    Attributes:
+        subject: Whom it is for, as RFC 4514 writes it.
+        issuer: Who signed it.
+        names: The DNS names and IP addresses that it is valid for.
+        not_before: Start of its validity, in UTC.
+        not_after: End of its validity, in UTC.
+        days_left: Whole days until then; negative once it has expired.
+        sha256: Fingerprint, as pairs of hex digits with colons.
+        self_signed: Whether it is signed by its own key.
+        key_type: Such as `EC P-256`.
+        path: The file that it was read from.
+    """
+
+    subject: str
+    issuer: str
+    names: tuple[str, ...]
+    not_before: datetime
+    not_after: datetime
+    days_left: int
+    sha256: str
+    self_signed: bool
+    key_type: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadReport:
+    """What came of a reload.
+
+    A plugin is in one of the lists at most, under the word that is its state wherever it is shown.
+
+    Attributes:
+        swapped: Whether another generation serves now; where not, nothing but the certificate has changed.
+        generation: The number of the generation that serves now.
+        added: Plugins that serve now and did not before.
+        changed: Plugins that were imported or asked for their declarations anew.
+        disabled: Plugins that served before and are disabled now.
+        removed: Plugins that served before and are not installed any more.
+        reused: Plugins that go on with their memory.
+        failed: Plugins that can't serve, with the reason.
+        blocked: Plugins that can't serve since one that they require doesn't, with the reason.
+        problems: Why nothing changed.
+        cut_off: Which requests of the generation before were not answered within `grace_time`.
+        restart_needed: What takes effect only when the host is restarted, and why.
+        trouble: Plugins that serve, or have left, and whose `started` or `stopping` failed or did not return.
+        certificate: The certificate that HTTPS listeners show instead of another one: names and end; else empty.
+        certificate_refused: Why they don't show the one that is on the disk now; else empty.
+        seconds: How long it took, by plugin for those that were loaded, and in all under `total`.
+    """
+
+    swapped: bool
+    generation: int
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    blocked: tuple[tuple[str, str], ...] = ()
+    problems: tuple[str, ...] = ()
+    cut_off: tuple[str, ...] = ()
+    restart_needed: tuple[str, ...] = ()
+    trouble: tuple[tuple[str, str], ...] = ()
+    certificate: str = ""
+    certificate_refused: str = ""
+    seconds: dict[str, float]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that is installed and enabled now serves well, with the certificate that is on the disk."""
+        lacking = self.failed or self.blocked or self.restart_needed or self.trouble or self.certificate_refused
+        return self.swapped and not lacking
+
+    def as_plain(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+class HostControl(Protocol):
+    """What a plugin may do to its host where the operator grants it; see `PluginContext.control`."""
+
+    @property
+    def stores(self) -> Mapping[str, OpenStore[Any]]:
+        """The open stores of all plugins, by name."""
+        ...
+
+    def reload(self) -> ReloadReport:
+        """Let the host take up what was installed, removed or set since.
+
+        It waits until the requests in flight are answered: call it from a thread of its own, never while answering one.
+        """
+        ...
+
+    def switch(self, name: str, *, enabled: bool) -> ReloadReport:
+        """Enable or disable a plugin in the settings file, and let the host take that up.
+
+        Call it as `reload`. Where the host can't serve with it, the file is as it was before.
+
+        Args:
+            name: The plugin.
+            enabled: Whether it is to serve.
+
+        Raises:
+            OperationError: It can't be switched; the message says why, and nothing has changed.
+        """
+        ...
+
+
+class HostView(Protocol):
+    """A host, as its plugins see it: always what it is now, whichever generation serves."""
+
+    @property
+    def events(self) -> Events:
+        """What happens on the host."""
+        ...
+
+    @property
+    def lines(self) -> Events:
+        """The lines of its log, as they are written: events `line`, whose fields are what was logged."""
+        ...
+
+    @property
+    def hooks(self) -> Mapping[str, str]:
+        """The hooks that the host calls, by name, with a sentence on each."""
+        ...
+
+    @property
+    def phase(self) -> str:
+        """`starting`, `serving`, `leaving` (asked to stop, and serving for a while), `draining` or `stopped`."""
+        ...
+
+    @property
+    def unready(self) -> str | None:
+        """Why load balancers should send the host no requests; None where they should."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """The number of the generation that serves; 0 before the first. What is derived from one may be kept by it."""
+        ...
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the host began to serve."""
+        ...
+
+    @property
+    def plugins(self) -> tuple[PluginView, ...]:
+        """Every installed plugin, in the order in which they are asked; empty before the first generation serves."""
+        ...
+
+    @property
+    def sites(self) -> Mapping[str, SiteView]:
+        """What each site serves, by name."""
+        ...
+
+    @property
+    def listeners(self) -> Mapping[Listener, int]:
+        """The open listeners and their TCP ports; of a preview, those that would be open."""
+        ...
+
+    @property
+    def in_flight(self) -> Mapping[str, int]:
+        """How many requests each site is answering."""
+        ...
+
+    @property
+    def in_flight_by_plugin(self) -> Mapping[str, int]:
+        """How many requests each active plugin is answering; those of the empty name are for none of them."""
+        ...
+
+    @property
+    def loads(self) -> Mapping[str, Load]:
+        """What each plugin takes of the threads that answer requests, by name; of the empty name, what is for none."""
+        ...
+
+    @property
+    def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        """What the connections of each open store do, by plugin and store; see `OpenStore.figures`."""
+        ...
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The health checks of all active plugins, and the host's own: of each store, and of where rate limits count.
+
+        The same ones in each generation, so that what one found may be kept by it.
+        """
+        ...
+
+    @property
+    def data_dir(self) -> Path:
+        """The host's data folder."""
+        ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator should know."""
+        ...
+
+    @property
+    def last_reload(self) -> ReloadReport | None:
+        """What came of the last reload."""
+        ...
+
+    def catch_up(self) -> None:
+        """Have the plugins' observers told of the requests that were answered until now, not only within a second."""
+        ...
+
+    def preview(self, *, dev: bool = False) -> HostView:
+        """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
+
+        Args:
+            dev: Whether it is to be looked at as with `--dev`.
+        """
+        ...
+
+    def settings(self) -> list[Value]:
+        """Return every setting in force, secrets masked."""
+        ...
+
+    def certificate(self) -> CertificateInfo | None:
+        """Return what the HTTPS listeners show; None where none is open.
+
+        Raises:
+            CertificateError: It can't be read.
+        """
+        ...
+
+
+class HostServices(HostView, Protocol):
+    """What a `PluginContext` asks of its host for its plugin; plugins use the context."""
+
+    @property
+    def control(self) -> HostControl:
+        """What trusted plugins may do; see `PluginContext.control`."""
+        ...
+
+    def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
+        """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
+        ...
+
+    def take_questions(self, plugin: str, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
+        """Let commands ask this host something; see `PluginContext.take_questions`."""
+        ...

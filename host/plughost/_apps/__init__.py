@@ -1,0 +1,1 @@
+"""The Falcon applications that sites serve, made of what plugins declare."""

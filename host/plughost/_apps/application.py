@@ -1,0 +1,196 @@
+"""One Falcon app for a site: routes mounted, errors formatted, and what holds everywhere added (CONTRACT 2)."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+import falcon.app
+import falcon.media
+
+from plughost._apps.edge import SAFE, Edge, refuse_cross_site
+from plughost._apps.mounting import common_fields
+from plughost._apps.streams import close_stream
+from plughost.http._errors import PROBLEM_DETAILS, Problem
+from plughost.http._json import JSONHandler
+from plughost.http._negotiation import best_offer, not_acceptable
+from plughost.http._request import OVERLOADED, Request
+from plughost.http._response import Response
+from plughost.http._routing import RawPathRouter
+from plughost.stores._errors import StoreError, http_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import structlog
+
+    from plughost._apps.mounting import MountedGroup
+
+# Not of falcon.App: agents such as OpenTelemetry's replace that by a class of their own, which is not generic.
+App = falcon.app.App[Request, Response]
+
+_RETRY_SECONDS: Final = 1
+_DETAILS: Final[Mapping[int, str]] = {
+    404: "There is nothing at this address.",
+    405: "This resource does not have that method; Allow names those that it has.",
+    413: "The request body is larger than this resource accepts.",
+    415: "This resource reads application/json.",
+}
+
+
+def build_app(
+    groups: Sequence[MountedGroup],
+    middleware: Sequence[object],
+    logger: structlog.stdlib.BoundLogger,
+    vary: Sequence[str] = (),
+    *,
+    allowed_hosts: Sequence[str] = (),
+    dev: bool = False,
+) -> App:
+    """Build the Falcon app of a site.
+
+    Args:
+        groups: The route groups mounted on the site, free of conflicts.
+        middleware: Falcon middleware that covers the site, outermost first.
+        logger: Where unhandled exceptions are logged.
+        vary: What all responses vary by.
+        allowed_hosts: Which `Host`s are answered; empty for all that are well-formed.
+        dev: Whether a responder that returns something fails, since nobody would see it.
+
+    Returns:
+        The app, with its router compiled.
+    """
+    routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
+    router = RawPathRouter(routes, {group.group.prefix: group.rest for group in groups}, dev=dev)
+    edge = Edge(router.find, allowed_hosts)
+    components: Any = [Overload(), edge, *middleware, Boundary(common_fields(vary))]
+    app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
+    handler = JSONHandler()
+    app.req_options.media_handlers = falcon.media.Handlers({falcon.MEDIA_JSON: handler})  # anything else is 415
+    app.resp_options.media_handlers["application/json"] = handler
+    for group in (mounted.group for mounted in groups):
+        for route in group.routes:
+            app.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
+    app.add_error_handler(Exception, functools.partial(_on_exception, logger))
+    app.add_error_handler(StoreError, functools.partial(_on_store_error, logger))
+    app.add_error_handler(falcon.HTTPError, _on_http_error)
+    router.find("/")  # compiles now what Falcon would compile while the first request waits
+    return app
+
+
+class Overload:
+    """Answers what a plugin has no thread for, before anything else is done for it, in the plugin's error format."""
+
+    def process_request(self, req: Request, resp: falcon.Response) -> None:
+        """Refuse a request that the dispatcher has no room for."""
+        if OVERLOADED in req.env:
+            req.mounted = req.env[OVERLOADED]
+            raise falcon.HTTPServiceUnavailable(
+                title="Overloaded",
+                description="The service has too many slow requests at the moment.",
+                retry_after=_RETRY_SECONDS,
+            )
+
+
+class Boundary:
+    """What the host does around every request, as one Falcon middleware."""
+
+    def __init__(self, common: Mapping[str, str]) -> None:
+        """Take the header fields of responses that belong to no route group."""
+        self._common = common
+
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Choose the minor version, refuse what can't be served, and run the plugin's own middleware."""
+        environ = req.env
+        mounted = req.mounted
+        if mounted is None:
+            return
+        if req.method not in SAFE:
+            refuse_cross_site(req)
+        if mounted.versions is not None:
+            req.api_version = mounted.versions.choose(environ.get("HTTP_API_VERSION"))
+        if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > mounted.body_limit:
+            raise falcon.HTTPContentTooLarge(
+                description=f"The request body is larger than the {mounted.body_limit} bytes accepted here."
+            )
+        accept = environ.get("HTTP_ACCEPT")
+        if accept and accept != "*/*":
+            offers = mounted.produces.get(req.method)
+            if offers and best_offer(accept, offers) is None:
+                raise not_acceptable(offers)
+        for process in mounted.process_resource:
+            process(req, resp, resource, params)
+
+    def process_response(self, req: Request, resp: Response, resource: object, req_succeeded: bool) -> None:
+        """Add the headers that every response carries."""
+        mounted = req.mounted
+        if mounted is None:
+            resp.add_common(self._common, req.request_id)
+            return
+        resp.add_common(mounted.common_fields[req.api_version], req.request_id)
+        for process in mounted.process_response:
+            process(req, resp, resource, req_succeeded)
+        if resp.media is not None or resp.text is not None:
+            resp.render_body()  # here, where Falcon still gives what can't be serialised to an error handler
+
+
+def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:
+    """Write a Falcon error in the format of the route group that the request is for."""
+    mounted = req.mounted
+    errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
+    if error.description is None:
+        error.description = _DETAILS.get(error.status_code)
+    problem = Problem.of(error, errors.validation_status)
+    resp.status = problem.status
+    if error.headers is not None:
+        resp.set_headers(error.headers)
+    _write(resp, errors.media_type, errors.render(problem))
+
+
+def _on_store_error(
+    logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: StoreError, params: dict[str, Any]
+) -> None:
+    """Say that the store is out of reach, or that there is such a record; anything else is a defect."""
+    told = http_error(error)
+    if told.status_code >= 500 and told.status_code != 503:
+        _on_exception(logger, req, resp, error, params)
+    else:
+        _on_http_error(req, resp, told, params)
+
+
+def _on_exception(
+    logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: Exception, params: dict[str, Any]
+) -> None:
+    """Log an unhandled exception and answer 500 with nothing of it but the request id."""
+    plugin = req.mounted.plugin if req.mounted is not None else None
+    logger.error(
+        "unhandled exception",
+        plugin=plugin,
+        request_id=req.request_id,
+        method=req.method,
+        path=req.path,
+        exc_info=error,
+    )
+    _on_http_error(
+        req,
+        resp,
+        falcon.HTTPInternalServerError(
+            title="Internal Server Error",
+            description=f"The server failed on this request; its log tells more under the id {req.request_id}.",
+        ),
+        params,
+    )
+
+
+def _write(resp: falcon.Response, media_type: str, body: bytes) -> None:
+    """Replace whatever the resource had prepared by an error's body."""
+    resp.media = None
+    resp.text = None
+    if resp.stream is not None:
+        with suppress(Exception):  # what is answered already is an error
+            close_stream(resp.stream)
+        resp.stream = None
+    resp.content_type = media_type
+    resp.data = body

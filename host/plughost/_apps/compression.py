@@ -1,0 +1,192 @@
+"""Compression: responses as gzip or Zstandard, where the client reads that (RFC 9110, 8.4 and 12.5.3)."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from plughost._apps.streams import Blocks, close_stream
+from plughost._runtime.optional import ZSTD, optional
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost._settings.models import CompressionSettings, Encoding
+    from plughost.http._request import Request
+
+_COMPRESSIBLE: Final = re.compile(
+    r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|javascript|openmetrics-text|wasm)|image/svg\+xml"
+)
+# Each encoding of a resource has an entity tag of its own; this is how it is told from the plain one's.
+_MARKED: Final = re.compile(r'--(?:gzip|zstd)"')
+
+
+class Compression:
+    """The middleware. It runs around all others but CORS and the security headers.
+
+    A response that says `no-store` or `no-transform` is left as it is. The first is what answers with secrets say:
+    compressed beside text that an attacker chose, their length would tell about them (the attack BREACH).
+    """
+
+    def __init__(self, settings: CompressionSettings) -> None:
+        """Take the encodings."""
+        self._encodings = tuple(settings.encodings)
+        self._minimum = int(settings.minimum_size)
+
+    def process_request(self, req: Request, resp: falcon.Response) -> None:
+        """Let the resource see its own entity tags, not those of their encodings."""
+        environ = req.env
+        for name in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"):
+            tags = environ.get(name)
+            if tags and _MARKED.search(tags):
+                req.context[name] = tags
+                environ[name] = _MARKED.sub('"', tags)
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Compress the body where that is worth it and the client reads it."""
+        if resp.status_code == 304:  # it carries what the 200 would have carried (RFC 9110, 15.4.5)
+            resp.append_header("Vary", "Accept-Encoding")
+            self._mark_again(req, resp)
+            return
+        if not _may_be_compressed(resp):
+            return
+        resp.append_header("Vary", "Accept-Encoding")
+        encoding = _choose(req.env.get("HTTP_ACCEPT_ENCODING", ""), self._encodings)
+        if encoding is None:
+            return
+        data = resp.render_body()
+        if data is not None:
+            if len(data) < self._minimum:
+                return
+            resp.text = None
+            resp.data = _COMPRESSORS[encoding]().whole(data)
+        elif resp.stream is not None:
+            resp.stream = _Stream(resp.stream, _COMPRESSORS[encoding]())
+            resp.delete_header("Content-Length")
+        else:
+            return
+        resp.set_header("Content-Encoding", encoding)
+        tag = resp.get_header("ETag")
+        if tag and tag.startswith('"'):
+            resp.set_header("ETag", _marked(tag, encoding))
+
+    def _mark_again(self, req: Request, resp: falcon.Response) -> None:
+        asked = str(req.context.get("HTTP_IF_NONE_MATCH", ""))
+        tag = resp.get_header("ETag")
+        if tag is None:
+            return
+        for encoding in self._encodings:
+            if _marked(tag, encoding) in asked:
+                resp.set_header("ETag", _marked(tag, encoding))
+                return
+
+
+class _Compressor(Protocol):
+    """Compresses one body."""
+
+    def whole(self, data: bytes) -> bytes:
+        """Return a whole body."""
+        ...
+
+    def block(self, data: bytes) -> bytes:
+        """Return all that there is to send for a part of a body, so that a stream keeps flowing."""
+        ...
+
+    def end(self) -> bytes:
+        """Return what ends a body of parts."""
+        ...
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        self._compressor = zlib.compressobj(6, zlib.DEFLATED, 31)
+
+    def whole(self, data: bytes) -> bytes:
+        return self._compressor.compress(data) + self._compressor.flush()
+
+    def block(self, data: bytes) -> bytes:
+        return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+
+    def end(self) -> bytes:
+        return self._compressor.flush()
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self._compressor = zstd().ZstdCompressor(level=3)
+
+    def whole(self, data: bytes) -> bytes:
+        return bytes(self._compressor.compress(data, self._compressor.FLUSH_FRAME))
+
+    def block(self, data: bytes) -> bytes:
+        return bytes(self._compressor.compress(data, self._compressor.FLUSH_BLOCK))
+
+    def end(self) -> bytes:
+        return bytes(self._compressor.flush())
+
+
+_COMPRESSORS: Final[dict[Encoding, Callable[[], _Compressor]]] = {"gzip": _Gzip, "zstd": _Zstd}
+
+
+class _Stream:
+    """A response's stream, compressed part by part as it is made."""
+
+    def __init__(self, source: Any, compressor: _Compressor) -> None:
+        self._source = source
+        self._compressor = compressor
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in Blocks(self._source) if getattr(self._source, "read", None) else self._source:
+            if part:
+                yield self._compressor.block(part)
+        yield self._compressor.end()
+
+    def close(self) -> None:
+        close_stream(self._source)
+
+
+def _may_be_compressed(resp: falcon.Response) -> bool:
+    """Whether a response is of a kind that is worth it, and may be changed on its way."""
+    headers = resp.headers
+    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    control = headers.get("cache-control", "").lower()
+    return (
+        resp.status_code not in (204, 206)
+        and "content-encoding" not in headers
+        and "content-range" not in headers
+        and "no-store" not in control
+        and "no-transform" not in control
+        and _COMPRESSIBLE.fullmatch(media_type) is not None
+    )
+
+
+@lru_cache(maxsize=256)
+def _choose(accept: str, encodings: tuple[Encoding, ...]) -> Encoding | None:
+    """Return the encoding that an Accept-Encoding likes best, the earlier among equals; None for none."""
+    qualities: dict[str, float] = {}
+    for part in accept.lower().split(","):
+        name, _, parameter = (each.strip() for each in part.partition(";"))
+        key, _, value = (each.strip() for each in parameter.partition("="))
+        try:
+            qualities[name] = float(value) if key == "q" else 1.0
+        except ValueError:
+            qualities[name] = 0.0
+    default = qualities.get("*", 0.0)
+    best: Encoding = max(encodings, key=lambda encoding: qualities.get(encoding, default))
+    return best if qualities.get(best, default) > 0 else None
+
+
+def _marked(tag: str, encoding: Encoding) -> str:
+    return f'{tag[:-1]}--{encoding}"'
+
+
+def zstd() -> Any:
+    """Return the module for Zstandard.
+
+    Raises:
+        LibraryError: It can't be used.
+    """
+    return optional(ZSTD, extra="compression")

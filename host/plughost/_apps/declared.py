@@ -1,0 +1,127 @@
+"""What the operations of a route declare of their requests, enforced before the resource is called (CONTRACT 2)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+from falcon.routing import CompiledRouter
+
+from plughost._apps.parameters import Reader, RefusedError
+from plughost.http._authentication import principal_of
+from plughost.http._errors import Invalid, Violation
+
+if TYPE_CHECKING:
+    from plughost._api.declarations import Operation, Principal, Route
+    from plughost.http._request import Request
+
+Authenticator = Callable[["Request"], "Principal | None"]
+Enforce = Callable[["Request", dict[str, Any]], None]
+
+BEARER: Final = "bearer"
+_NO_STORE: Final = (("Cache-Control", "no-store"),)
+
+
+class Declared:
+    """Enforces a route's security and parameters; mounted only where there are some."""
+
+    def __init__(self, by_method: Mapping[str, tuple[Enforce, ...]]) -> None:
+        """Take what each method's requests go through, in this order."""
+        self._by_method = by_method
+
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Refuse a request that may not be answered; hand the responder the values that it names as arguments."""
+        for enforce in self._by_method.get(req.method, ()):
+            enforce(req, params)
+
+
+def compile_declared(route: Route, realm: str, authenticator: Authenticator | None) -> Declared | None:
+    """Return what a route's requests go through; None where it declares nothing of them.
+
+    Args:
+        route: The route.
+        realm: What challenges name.
+        authenticator: What verifies bearer tokens; None where the plugin sees to its security itself.
+    """
+    responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
+    by_method: dict[str, tuple[Enforce, ...]] = {}
+    for method, operation in route.operations.items():
+        enforced: list[Enforce] = []
+        if operation.security and authenticator is not None:
+            enforced.append(_Security(operation, realm, authenticator))
+        if operation.parameters:
+            enforced.append(_Parameters(operation, inspect.signature(responders[method])))
+        by_method[method] = tuple(enforced)
+    if "GET" in by_method:
+        by_method.setdefault("HEAD", by_method["GET"])
+    return Declared(by_method) if any(by_method.values()) else None
+
+
+class _Parameters:
+    """Reads all parameters of an operation, and refuses all that are wrong at once."""
+
+    def __init__(self, operation: Operation, signature: inspect.Signature) -> None:
+        readers = [Reader(each) for each in operation.parameters]
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        self._readers = [(each, takes_all or each.argument in signature.parameters) for each in readers]
+        absent = operation.answers.get(404)
+        self._absent_has_body = absent is None or bool(absent.media_types)
+
+    def __call__(self, req: Request, params: dict[str, Any]) -> None:
+        violations = []
+        absent = False
+        for reader, is_taken in self._readers:
+            try:
+                value = reader.read(req, params)
+            except RefusedError as refused:
+                violations.append(Violation(reader.declared.name, str(refused)))
+                absent = absent or reader.declared.refusal == 404
+            else:
+                if is_taken:
+                    params[reader.argument] = value
+        if absent and not self._absent_has_body:
+            raise falcon.HTTPStatus(404)
+        if absent:
+            raise falcon.HTTPNotFound(description="; ".join(f"{each.field}: {each.message}" for each in violations))
+        if violations:
+            raise Invalid(violations)
+
+
+class _Security:
+    """Lets a request in that comes with credentials of one of an operation's schemes."""
+
+    def __init__(self, operation: Operation, realm: str, authenticator: Authenticator) -> None:
+        self._schemes = frozenset(operation.security)
+        self._roles = frozenset(operation.roles)
+        self._authenticator = authenticator
+        self._challenges = [_challenge(scheme, realm) for scheme in operation.security]
+        self._bearer = _challenge(BEARER, realm)
+
+    def __call__(self, req: Request, params: dict[str, Any]) -> None:
+        scheme, _, credentials = (req.auth or "").partition(" ")
+        if scheme.lower() != BEARER and scheme.lower() in self._schemes and credentials.strip():
+            return  # which the resource verifies
+        principal = principal_of(req, self._authenticator) if BEARER in self._schemes else None
+        if principal is None:
+            raise falcon.HTTPUnauthorized(
+                description=f"This resource needs credentials: {' or '.join(sorted(self._schemes))}.",
+                challenges=self._challenges,
+                headers=_NO_STORE,
+            )
+        if self._roles and not self._roles & principal.roles:
+            raise falcon.HTTPForbidden(
+                description=f"This resource is open to the role {' or '.join(sorted(self._roles))} only.",
+                headers=(*_NO_STORE, ("WWW-Authenticate", f'{self._bearer}, error="insufficient_scope"')),
+            )
+
+
+def nobody(req: Request) -> None:
+    """Find nobody behind any request: the authenticator where no plugin offers one."""
+
+
+def _challenge(scheme: str, realm: str) -> str:
+    """Return how to come back (RFC 9110, 11.6.1)."""
+    challenge = f'{scheme.title()} realm="{realm}"'
+    return f'{challenge}, charset="UTF-8"' if scheme == "basic" else challenge

@@ -1,0 +1,109 @@
+"""The edge of a site: which hosts and web pages may be answered at all (CONTRACT 2), and what is left to close."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+
+from plughost._apps.streams import Bounded, close_stream
+from plughost.http._request import is_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plughost.http._request import Request
+
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods that change nothing (RFC 9110, 9.2.1)."""
+
+_BODILESS: Final = frozenset({100, 101, 204, 304})
+_PORT: Final = re.compile(r":[0-9]+$")
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+
+
+class Edge:
+    """The outermost middleware of a site: it sees a request first, and its response last."""
+
+    def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
+        """Take what checks a Host.
+
+        Args:
+            find: The router's, which tells a refused request the error format of its group.
+            allowed_hosts: Names and addresses, as of the setting; empty where every well-formed Host is answered.
+        """
+        self._find = find
+        self._is_allowed = _matcher(allowed_hosts) if allowed_hosts else is_host
+
+    def process_request(self, req: Request, resp: falcon.Response) -> None:
+        """Refuse a Host that is malformed (RFC 9112, 3.2) or not this site's, before it gets into a URL."""
+        host = req.env.get("HTTP_HOST")
+        if host is None or self._is_allowed(host):
+            return
+        self._find(req.path, req)
+        if is_host(host):
+            raise falcon.HTTPBadRequest(description="The Host header names no host that this site is reached by.")
+        raise falcon.HTTPBadRequest(description="The Host header is no host name or address with an optional port.")
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Close a stream that won't be sent, since the response has no body, and cut one to its Content-Length."""
+        stream = resp.stream
+        if stream is None:
+            return
+        if req.method == "HEAD" or resp.status_code in _BODILESS:
+            resp.stream = None
+            close_stream(stream)
+        elif length := resp.get_header("Content-Length"):
+            resp.stream = Bounded(stream, int(length))
+
+
+def refuse_cross_site(req: Request) -> None:
+    """Refuse a write that a browser sends for a web page of another site, which CORS doesn't let in.
+
+    A body without a Content-Type is JSON, so any page could send one, with what the browser knows of this site.
+    Browsers say where a request comes from in `Sec-Fetch-Site`, those that don't in `Origin`; other clients send
+    neither.
+
+    Raises:
+        falcon.HTTPForbidden: The page is of another site.
+    """
+    environ = req.env
+    relation = environ.get("HTTP_SEC_FETCH_SITE")
+    origin = environ.get("HTTP_ORIGIN")
+    if (relation is None and origin is None) or relation in ("same-origin", "none") or req.origin_allowed:
+        return
+    if relation == "cross-site" or not _is_own(origin, environ.get("HTTP_HOST", "")):
+        raise falcon.HTTPForbidden(
+            description="Web pages of other sites may not write here; the setting cors.origins lets them in."
+        )
+
+
+def _is_own(origin: str | None, host: str) -> bool:
+    """Whether an Origin names the host that the request came to; whatever the scheme is, for a proxy may end TLS."""
+    scheme, _, authority = (origin or "").lower().partition("://")
+    return authority != "" and authority == host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ":"))
+
+
+def _matcher(allowed: Sequence[str]) -> Callable[[str], bool]:
+    names = {each.lower().strip("[]") for each in allowed}
+    endings = tuple(name[1:] for name in names if name.startswith("*."))
+
+    @lru_cache(maxsize=256)
+    def matches(host: str) -> bool:
+        if not is_host(host):
+            return False
+        name = _PORT.sub("", host).strip("[]").rstrip(".").lower()
+        return name in names or "*" in names or name.endswith(endings)
+
+    return matches
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether an address that a listener binds is reached from this machine only."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address.startswith(("localhost", "unix:"))

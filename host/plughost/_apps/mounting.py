@@ -1,0 +1,104 @@
+"""A route group as it stands on a site: what the request path needs of it, worked out at build time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plughost._apps.declared import compile_declared
+from plughost._apps.mounted import Mounted
+from plughost._apps.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from plughost._api.declarations import Middleware, Operation, RouteGroup
+    from plughost._apps.declared import Authenticator
+    from plughost.http._negotiation import Offers
+
+
+@dataclass(frozen=True, slots=True)
+class MountedGroup:
+    """A route group on a site.
+
+    Attributes:
+        group: Its declaration.
+        routes: Full URI template to the mounted route.
+        rest: What stands for the paths below the prefix that no route matches.
+    """
+
+    group: RouteGroup
+    routes: Mapping[str, Mounted]
+    rest: Mounted
+
+
+def mount(
+    plugin: str,
+    group: RouteGroup,
+    body_limit: int,
+    middleware: Sequence[Middleware] = (),
+    vary: Sequence[str] = (),
+    *,
+    authenticator: Authenticator | None = None,
+) -> MountedGroup:
+    """Work out what the request path needs of a route group.
+
+    Args:
+        plugin: The plugin that declares it.
+        group: The route group.
+        body_limit: Largest request body in bytes, after settings and defaults.
+        middleware: The plugin's own middleware, outermost first.
+        vary: What all responses of the site vary by.
+        authenticator: What verifies bearer tokens; None where the plugin sees to the security of its routes itself.
+
+    Raises:
+        ValueError: A minor version is malformed, or a parameter's schema can't be enforced.
+    """
+    versions = Versions(group.versions) if group.versions else None
+    rest = Mounted(
+        plugin=plugin,
+        template=f"{group.prefix}/*",
+        errors=group.errors,
+        versions=versions,
+        common_fields=_by_version(versions, (*vary, *(name for each in middleware for name in each.vary))),
+        body_limit=body_limit,
+        produces={},
+        process_resource=tuple(_methods(middleware, "process_resource")),
+        process_response=tuple(_methods(reversed(middleware), "process_response")),
+    )
+    routes = {}
+    for route in group.routes:
+        produces = {method: _offers(operation) for method, operation in route.operations.items()}
+        if "GET" in produces:
+            produces.setdefault("HEAD", produces["GET"])
+        template = group.prefix + route.path
+        declared = compile_declared(route, group.realm or plugin, authenticator)
+        process = rest.process_resource if declared is None else (*rest.process_resource, declared.process_resource)
+        routes[template] = replace(rest, template=template, produces=produces, process_resource=process)
+    return MountedGroup(group, routes, rest)
+
+
+def common_fields(vary: Iterable[str] = ()) -> dict[str, str]:
+    """Return the header fields that are the same in all responses, given what these vary by."""
+    fields = {"x-content-type-options": "nosniff"}
+    names = ", ".join(dict.fromkeys(vary))
+    return fields | {"vary": names} if names else fields
+
+
+def _by_version(versions: Versions | None, vary: Sequence[str]) -> dict[str | None, dict[str, str]]:
+    """Return the header fields of all responses, by minor version."""
+    if versions is None:
+        return {None: common_fields(vary)}
+    fields = common_fields(("API-Version", *vary))
+    return {None: fields} | {version: fields | {"api-version": version} for version in versions.spoken}
+
+
+def _offers(operation: Operation) -> Offers:
+    """Return what a request's Accept may choose among; nothing where a success has no body, as after a delete."""
+    successes = [answer for status, answer in operation.answers.items() if 200 <= status < 300]
+    has_body = not successes or any(answer.model is not None or answer.schema is not None for answer in successes)
+    return operation.produces if has_body else ()
+
+
+def _methods(middleware: Iterable[Middleware], name: str) -> Iterable[Callable[..., Any]]:
+    return (getattr(each.component, name) for each in middleware if hasattr(each.component, name))

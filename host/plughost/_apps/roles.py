@@ -1,0 +1,41 @@
+"""A site that answers nobody but who has a role."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import falcon
+
+from plughost.http._authentication import principal_of
+
+if TYPE_CHECKING:
+    from plughost._apps.declared import Authenticator
+    from plughost.http._request import Request
+
+
+class RoleRequired:
+    """Refuses a request to any resource of a site whose token lacks a role (RFC 6750)."""
+
+    def __init__(self, authenticator: Authenticator, role: str) -> None:
+        """Take what names principals, and the role."""
+        self._authenticator = authenticator
+        self._role = role
+
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Let a request through, or refuse it.
+
+        Raises:
+            falcon.HTTPUnauthorized: It has no token, or an invalid one.
+            falcon.HTTPForbidden: Its token lacks the role.
+        """
+        principal = principal_of(req, self._authenticator)
+        if principal is None:
+            raise falcon.HTTPUnauthorized(
+                description="This site is for operators: send a token as `Authorization: Bearer <token>`.",
+                challenges=['Bearer realm="admin"'],
+            )
+        if self._role not in principal.roles:
+            raise falcon.HTTPForbidden(
+                description=f"This site is open to the role {self._role} only.",
+                headers={"WWW-Authenticate": 'Bearer realm="admin", error="insufficient_scope"'},
+            )

@@ -1,0 +1,245 @@
+"""A site: the WSGI application that its listeners call, whose Falcon app can be swapped while they do."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from time import monotonic
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost._apps.streams import Blocks, close_stream
+from plughost._servers.base import CutOffError
+from plughost.http._request import OVERLOADED, is_host
+from plughost.http._routing import covering, raw_path
+
+if TYPE_CHECKING:
+    from plughost._apps.application import App
+    from plughost._apps.mounted import Mounted
+
+Network = IPv4Network | IPv6Network
+StartResponse = Callable[..., Any]
+
+_FORWARDED = (
+    "HTTP_FORWARDED",
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PORT",
+    "HTTP_X_FORWARDED_PROTO",
+    "HTTP_X_REAL_IP",
+)
+
+_CUT_OFF: Final = "plughost.cut_off"
+_LOOK_SECONDS: Final = 0.05
+
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+class Assembly:
+    """A Falcon app on a site and the requests that it is answering.
+
+    Attributes:
+        app: The app.
+        prefixes: A route group's prefix to what stands for all below it.
+        calls: The environ of each request, by its identity; requests come and go without a lock.
+    """
+
+    def __init__(self, app: App, prefixes: Mapping[str, Mounted]) -> None:
+        """Wrap an app that answers nothing yet."""
+        self.app = app
+        self.prefixes = prefixes
+        self.calls: dict[int, dict[str, Any]] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests it is answering."""
+        return len(self.calls)
+
+
+class Site:
+    """The WSGI application of a site.
+
+    Attributes:
+        name: The site's name.
+        secure_port: The port of its HTTPS listener; None where it has none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        app: App,
+        trusted_proxies: Iterable[Network] = (),
+        prefixes: Mapping[str, Mounted] = MappingProxyType({}),
+    ) -> None:
+        """Make a site.
+
+        Args:
+            name: The site's name.
+            app: What answers its requests until it is swapped.
+            prefixes: A route group's prefix to what stands for all below it.
+            trusted_proxies: Whose `X-Forwarded-*` headers are believed. Everybody else's are dropped.
+        """
+        self.name = name
+        self.secure_port: int | None = None
+        self._trusted = tuple(trusted_proxies)
+        self._drained = threading.Condition()
+        self._current = Assembly(app, prefixes)
+        self._leaving: list[Assembly] = []
+
+    def swap(self, app: App, prefixes: Mapping[str, Mounted] = MappingProxyType({})) -> None:
+        """Let new requests be answered by an app; `drain` waits for those that the one before has begun."""
+        with self._drained:
+            old, self._current = self._current, Assembly(app, prefixes)
+            self._leaving = [each for each in (*self._leaving, old) if each.calls]
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests the current app is answering."""
+        return self._current.in_flight
+
+    def plugins_in_flight(self) -> Iterator[str]:
+        """Yield the plugin of each request in flight, also in an app that was swapped out; empty for that of none."""
+        for assembly in (self._current, *self._leaving):
+            yield from map(_plugin_of, tuple(assembly.calls.values()))
+
+    def drain(self, timeout: float, plugins: Collection[str] | None = None) -> Counter[str]:
+        """Wait until what was swapped out has answered its last request.
+
+        Args:
+            timeout: Seconds to wait at most.
+            plugins: Whose requests to wait for; everybody's by default.
+
+        Returns:
+            How many requests are still being answered, by plugin.
+        """
+        until = monotonic() + timeout
+        with self._drained:
+            while left := self._swapped_out(plugins):
+                patience = until - monotonic()
+                if patience <= 0:
+                    break
+                self._drained.wait(
+                    min(patience, _LOOK_SECONDS)
+                )  # one that was not routed yet may be nobody's to wait for
+        return Counter(map(_plugin_of, left))
+
+    def cut_off(self, plugins: Collection[str] | None = None) -> None:
+        """Wait no more for what was swapped out: in place of its next part, a body ends so that its client notices."""
+        for environ in self._swapped_out(plugins):
+            environ[_CUT_OFF] = True
+
+    def _swapped_out(self, plugins: Collection[str] | None) -> list[dict[str, Any]]:
+        calls = (environ for each in self._leaving for environ in tuple(each.calls.values()) if _CUT_OFF not in environ)
+        return [environ for environ in calls if plugins is None or _plugin_of(environ) in {"", *plugins}]
+
+    def plugin_of(self, environ: dict[str, Any]) -> str:
+        """Return the plugin whose prefix covers a request's path; empty where none does."""
+        mounted = covering(self._current.prefixes, raw_path(environ))
+        return mounted.plugin if mounted is not None else ""
+
+    def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer that the plugin of a request has too much to do, as the app answers errors."""
+        mounted = covering(self._current.prefixes, raw_path(environ))
+        environ[OVERLOADED] = environ["plughost.mounted"] = mounted
+        return self(environ, start_response)
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request (PEP 3333)."""
+        call = id(environ)
+        assembly = self._current
+        assembly.calls[call] = environ
+        while assembly is not self._current:  # swapped out before it was counted here: it may count as drained
+            self._leave(assembly, call)
+            assembly = self._current
+            assembly.calls[call] = environ
+        environ["plughost.site"] = self
+        environ["wsgi.file_wrapper"] = Blocks
+        try:
+            if not environ.keys().isdisjoint(_FORWARDED):
+                self._apply_forwarded(environ)
+            body = assembly.app(environ, start_response)
+        except BaseException:
+            self._leave(assembly, call)
+            raise
+        if type(body) is list:
+            self._leave(assembly, call)
+            return body
+        return _Streamed(body, environ, lambda: self._leave(assembly, call))
+
+    def _leave(self, assembly: Assembly, call: int) -> None:
+        del assembly.calls[call]
+        if assembly is not self._current:
+            with self._drained:
+                self._drained.notify_all()
+
+    def _apply_forwarded(self, environ: dict[str, Any]) -> None:
+        """Believe a trusted proxy about client, scheme and host; drop what anybody else claims."""
+        claimed = {name: environ.pop(name) for name in _FORWARDED if name in environ}
+        environ["plughost.forwarded"] = True  # believed or not: what must not be reached through a proxy asks
+        if not self._trusted or not self._is_trusted(environ.get("REMOTE_ADDR", "")):
+            return
+        addresses = [address.strip() for address in claimed.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+        for address in reversed([address for address in addresses if address]):
+            if not _is_address(address):
+                break
+            environ["REMOTE_ADDR"] = address
+            if not self._is_trusted(address):
+                break
+        scheme = claimed.get("HTTP_X_FORWARDED_PROTO", "").rpartition(",")[2].strip().lower()
+        if scheme in ("http", "https"):
+            environ["wsgi.url_scheme"] = scheme
+        host = claimed.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip()
+        port = claimed.get("HTTP_X_FORWARDED_PORT", "").rpartition(",")[2].strip()
+        if host and is_host(f"{host}:{port}") and port != _DEFAULT_PORTS[environ["wsgi.url_scheme"]]:
+            host = f"{host}:{port}"
+        if is_host(host):
+            environ["HTTP_HOST"] = host
+
+    def _is_trusted(self, address: str) -> bool:
+        if not _is_address(address):
+            return False
+        parsed = ip_address(address)
+        parsed = getattr(parsed, "ipv4_mapped", None) or parsed  # as a dual-stack socket shows IPv4
+        return any(parsed in network for network in self._trusted)
+
+
+class _Streamed:
+    """A body that is produced while it is sent; tells when it is done."""
+
+    def __init__(self, body: Iterable[bytes], environ: dict[str, Any], done: Callable[[], None]) -> None:
+        self._body = body
+        self._environ = environ
+        self._done = done
+        self._closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._body:
+            if _CUT_OFF in self._environ:
+                raise CutOffError
+            yield part
+
+    def close(self) -> None:
+        """Close the body; servers call this once, whether or not all was sent."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            close_stream(self._body)
+        finally:
+            self._done()
+
+
+def _plugin_of(environ: dict[str, Any]) -> str:
+    """Return the plugin that answers a request; an empty name where none does, or it was not routed yet."""
+    mounted: Mounted | None = environ.get("plughost.mounted")
+    return mounted.plugin if mounted is not None else ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

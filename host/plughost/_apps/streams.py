@@ -1,0 +1,92 @@
+"""Streamed bodies on their way to a server: whatever wraps one leaves it what Falcon and PEP 3333 say that it is."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BLOCK: Final = 64 * 1024
+"""Bytes of a file that are sent at a time."""
+
+
+class Blocks:
+    """A file as an iterable of large blocks: the `wsgi.file_wrapper` of PEP 3333.
+
+    It is read from where it stands to its end, and has nothing but `read` for certain.
+    """
+
+    def __init__(self, file: Any, suggested_size: int = BLOCK) -> None:
+        """Take the file; a size is a suggestion only, and Falcon's is small."""
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the blocks."""
+        read = partial(self._file.read, BLOCK)
+        while block := read():
+            yield block
+
+    def close(self) -> None:
+        """Close the file, if it can be."""
+        close_stream(self._file)
+
+
+class Bounded:
+    """A stream of which no more is sent than its Content-Length says, as PEP 3333 has it: HTTP/2 resets it else."""
+
+    def __init__(self, stream: Any, length: int) -> None:
+        """Take the stream, whatever it is, and how many bytes of it to send."""
+        self._stream = stream
+        self._length = length
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield its parts, the last one cut."""
+        left = self._length
+        for part in Blocks(self._stream) if getattr(self._stream, "read", None) else self._stream:
+            yield part[:left]
+            left -= len(part)
+            if left <= 0:
+                return
+
+    def close(self) -> None:
+        """Close the stream."""
+        close_stream(self._stream)
+
+
+class Watched:
+    """A stream that tells when it is closed: it has `read` where the other has it, and is iterated the same way."""
+
+    def __init__(self, stream: Any, closed: Callable[[], None]) -> None:
+        """Watch a stream.
+
+        Args:
+            stream: The stream.
+            closed: Called once, after the stream was closed.
+        """
+        self._stream = stream
+        self._closed: Callable[[], None] | None = closed
+        read = getattr(stream, "read", None)
+        if read is not None:
+            self.read = read
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate as the stream does."""
+        return iter(self._stream)
+
+    def close(self) -> None:
+        """Close the stream, the first time that this is called."""
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            try:
+                close_stream(self._stream)
+            finally:
+                closed()
+
+
+def close_stream(stream: object) -> None:
+    """Close a stream, if it can be closed."""
+    close = getattr(stream, "close", None)
+    if close is not None:
+        close()

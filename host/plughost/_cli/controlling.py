@@ -1,0 +1,162 @@
+"""`plughost reload` and `plughost status`: talk to the host that runs on the data folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from plughost._api.errors import NotRunning
+from plughost._cli.options import (
+    EXIT_PROBLEMS,
+    STATE_STYLES,
+    config_option,
+    console,
+    data_dir_option,
+    json_option,
+    plain_table,
+    print_json,
+    text,
+)
+from plughost._runtime.control import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from plughost._settings.sources import Settings
+
+
+@click.command()
+@json_option
+@config_option
+def reload(settings: Settings, as_json: bool) -> None:
+    """Let the running host take up what was installed, removed or set since, without losing a request.
+
+    Exit code 0 when all that is enabled serves, 1 when a plugin does not or a restart is needed.
+    """
+    report = asked(settings.data_dir, "reload")
+    if as_json:
+        print_json(report)
+    else:
+        show_reload(report, console())
+    if not report["ok"]:
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+@click.command()
+@click.option("--undo", is_flag=True, help="Let readiness be up again.")
+@json_option
+@data_dir_option
+def drain(data_dir: Path, undo: bool, as_json: bool) -> None:
+    """Let the running host's readiness be down, so that load balancers send it no requests; all is still served.
+
+    It stays so until `plughost drain --undo`, or until the process ends. Exit code 1 where it can't be undone, since
+    the host is stopping.
+    """
+    state = asked(data_dir, "drain", undo=undo)
+    if as_json:
+        print_json(state)
+    elif state["unready"] is None:
+        click.echo("Readiness is up.")
+    else:
+        click.echo(f"Readiness is down: {state['unready']}.")
+    if undo and state["unready"] is not None:
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+@click.command()
+@json_option
+@data_dir_option
+def status(data_dir: Path, as_json: bool) -> None:
+    """Show what the running host is doing: process, generation, plugins, listeners, requests, last reload.
+
+    It needs no more of the settings than `data_dir`, and works while the rest can't be used.
+    """
+    state = asked(data_dir, "status")
+    if as_json:
+        print_json(state)
+    else:
+        _show_status(state, console())
+
+
+def asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
+    """Ask the running host; exit with code 1 where there is none."""
+    try:
+        answer = ask(data_dir, command, **arguments)
+    except NotRunning as error:
+        raise click.ClickException(f"{error} Start one with `plughost serve`.") from None
+    if "error" in answer:  # from a host of another version, or one in trouble
+        raise click.ClickException(f"The host did not do it: {answer['error']}.")
+    return answer
+
+
+def show_reload(report: Mapping[str, Any], out: Console) -> None:
+    """Print what came of a reload."""
+    if report["swapped"]:
+        out.print(Text(f"Generation {report['generation']} serves, after {report['seconds']['total']:.2f} s.", "bold"))
+    else:
+        out.print(Text(f"Nothing changed; generation {report['generation']} goes on.", "bold red"))
+    table = plain_table()
+    table.show_header = False
+    for label, style, told in _rows(report):
+        table.add_row(Text(f"  {label}", style=style), text(told))
+    out.print(table)
+
+
+def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield what a reload reports: a word for it, how that looks, and what there is to say."""
+    for what in ("added", "changed", "disabled", "removed", "reused"):
+        if report[what]:
+            yield what, "", "  ".join(_timed(name, report["seconds"]) for name in report[what])
+    for what in ("failed", "blocked", "trouble"):
+        style = STATE_STYLES.get(what, "bold red")
+        yield from ((what, style, f"{label}\n{reason}") for label, reason in report[what])
+    yield from (("cut off", "yellow", each) for each in report["cut_off"])
+    yield from (("problem", "bold red", each) for each in report["problems"])
+    yield from (("restart needed", "yellow", each) for each in report["restart_needed"])
+    if report["certificate"]:
+        yield "certificate", "", f"for {report['certificate']}, is shown from now on"
+    if report["certificate_refused"]:
+        yield "certificate", "bold red", f"refused, the one before stays: {report['certificate_refused']}"
+
+
+def _timed(name: str, seconds: Mapping[str, float]) -> str:
+    return f"{name} ({seconds[name]:.2f} s)" if name in seconds else name
+
+
+def _show_status(state: Mapping[str, Any], out: Console) -> None:
+    mode = ", development mode" if state["dev"] else ""
+    out.print(Text(f"plughost {state['version']} is {state['phase']}, process {state['pid']}{mode}", style="bold"))
+    table = plain_table()
+    table.show_header = False
+    table.add_row("  generation", text(f"{state['generation']}, up {state['uptime_seconds']:.0f} s"))
+    if state["unready"] is not None:
+        table.add_row(Text("  readiness", style="yellow"), text(f"down: {state['unready']}"))
+    for each in state["listeners"]:
+        address = f"[{each['address']}]" if ":" in each["address"] else each["address"]
+        in_flight = state["in_flight"].get(each["site"], 0)
+        url = f"{each['scheme']}://{address}:{each['port']}"
+        table.add_row(f"  {each['site']}", text(f"{url}  by {each['engine']}, {in_flight} in flight on the site"))
+    certificate = state.get("certificate")
+    if certificate is not None:
+        told = f"until {certificate['not_after'][:10]}, {certificate['days_left']} days left"
+        if certificate["on_disk"] != "the same":
+            told += f"; on the disk is {certificate['on_disk']}: plughost reload takes it up"
+        table.add_row("  certificate", text(told))
+    out.print(table)
+    out.print()
+    table = plain_table()
+    table.show_header = False
+    for plugin in state["plugins"]:
+        told = plugin["reason"] or "; ".join(plugin["trouble"]) or "  ".join(plugin["prefixes"])
+        state_text = Text(plugin["state"], style=STATE_STYLES[plugin["state"]])
+        table.add_row(text(f"  {plugin['name']}"), text(plugin["version"]), state_text, text(told))
+    out.print(table)
+    if state["last_reload"] is not None:
+        out.print()
+        out.print(Text("Last reload:", style="bold"), end=" ")
+        show_reload(state["last_reload"], out)

@@ -1,0 +1,136 @@
+"""`plughost lock` and `plughost bundle`: the exact set of what is installed, and how to install it elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.filesize import decimal
+
+from plughost._cli.operating import index_options, readable_errors, wheels_of, working
+from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
+from plughost._operations.bundling import bundle, refuse_filled
+from plughost._operations.environment import Environment
+from plughost._operations.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
+from plughost._operations.places import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from plughost._settings.sources import Settings
+
+
+@click.command("lock")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option("--check", "check_only", is_flag=True, help="Compare with the file, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be locked, and write nothing.")
+@index_options
+@json_option
+@config_option
+def lock_command(
+    *, settings: Settings, file: Path | None, check_only: bool, dry_run: bool, where: list[str], as_json: bool
+) -> None:
+    """Write the exact set that is installed to FILE: host, plugins, requirements, versions, hashes.
+
+    FILE, by default plughost.lock beside the settings, is a requirements file with hashes for this platform; pip
+    installs it with --require-hashes. With --check, exit code 1 and a table where something else is installed.
+    """
+    file = file or settings.base / LOCK_NAME
+    if check_only:
+        _check(file, as_json=as_json)
+    elif dry_run:
+        environment = Environment()
+        found = {environment.name(key): environment.versions[key] for key in members(environment)}
+        if as_json:
+            print_json({"file": str(file), "dry_run": True, "distributions": found})
+        else:
+            _print_table({"distribution": list(found), "version": list(found.values())})
+            click.echo("Nothing was written (--dry-run).")
+    else:
+        with readable_errors(), working(as_json) as tell:
+            entries = lock([*remembered(), *where], wheels_of(settings), tell)
+            write_lock(file, entries)
+        _say_what_was_made(entries, wheels_of(settings))
+        if as_json:
+            print_json({"file": str(file), "dry_run": False, "distributions": {e.name: e.version for e in entries}})
+        else:
+            click.echo(f"Wrote {file}: {len(entries)} distributions.")
+
+
+@click.command("bundle")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--lock",
+    "lock_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Bundle the set of this lock file; by default what is installed.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be bundled, and write nothing.")
+@index_options
+@json_option
+@config_option
+def bundle_command(
+    *, settings: Settings, folder: Path, lock_file: Path | None, dry_run: bool, where: list[str], as_json: bool
+) -> None:
+    """Make the folder DIR with wheels of the exact set that is installed, and its lock file.
+
+    `plughost install --bundle DIR` installs it without any network, on the same platform; so does plain pip: `pip
+    install --no-index --find-links DIR --require-hashes -r DIR/plughost.lock`.
+    """
+    with readable_errors(), working(as_json) as tell:
+        refuse_filled(folder)
+        where = [*remembered(), *where]
+        entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(settings), tell)
+    _say_what_was_made(entries, wheels_of(settings))
+    if not as_json:
+        _print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
+    wheels: list[Path] = []
+    if not dry_run:
+        with readable_errors(), working(as_json) as tell:
+            wheels = bundle(entries, folder.absolute(), where, wheels_of(settings), tell)
+    if as_json:
+        told = {"folder": str(folder), "dry_run": dry_run, "wheels": [wheel.name for wheel in wheels]}
+        print_json({**told, "distributions": {entry.name: entry.version for entry in entries}})
+    elif dry_run:
+        click.echo("Nothing was written (--dry-run).")
+    else:
+        size = decimal(sum(wheel.stat().st_size for wheel in wheels))
+        click.echo(f"Wrote {folder}: {len(wheels)} wheels, {size}, and {LOCK_NAME}.")
+
+
+def _check(file: Path, *, as_json: bool) -> None:
+    with readable_errors():
+        found = compare(read_lock(file))
+    if as_json:
+        print_json({"ok": not found, "file": str(file), "differences": [asdict(each) for each in found]})
+    elif found:
+        _print_table(
+            {
+                "distribution": [each.distribution for each in found],
+                "": [each.what for each in found],
+                "locked": [each.locked or "-" for each in found],
+                "installed": [each.installed or "-" for each in found],
+            }
+        )
+    else:
+        click.echo(f"What is installed is what {file} says.")
+    if found:
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+def _say_what_was_made(entries: Sequence[Locked], wheels: Path) -> None:
+    made = [entry.name for entry in entries if entry.file is not None and entry.file.parent == wheels]
+    if made:
+        click.echo(
+            f"Wheels were made in {wheels} of what is installed, since pip finds these nowhere: {', '.join(made)}.",
+            err=True,
+        )
+
+
+def _print_table(columns: Mapping[str, Sequence[str | None]]) -> None:
+    table = plain_table(*columns)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*(text(value) for value in row))
+    console().print(table)

@@ -1,0 +1,162 @@
+"""What several commands share: options, reading the settings, and turning errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar, cast
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from plughost._cli.owning import give_to_owner
+from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, HostSettings, Settings, SettingsError, read_settings
+
+EXIT_PROBLEMS: Final = 1
+"""The command did its work and found something wrong, or the host refused to start."""
+EXIT_USAGE: Final = 2
+"""The command line or the settings can't be used."""
+
+_trailing = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red", "blocked": "yellow"}
+
+
+def config_option(command: FunctionT) -> FunctionT:
+    """Add `--config` to a command and hand it the settings that are read."""
+
+    @click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+    )
+    @functools.wraps(command)
+    def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
+        return command(*args, settings=settings_of(config), **kwargs)
+
+    return reading  # type: ignore[return-value] # the wrapper takes `config` where the command takes `settings`
+
+
+def data_dir_option(command: FunctionT) -> FunctionT:
+    """Add `--config` to a command and hand it the data folder, which is told even while other settings are wrong."""
+
+    @click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+    )
+    @functools.wraps(command)
+    def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
+        try:
+            data_dir = read_settings(config).data_dir
+        except SettingsError as error:
+            data_dir = _stated_data_dir(config)
+            for problem in error.problems:
+                click.echo(f"Warning: {problem}", err=True)
+        return command(*args, data_dir=data_dir, **kwargs)
+
+    return reading  # type: ignore[return-value] # the wrapper takes `config` where the command takes `data_dir`
+
+
+def host_options(command: FunctionT) -> FunctionT:
+    """Add what decides which plugins are built: `--dev`, `--without` and `--strict`."""
+    for option in (
+        click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails."),
+        click.option("--without", multiple=True, metavar="NAME", help="Skip this plugin; repeatable."),
+        click.option("--dev", is_flag=True, help="Development mode: demo users, self-signed certificate, console."),
+    ):
+        command = option(command)
+    return command
+
+
+def json_option(command: FunctionT) -> FunctionT:
+    """Add `--json` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(command)
+
+
+def settings_of(config: Path | None) -> Settings:
+    """Read the settings; exit with code 2 and every problem named where they can't be used.
+
+    When the command ends, what it has left in the data folder belongs to that folder's owner, also if root ran it.
+    """
+    try:
+        settings = read_settings(config)
+    except SettingsError as error:
+        for problem in error.problems:
+            click.echo(f"Error: {problem}", err=True)
+        raise SystemExit(EXIT_USAGE) from None
+    running = click.get_current_context(silent=True)
+    if running is not None:
+        running.find_root().call_on_close(partial(give_to_owner, settings.data_dir))
+    return settings
+
+
+def _stated_data_dir(config: Path | None) -> Path:
+    """Return the data folder that settings name, though something else in them is wrong.
+
+    It is what `PLUGHOST_DATA_DIR` names, else the line `data_dir = ...` above the first table, else the default.
+    """
+    file = config or Path(os.environ.get("PLUGHOST_CONFIG") or DEFAULT_FILE)
+    stated = HostSettings.model_fields["data_dir"].default
+    lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines() if file.is_file() else []
+    for line in takewhile(lambda line: not line.lstrip().startswith("["), lines):
+        if re.match(r"\s*data_dir\s*=", line):
+            with suppress(tomllib.TOMLDecodeError, TypeError):
+                stated = Path(tomllib.loads(line)["data_dir"])
+    stated = Path(os.environ.get(f"{ENV_PREFIX}DATA_DIR") or stated)
+    return (file.absolute().parent / stated.expanduser()).absolute()
+
+
+def print_json(value: Any) -> None:
+    """Write a value as JSON."""
+    click.echo(json.dumps(value, indent=2, default=str))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console to print tables on; where it is no terminal, lines are not cut."""
+    stream = sys.stderr if stderr else sys.stdout
+    file = cast("IO[str]", _Trimmed(stream))
+    return Console(file=file, highlight=False, width=None if stream.isatty() else 200)
+
+
+class _Trimmed:
+    """A stream that leaves out the spaces at the end of a line, with which rich fills the last column."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._stream.write(_trailing.sub(r"\1", text))
+
+
+def plain_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
+    """Return a table in the house's looks: a header, no lines.
+
+    Args:
+        *columns: Their headings.
+        whole: Those whose values are not broken over lines.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
+    return table
+
+
+def text(value: object) -> Text:
+    """Return a value as text that is never taken for markup."""
+    return Text("" if value is None else str(value))

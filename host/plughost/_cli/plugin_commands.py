@@ -1,0 +1,203 @@
+"""The commands of plugins: `plughost <plugin> ...`, found without importing any plugin but the one that is asked.
+
+A plugin that has one command only, named as the plugin, is that command: `plughost <plugin> [OPTIONS]`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from plughost._cli.options import settings_of
+from plughost._plugins import loader, registration
+from plughost._plugins.discovery import discover
+from plughost._plugins.registry import Entry, Roster, State
+from plughost._runtime.audit import CommandAudit
+from plughost._runtime.host import Host
+from plughost._runtime.optional import unusable
+from plughost._settings.sources import SettingsError, read_settings
+from plughost.ratelimits import RateLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pluggy
+
+    from plughost._plugins.discovery import Found
+    from plughost._settings.sources import Settings
+
+_CONFIG: Final = f"{__name__}.config"
+
+
+def names(ctx: click.Context) -> list[str]:
+    """Return the names of the plugins that have commands, but for those that are disabled."""
+    skipped = _disabled()
+    return [each.name for each in _found(ctx) if each.name not in skipped and _of_plugin(ctx, each.name)]
+
+
+def find(ctx: click.Context, name: str) -> click.Command | None:
+    """Return the command or the group of a plugin; None where no plugin of that name is installed."""
+    found = _found(ctx)
+    if name not in (each.name for each in found):
+        return None
+    return _of_plugin(ctx, name) or _no_commands(name, found)
+
+
+def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
+    known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
+    if name not in known:
+        known[name] = _command(name, _found(ctx))
+    return known[name]
+
+
+def _found(ctx: click.Context) -> tuple[Found, ...]:
+    """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
+    key = f"{__name__}.found"
+    if key not in ctx.meta:
+        ctx.meta[key] = discover()
+    found: tuple[Found, ...] = ctx.meta[key]
+    return found
+
+
+def _command(name: str, found: Collection[Found]) -> click.Command | None:
+    entry, commands = _load(name, found)
+    if entry.failure is not None or not commands:
+        return None
+    if [command.name for command in commands] == [name]:
+        return _with_config(name, commands[0])
+    return _group(name, commands)
+
+
+def _disabled() -> tuple[str, ...]:
+    """Return what the settings disable, as far as they are known before the command line is read."""
+    try:
+        return read_settings().host.disabled
+    except SettingsError:  # the command that needs them will tell
+        return ()
+
+
+def _roster(name: str, found: Collection[Found]) -> tuple[Roster, Entry, pluggy.PluginManager]:
+    """Import a plugin and those that it requires, and nothing else."""
+    wanted = next(each for each in found if each.name == name)
+    roster = Roster(each for each in found if each.name == name or each.name in wanted.requires)
+    manager = loader.new_manager()
+    loader.load(roster, manager)
+    return roster, next(entry for entry in roster if entry.found is wanted), manager
+
+
+def _load(name: str, found: Collection[Found]) -> tuple[Entry, list[click.Command]]:
+    """Return a plugin and its commands; none where it is broken."""
+    roster, entry, manager = _roster(name, found)
+    commands: list[click.Command] | None = None
+    if "register_commands" in entry.hooks:
+        commands = roster.attempt(
+            entry, "register_commands", lambda: list(loader.call(manager, entry, "register_commands"))
+        )
+    return entry, commands or []
+
+
+def _group(name: str, commands: list[click.Command]) -> click.Group:
+    """Return the group of a plugin; its commands get the plugin's context as click's object."""
+
+    @click.group(name, help=f"Commands of the plugin {name}.")
+    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file.")
+    @click.pass_context
+    def group(ctx: click.Context, config: Path | None) -> None:
+        ctx.meta[_CONFIG] = config
+
+    for command in commands:
+        group.add_command(_with_config(name, command))
+    return group
+
+
+def _with_config(name: str, command: click.Command) -> click.Command:
+    """Return a command that takes `--config` itself, and gets the plugin's context; of a group, each command does."""
+
+    def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
+        if not ctx.resilient_parsing:
+            ctx.obj = _context(name, config or ctx.meta.get(_CONFIG))
+
+    changed = copy.copy(command)
+    if isinstance(changed, click.Group):
+        changed.commands = {key: _with_config(name, each) for key, each in changed.commands.items()}
+        return changed
+    config = click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Settings file.",
+        expose_value=False,
+        callback=give_context,
+    )
+    changed.params = [config, *command.params]
+    return changed
+
+
+def _context(name: str, config: Path | None) -> Any:
+    settings = settings_of(config)
+    roster, entry, manager = _roster(name, discover())
+    registration.validate_settings(roster, manager, settings)
+    host = Host(settings)
+    usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
+    rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
+    registration.give_contexts(
+        roster,
+        manager,
+        data_root=settings.data_dir,
+        logger=host.logger,
+        rate_limits=rate_limits,
+        view=host.view,
+        dev=False,
+        audits=CommandAudit(host.logger, settings.data_dir, settings.path(settings.host.log.audit)),
+    )
+    if "register_stores" in entry.hooks:
+        registration.declare_stores(roster, manager)
+        entry.context = replace(entry.context, stores=_Stores(entry, settings))
+    if entry.state is not State.ACTIVE:
+        raise click.ClickException(f"{entry.found.label}: {entry.failure}")
+    return entry.context
+
+
+class _Stores(Mapping[str, Any]):
+    """The stores of a command's plugin, opened when the command first asks for one: most never do."""
+
+    def __init__(self, entry: Entry, settings: Settings) -> None:
+        """Open nothing yet."""
+        self._entry = entry
+        self._settings = settings
+
+    def __getitem__(self, name: str) -> Any:
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (store.name for store in self._entry.declared.stores)
+
+    def __len__(self) -> int:
+        return len(self._entry.declared.stores)
+
+    @cached_property
+    def _opened(self) -> Mapping[str, Any]:
+        """Open them, beside the host that may serve them."""
+        from plughost.stores import open_stores  # noqa: PLC0415 - brings Pony, which few commands need
+
+        stores = open_stores({self._entry.name: self._entry.declared.stores}, self._settings.stores)
+        for failure in stores.failures.values():
+            raise click.ClickException(str(failure))
+        return stores
+
+
+def _no_commands(name: str, found: Collection[Found]) -> click.Command:
+    entry, _ = _load(name, found)
+
+    @click.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
+    @click.argument("rest", nargs=-1)
+    def refuse(rest: tuple[str, ...]) -> None:
+        reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
+        raise click.ClickException(f"{entry.found.label}: {reason}")
+
+    return refuse

@@ -1,0 +1,178 @@
+"""`plughost stores` and `plughost purge`: look into, back up, restore and drop what plugins keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.filesize import decimal
+
+from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
+from plughost._logging import silent_logger
+from plughost._runtime.host import Host
+from plughost.stores._care import backup, purge, restore
+from plughost.stores._errors import StoreError
+from plughost.stores._health import Statistics, look_through, statistics
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from plughost._settings.sources import Settings
+    from plughost.stores import OpenStore, Stores
+
+Prepare = Callable[["Settings"], "Stores"]
+"""What `ctx.obj` may be: returns the stores to work on, prepared and not open; else those of the installed plugins."""
+
+
+@click.group("stores", invoke_without_command=True)
+@json_option
+@config_option
+@click.pass_context
+def stores_command(ctx: click.Context, settings: Settings, as_json: bool) -> None:
+    """List the stores: engine, place, schema, rows and size; or back one up, or restore it.
+
+    Exit code 1 when one cannot be looked into.
+    """
+    ctx.meta[__name__] = _prepare(ctx, settings)
+    if ctx.invoked_subcommand is not None:
+        return
+    found = look_into(ctx.meta[__name__])
+    if as_json:
+        print_json([asdict(each) for each in found])
+    elif not found:
+        click.echo("No installed plugin keeps anything in a store.")
+    else:
+        console().print(as_table(found))
+    for each in found:
+        if each.trouble is not None:
+            click.echo(f"{each.store}: {each.trouble}", err=True)
+    if any(each.trouble is not None for each in found):
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+@stores_command.command("backup")
+@click.argument("store")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.pass_context
+def backup_command(ctx: click.Context, store: str, file: Path) -> None:
+    """Copy the store STORE to FILE, consistently, also while a host serves it; PostgreSQL by pg_dump."""
+    with _readable_errors():
+        backup(_named(ctx.meta[__name__], store), file)
+    click.echo(f"Wrote {file} ({decimal(file.stat().st_size)}).")
+
+
+@stores_command.command("check")
+@click.argument("names", metavar="[STORE]...", nargs=-1)
+@click.pass_context
+def check_command(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Look through all of the stores, or the STOREs named, also while a host serves them.
+
+    Exit code 1 when one is not in order.
+    """
+    stores: Stores = ctx.meta[__name__]
+    troubles = {name: look_through(_named(stores, name)) for name in names or sorted(stores)}
+    for name, trouble in troubles.items():
+        click.echo(f"{name}: {trouble or 'in order'}")
+    if any(troubles.values()):
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+@stores_command.command("restore")
+@click.argument("store")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.pass_context
+def restore_command(ctx: click.Context, store: str, file: Path, yes: bool) -> None:
+    """Replace all that the store STORE holds by the backup FILE; no host may serve it. PostgreSQL by pg_restore."""
+    wanted = _named(ctx.meta[__name__], store)
+    if not yes:
+        click.confirm(f"Replace all that {wanted.engine.config.place} holds?", abort=True)
+    with _readable_errors():
+        schema = restore(wanted, file)
+    click.echo(f"Restored {store} with schema {schema}.")
+
+
+@click.command("purge")
+@click.argument("plugin")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@config_option
+@click.pass_context
+def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool) -> None:
+    """Drop for good all that PLUGIN keeps in its stores; no host may serve them."""
+    mine = [store for store in _prepare(ctx, settings).values() if store.plugin == plugin]
+    if not mine:
+        raise click.ClickException(f"No installed plugin named {plugin} has a store.")
+    found = look_into(mine)
+    console(stderr=True).print(as_table(found))
+    if not yes:
+        answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all of it", default="", show_default=False)
+        if answer != plugin:
+            raise click.Abort
+    with _readable_errors():
+        for store in mine:
+            purge(store)
+            click.echo(f"Dropped the store {store.name} in {store.engine.config.place}.")
+
+
+def look_into(stores: Stores | Sequence[OpenStore[Any]]) -> list[Statistics]:
+    """Return the statistics of stores, by name.
+
+    Args:
+        stores: Prepared or open ones.
+    """
+    each = stores if isinstance(stores, Sequence) else stores.values()
+    return sorted((statistics(store) for store in each), key=lambda found: found.store)
+
+
+def as_table(found: Sequence[Statistics]) -> Table:
+    """Return statistics as a table."""
+    table = plain_table("store", "plugin", "engine", "schema", "rows", "size", "place")
+    for each in found:
+        table.add_row(
+            text(each.store),
+            text(each.plugin),
+            text(each.engine),
+            text("?" if each.trouble else _schema(each)),
+            text(", ".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-"),
+            text(decimal(each.size)),
+            text(each.place),
+        )
+    return table
+
+
+def _schema(found: Statistics) -> str:
+    if found.schema == found.latest:
+        return str(found.schema)
+    return f"{found.schema} of {found.latest}" if found.schema else "not made yet"
+
+
+def _prepare(ctx: click.Context, settings: Settings) -> Stores:
+    prepare: Prepare = ctx.obj or _of_installed_plugins
+    stores = prepare(settings)
+    for plugin, failure in stores.failures.items():
+        click.echo(f"{plugin}: {failure}", err=True)
+    return stores
+
+
+def _of_installed_plugins(settings: Settings) -> Stores:
+    """Return the stores of the installed plugins, disabled ones too, without opening them."""
+    enabled = settings.host.model_copy(update={"disabled": ()})
+    return Host(replace(settings, host=enabled), logger=silent_logger()).look().stores
+
+
+def _named(stores: Stores, name: str) -> OpenStore[Any]:
+    if name not in stores:
+        raise click.ClickException(f"There is no store {name}; there are: {', '.join(sorted(stores)) or 'none'}.")
+    return stores[name]
+
+
+@contextmanager
+def _readable_errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error

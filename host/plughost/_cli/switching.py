@@ -1,0 +1,129 @@
+"""`plughost enable` and `plughost disable`: edit the settings file, and let the running host take it up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import click
+
+from plughost._api.errors import OperationError
+from plughost._cli.operating import changing_options, readable_errors, show_outcome
+from plughost._cli.options import EXIT_PROBLEMS, config_option, json_option, print_json
+from plughost._operations.changing import reload_running
+from plughost._operations.names import nearest
+from plughost._plugins.discovery import discover
+from plughost._settings.switching import write_disabled
+
+if TYPE_CHECKING:
+    from plughost._plugins.discovery import Found
+    from plughost._settings.sources import Settings
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@changing_options
+@json_option
+@config_option
+def disable(
+    *, settings: Settings, names: tuple[str, ...], dry_run: bool, no_reload: bool, keep: bool, as_json: bool
+) -> None:
+    """Skip plugins from now on, before their code is imported; their data stays.
+
+    The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
+    require a disabled one are blocked.
+    """
+    found = discover()
+    with readable_errors():
+        _refuse_unknown(names, [each.name for each in found])
+        required = sorted(set(names) & set(settings.host.required))
+        if required:
+            raise OperationError(f"The setting required names {', '.join(required)}; take it out there first.")
+    disabled = list(dict.fromkeys([*settings.host.disabled, *names]))
+    blocked = _blocked(found, disabled) - _blocked(found, settings.host.disabled)
+    lines = [f"{name} is disabled already." for name in names if name in settings.host.disabled]
+    lines += [f"Disabling {name}." for name in names if name not in settings.host.disabled]
+    lines += [f"{name} requires {' and '.join(_needed(found, name, disabled))}, and is blocked." for name in blocked]
+    _switch(settings, disabled, lines, blocked, dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@changing_options
+@json_option
+@config_option
+def enable(
+    *, settings: Settings, names: tuple[str, ...], dry_run: bool, no_reload: bool, keep: bool, as_json: bool
+) -> None:
+    """Serve plugins again that were disabled.
+
+    The list `disabled` of the settings file is edited in place; a running host takes it up at once.
+    """
+    found = discover()
+    with readable_errors():
+        _refuse_unknown(names, [*(each.name for each in found), *settings.host.disabled])
+    disabled = [name for name in settings.host.disabled if name not in names]
+    lines = [f"{name} is not disabled." for name in names if name not in settings.host.disabled]
+    lines += [f"Enabling {name}." for name in names if name in settings.host.disabled]
+    for each in found:
+        if each.name in names:
+            lines += [
+                f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
+            ]
+    _switch(settings, disabled, lines, (), dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
+
+
+def _switch(
+    settings: Settings,
+    disabled: list[str],
+    lines: list[str],
+    accept: Collection[str],
+    *,
+    dry_run: bool,
+    no_reload: bool,
+    keep: bool,
+    as_json: bool,
+) -> None:
+    if not as_json:
+        for line in lines:
+            click.echo(line)
+    told = {"disabled": disabled, "blocked": sorted(accept), "dry_run": dry_run}
+    if dry_run or disabled == list(settings.host.disabled):
+        if as_json:
+            print_json({"ok": True, **told, "undone": False, "reload": None})
+        else:
+            click.echo("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
+        return
+    with readable_errors():
+        edit = write_disabled(settings, disabled)
+        report = None if no_reload else reload_running(settings.data_dir, accept)
+        undone = report is not None and bool(report["problems"]) and not keep
+        if undone:
+            edit.undo()
+    lost = [*report["failed"], *report["blocked"]] if report is not None else []
+    failed = [label for label, _ in lost if label.split(" ")[0] not in accept]
+    ok = not undone and (report is None or (report["swapped"] and not failed and not report["restart_needed"]))
+    if as_json:
+        print_json({"ok": ok, **told, "file": str(edit.file), "undone": undone, "reload": report})
+    else:
+        if not undone:
+            click.echo(f"Wrote {edit.file}.")
+        show_outcome(report, undone=undone, what=f"{edit.file} is as it was before. --keep would leave the change.")
+    if not ok:
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise OperationError(f"No plugin named {name} is installed; {nearest(name, known)}")
+
+
+def _needed(found: Collection[Found], name: str, disabled: Collection[str]) -> list[str]:
+    """Return which disabled plugins a plugin requires."""
+    return [other for each in found if each.name == name for other in each.requires if other in disabled]
+
+
+def _blocked(found: Collection[Found], disabled: Collection[str]) -> set[str]:
+    """Return which plugins are not disabled and require one that is."""
+    return {each.name for each in found if each.name not in disabled and set(each.requires) & set(disabled)}

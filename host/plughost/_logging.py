@@ -1,0 +1,177 @@
+"""The log: structured lines, readable on a terminal and JSON otherwise."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import MutableMapping
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
+
+import msgspec
+import structlog
+
+from plughost._api.events import Event, Events
+
+if TYPE_CHECKING:
+    import falcon
+
+    from plughost._settings.sources import LogSettings
+    from plughost.http._request import Request
+
+
+def make_logger(
+    settings: LogSettings, stream: TextIO | None = None, lines: Events | None = None
+) -> structlog.stdlib.BoundLogger:
+    """Make a host's logger; it is the host's own, nothing global is configured.
+
+    Args:
+        settings: The table `[log]`.
+        stream: Where lines go; standard error by default.
+        lines: Told of each line, too, while somebody watches: an event `line` with what was logged.
+    """
+    stream = sys.stderr if stream is None else stream
+    as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
+    render: list[Any] = (
+        # Plain tracebacks: the default shows the local variables of every frame, passwords and tokens among them.
+        [
+            _without_nothing,
+            structlog.dev.ConsoleRenderer(
+                0,  # no padding after the event; the argument's name differs between versions
+                colors=stream.isatty(),
+                exception_formatter=structlog.dev.plain_traceback,
+                pad_level=False,
+                sort_keys=False,
+            ),
+        ]
+        if as_text
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_to_json)]
+    )
+    timestamp = structlog.processors.TimeStamper(fmt="%H:%M:%S" if as_text else "iso", utc=not as_text)
+    logger = structlog.wrap_logger(
+        _Lines(stream),
+        processors=[structlog.processors.add_log_level, *_telling(lines), timestamp, *render],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.level.upper())),
+        cache_logger_on_first_use=True,
+    )
+    return cast("structlog.stdlib.BoundLogger", logger)
+
+
+def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:
+    """Make a logger that writes nothing, for looking at a host without running it.
+
+    Args:
+        lines: Told of each line all the same; see `make_logger`.
+    """
+    processors = [structlog.processors.add_log_level, *_telling(lines), _drop]
+    return cast("structlog.stdlib.BoundLogger", structlog.wrap_logger(structlog.ReturnLogger(), processors=processors))
+
+
+class _Lines:
+    """Writes lines to a stream, each with one call to the system, which keeps those of several threads apart.
+
+    There is no lock around it: other threads run while the system writes, so those that log would soon wait for that
+    lock, and the switches of threads would take longer than all else that a line does.
+
+    Failures are ignored: a full disk, or a closed pipe, must not fail the request that is logged.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._encoding = stream.encoding or "utf-8"
+
+    def write(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            try:
+                descriptor = self._stream.fileno()
+            except io.UnsupportedOperation:  # it is kept in memory
+                self._stream.write(f"{line}\n")
+            else:
+                os.write(descriptor, f"{line}\n".encode(self._encoding, "backslashreplace"))
+
+    debug = info = warning = error = critical = write
+
+
+class Bridge(logging.Handler):
+    """Hands what libraries write to Python's `logging` to a structured logger."""
+
+    def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
+        """Hand it to a logger."""
+        super().__init__()
+        self._target = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a record."""
+        level = "critical" if record.levelno >= logging.CRITICAL else record.levelname.lower()
+        log = getattr(self._target, level, self._target.info)
+        log(record.getMessage(), logger=record.name, exc_info=record.exc_info)
+
+
+class AccessLog:
+    """Logs a line for each request, when its response is complete.
+
+    It is a Falcon middleware of the host, the outermost of all. A request whose context has a true attribute
+    `unlogged` is left out: for what a page asks every second, say.
+    """
+
+    def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
+        """Log to a logger."""
+        from plughost._apps.streams import Watched  # noqa: PLC0415 - brings Falcon, which not every command needs
+
+        self._watched = Watched
+        self._info = logger.bind().info  # bound once: what `make_logger` returns is bound anew by each use
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Log the response; one that streams when it has been sent."""
+        if getattr(req.context, "unlogged", False):
+            return
+        if resp.stream is not None:
+            resp.stream = self._watched(resp.stream, lambda: self._log(req, resp))
+        else:
+            self._log(req, resp)
+
+    def _log(self, req: Request, resp: falcon.Response) -> None:
+        self._info(
+            "request",
+            method=req.method,
+            path=req.env.get("REQUEST_URI", req.path).partition("?")[0],
+            status=resp.status_code,
+            ms=round((perf_counter() - req.arrived) * 1000, 2),
+            plugin=req.mounted.plugin if req.mounted is not None else None,
+            client=req.env.get("REMOTE_ADDR"),
+            http=req.env.get("SERVER_PROTOCOL"),
+            request_id=req.request_id,
+        )
+
+
+def _telling(lines: Events | None) -> list[Any]:
+    """Return the processor that tells whoever watches of each line."""
+    if lines is None:
+        return []
+
+    def tell(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if lines.watched:
+            lines.publish(Event("line", event.get("plugin"), dict(event)))
+        return event
+
+    return [tell]
+
+
+def _without_nothing(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leave out what is None: to a person it says nothing."""
+    return {key: value for key, value in event.items() if value is not None}
+
+
+def _drop(logger: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
+    raise structlog.DropEvent
+
+
+def _to_json(event: MutableMapping[str, Any], **_: Any) -> str:
+    try:
+        return msgspec.json.encode(event, enc_hook=str).decode()
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError):  # lone surrogates, giant numbers, odd keys
+        return json.dumps({str(key): str(value) for key, value in event.items()})

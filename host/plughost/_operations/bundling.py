@@ -1,0 +1,103 @@
+"""Bundle: a folder with wheels of a locked set and its lock file, to install from without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from packaging.utils import parse_wheel_filename
+
+from plughost._api.errors import OperationError
+from plughost._operations import pip
+from plughost._operations.locking import LOCK_NAME, Locked, hash_of, write_lock
+
+
+def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Path]:
+    """Make a bundle; it is there as a whole or not at all.
+
+    What is offered as source only is built. The bundle's lock file has the hashes of its own wheels.
+
+    Args:
+        entries: The locked set.
+        folder: What to make; it is not there yet, or empty.
+        where: pip's options on where to look.
+        wheels: The folder of wheels of what was replaced before; looked at, too.
+        tell: Told each line that pip prints.
+
+    Returns:
+        The wheels.
+
+    Raises:
+        OperationError: The folder holds something, or a distribution can't be had with a locked hash.
+    """
+    refuse_filled(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as parent:
+            unfinished = Path(parent, "bundle")
+            unfinished.mkdir()
+            _fetch(_not_at_hand(entries, wheels, unfinished), unfinished, where, tell)
+            write_lock(unfinished / LOCK_NAME, _with_own_hashes(entries, unfinished))
+            if folder.exists():
+                folder.rmdir()
+            unfinished.rename(folder)
+    except OSError as error:
+        raise OperationError(f"The bundle {folder} can't be made: {error}") from error
+    return sorted(folder.glob("*.whl"))
+
+
+def refuse_filled(folder: Path) -> None:
+    """Refuse a folder in which there is something.
+
+    Raises:
+        OperationError: It is no folder, or holds something.
+    """
+    if folder.exists() and (not folder.is_dir() or any(os.scandir(folder))):
+        raise OperationError(f"{folder} is there already: choose another name, or move it away.")
+
+
+def _not_at_hand(entries: Sequence[Locked], wheels: Path, folder: Path) -> list[Locked]:
+    """Copy the wheels that are on this machine; return the rest of the set."""
+    files = [entry.file for entry in entries if entry.file is not None and entry.file.is_file()]
+    there = {hash_of(file): file for file in (*files, *wheels.glob("*.whl")) if file.suffix == ".whl"}
+    rest = []
+    for entry in entries:
+        known = next((each for each in entry.hashes if each in there), None)
+        if known is None:
+            rest.append(entry)
+        else:
+            shutil.copyfile(there[known], folder / there[known].name)
+    return rest
+
+
+def _fetch(entries: Sequence[Locked], folder: Path, where: Sequence[str], tell: pip.Tell) -> None:
+    if not entries:
+        return
+    with tempfile.TemporaryDirectory(prefix="plughost-") as aside:
+        asked = Path(aside, LOCK_NAME)
+        write_lock(asked, entries)
+        pip.run(
+            ["wheel", "--no-deps", "--require-hashes", "-r", str(asked), "--wheel-dir", str(folder), *where],
+            tell,
+        )
+
+
+def _with_own_hashes(entries: Sequence[Locked], folder: Path) -> list[Locked]:
+    """Return the set as the wheels of a bundle have it."""
+    found = {}
+    for wheel in sorted(folder.glob("*.whl")):
+        name, version, _, _ = parse_wheel_filename(wheel.name)
+        found[str(name)] = (str(version), hash_of(wheel))
+    missing = [entry.name for entry in entries if entry.name not in found]
+    if missing:
+        raise OperationError(f"pip made no wheel of {', '.join(missing)}.")
+    return [
+        replace(
+            entry, version=entry.version or found[entry.name][0], url=None, file=None, hashes=(found[entry.name][1],)
+        )
+        for entry in entries
+    ]

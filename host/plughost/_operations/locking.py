@@ -1,0 +1,308 @@
+"""Lock: the exact set of what is installed, in a file that pip can install from.
+
+The file is a requirements file with hashes, which every pip reads, and installs with `--require-hashes`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from plughost._api.errors import OperationError
+from plughost._operations import pip
+from plughost._operations.environment import Environment, origin, requirements
+from plughost._operations.repacking import repack
+from plughost._plugins.discovery import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from importlib import metadata
+
+LOCK_NAME: Final = "plughost.lock"
+"""What the file is called by default, and in a bundle."""
+
+_HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locked:
+    """A distribution of a locked set.
+
+    Attributes:
+        name: Its normalised name.
+        version: Its version; None where the file names a URL instead.
+        url: Where it is, if not on an index.
+        hashes: The hashes of the files that may be installed, as `sha256:...`.
+        file: The local file it was installed from; None where it was not.
+    """
+
+    name: str
+    version: str | None
+    url: str | None = None
+    hashes: tuple[str, ...] = ()
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        """Return the requirement, without the hashes."""
+        return f"{self.name} @ {self.url}" if self.url is not None else f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that is installed otherwise than it is locked.
+
+    Attributes:
+        distribution: Its normalised name.
+        what: `missing`, `extra` or `other version`.
+        locked: What the file asks for; None where it does not name the distribution.
+        installed: What is installed; None where it is not.
+    """
+
+    distribution: str
+    what: str
+    locked: str | None
+    installed: str | None
+
+
+def members(environment: Environment) -> list[str]:
+    """Return the normalised names of the set: the host, the plugins, and all that they require.
+
+    An extra of the host or of a plugin belongs to it where all is installed that the extra asks for.
+    """
+    roots = {HOST, *environment.plugins.values()} & environment.installed.keys()
+    extras = {key: list(_chosen(environment.installed[key], environment)) for key in roots}
+    return sorted(environment.closure(roots, extras))
+
+
+def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
+    """Work out the set with the hash of the file that each distribution is installed from on this platform.
+
+    Args:
+        where: pip's options on where to look.
+        wheels: The folder of wheels of what was replaced before; given one of each distribution that was built from
+            a folder or a repository, or that pip finds nowhere.
+        tell: Told each line that pip prints.
+
+    Raises:
+        OperationError: A distribution is installed in place, or pip does not find it.
+    """
+    environment = Environment()
+    entries: list[Locked] = []
+    elsewhere: list[Locked] = []
+    unfit: list[str] = []
+    for key in members(environment):
+        distribution = environment.installed[key]
+        told = origin(distribution)
+        if told is None:
+            elsewhere.append(Locked(name=key, version=distribution.version))
+            continue
+        entry = _from_archive(key, distribution.version, told) or _from_files(key, distribution, wheels)
+        if entry is None:
+            unfit.append(f"{environment.name(key)} {distribution.version} ({told.get('url')})")
+        else:
+            entries.append(entry)
+    if unfit:
+        raise OperationError(
+            f"These are installed in place, so that no file can be locked: {', '.join(unfit)}. "
+            "Build a wheel of each (pip wheel --no-deps), and install that."
+        )
+    return sorted([*entries, *_on_an_index(elsewhere, environment, where, wheels, tell)], key=lambda entry: entry.name)
+
+
+def lock_text(entries: Iterable[Locked]) -> str:
+    """Return the content of a lock file."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    lines = [
+        "# A host, its plugins and all that they require, exactly; made by `plughost lock`",
+        f"# for {platform.python_implementation()} {version} on {platform.system()} {platform.machine()}.",
+        f"# To install it: pip install --require-hashes -r {LOCK_NAME}",
+    ]
+    for entry in entries:
+        if entry.file is not None:
+            lines.append(f"# {entry.name} is no index's, but {entry.file}")
+        lines.append(" \\\n    ".join([str(entry), *(f"--hash={each}" for each in entry.hashes)]))
+    return "\n".join(lines) + "\n"
+
+
+def read_lock(file: Path) -> list[Locked]:
+    """Read a lock file.
+
+    Raises:
+        OperationError: It can't be read, or is none.
+    """
+    try:
+        text = file.read_text(encoding="utf-8").replace("\\\n", " ")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperationError(f"The lock file {file} can't be read: {error}") from None
+    entries = []
+    for line in text.splitlines():
+        stated = re.sub(r"(^|\s)#.*", "", line).strip()
+        if not stated:
+            continue
+        try:
+            requirement = Requirement(_HASH.sub("", stated).strip())
+        except InvalidRequirement as error:
+            raise OperationError(f"{file} is no lock file: {stated!r}: {error}") from None
+        pins = [each.version for each in requirement.specifier if each.operator == "=="]
+        if requirement.url is None and len(pins) != 1:
+            raise OperationError(f"{file} is no lock file: {stated!r} names no exact version.")
+        entries.append(
+            Locked(
+                name=canonicalize_name(requirement.name),
+                version=pins[0] if pins else None,
+                url=requirement.url,
+                hashes=tuple(_HASH.findall(stated)),
+            )
+        )
+    return entries
+
+
+def write_lock(file: Path, entries: Iterable[Locked]) -> None:
+    """Write a lock file, or replace it, in one step.
+
+    Raises:
+        OperationError: It can't be written; an old one is untouched.
+    """
+    fresh = file.with_name(f".{file.name}.plughost-new")
+    try:
+        fresh.write_text(lock_text(entries), encoding="utf-8")
+        fresh.replace(file)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise OperationError(f"The lock file {file} can't be written: {error.strerror}.") from None
+
+
+def compare(entries: Iterable[Locked]) -> list[Difference]:
+    """Compare what is installed with a locked set; nothing but this environment is looked at.
+
+    Args:
+        entries: The locked set.
+    """
+    environment = Environment()
+    locked = {entry.name: entry for entry in entries}
+    versions = environment.versions
+    found = []
+    for key, entry in locked.items():
+        wanted = entry.version or str(entry.url)
+        if key not in versions:
+            found.append(Difference(distribution=key, what="missing", locked=wanted, installed=None))
+        elif not _fits(entry, environment.installed[key]):
+            found.append(Difference(distribution=key, what="other version", locked=wanted, installed=versions[key]))
+    found += [
+        Difference(distribution=key, what="extra", locked=None, installed=versions[key])
+        for key in members(environment)
+        if key not in locked
+    ]
+    return sorted(found, key=lambda difference: difference.distribution)
+
+
+def hash_of(file: Path) -> str:
+    """Return the hash of a file, as `sha256:...`."""
+    with file.open("rb") as opened:
+        return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
+
+
+def _chosen(distribution: metadata.Distribution, environment: Environment) -> Iterable[str]:
+    for extra in distribution.metadata.get_all("Provides-Extra") or ():
+        asked = [canonicalize_name(each.name) for each in requirements(distribution, extra)]
+        if asked and environment.installed.keys() >= set(asked):
+            yield extra
+
+
+def _from_archive(key: str, version: str, told: Mapping[str, Any]) -> Locked | None:
+    """Return the entry of what was installed from a file or the URL of one (PEP 610); None where it was not."""
+    archive = told.get("archive_info")
+    if archive is None:
+        return None
+    hashes = archive.get("hashes")
+    known = hashes.get("sha256") if isinstance(hashes, dict) else str(archive.get("hash")).removeprefix("sha256=")
+    url = told.get("url")
+    if url is None or not re.fullmatch(r"[0-9a-f]{64}", str(known)):
+        return None
+    if url.startswith("file:"):
+        return Locked(name=key, version=version, hashes=(f"sha256:{known}",), file=_path(url))
+    return Locked(name=key, version=None, url=url, hashes=(f"sha256:{known}",))
+
+
+def _from_files(key: str, distribution: metadata.Distribution, wheels: Path) -> Locked | None:
+    """Return the entry of what was built from a folder or a repository: a wheel is made of what is installed."""
+    wheel = repack(distribution, wheels)
+    if wheel is None:
+        return None
+    return Locked(name=key, version=distribution.version, hashes=(hash_of(wheel),), file=wheel)
+
+
+def _path(url: str) -> Path:
+    return Path(url2pathname(urlsplit(url).path))
+
+
+def _on_an_index(
+    entries: Sequence[Locked], environment: Environment, where: Sequence[str], wheels: Path, tell: pip.Tell
+) -> list[Locked]:
+    """Return what was installed from an index or a folder, with the hash of the file that pip would install now.
+
+    Of what pip doesn't find where it looks, a wheel is made of what is installed.
+    """
+    left = {entry.name: entry for entry in entries}
+    made: list[Locked] = []
+    items: list[dict[str, Any]] = []
+    while left and not items:
+        try:
+            items = _report([str(entry) for entry in left.values()], where, tell)
+        except pip.NotFound as error:
+            missing = left.pop(canonicalize_name(error.name), None)
+            wheel = missing and _from_files(missing.name, environment.installed[missing.name], wheels)
+            if not wheel:
+                raise
+            made.append(wheel)
+    found: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item["download_info"] for item in items}
+    hashes = {name: _hash(found[name]) for name in left}
+    untold = [str(left[name]) for name, known in hashes.items() if known is None]
+    hashes |= _downloaded(untold, where, tell)
+    return [*made, *(replace(entry, hashes=(str(hashes[name]),)) for name, entry in left.items())]
+
+
+def _report(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
+        file = Path(folder, "pins.txt")
+        file.write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
+        return pip.report(["--ignore-installed", "--no-deps", *where, "-r", str(file)], tell)
+
+
+def _hash(told: Mapping[str, Any]) -> str | None:
+    """Return the hash of a file that pip reports (PEP 610), if it is told or the file is here.
+
+    pip before 23.1 tells it as `hash` only, and not of local files.
+    """
+    archive = told.get("archive_info", {})
+    known = archive.get("hashes", {}).get("sha256") or str(archive.get("hash", "")).removeprefix("sha256=")
+    if re.fullmatch(r"[0-9a-f]{64}", known):
+        return f"sha256:{known}"
+    return hash_of(_path(told["url"])) if told["url"].startswith("file:") else None
+
+
+def _downloaded(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> dict[str, str]:
+    """Return the hashes of files that pip has to fetch for that, by normalised name."""
+    hashes = {}
+    for pin in pins:
+        with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
+            pip.run(["download", "--no-deps", "--dest", folder, *where, pin], tell)
+            hashes[pin.partition("==")[0]] = hash_of(next(Path(folder).iterdir()))
+    return hashes
+
+
+def _fits(entry: Locked, distribution: metadata.Distribution) -> bool:
+    if entry.url is not None:
+        return (origin(distribution) or {}).get("url") == entry.url
+    return distribution.version == entry.version

@@ -1,0 +1,82 @@
+"""Names: what an operator calls a plugin, and the distribution that brings it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from plughost._api.errors import OperationError
+from plughost._operations.environment import PREFIX
+from plughost._plugins.discovery import HOST
+
+if TYPE_CHECKING:
+    from plughost._operations.environment import Environment
+
+_ARCHIVES = (".whl", ".tar.gz", ".zip")
+
+
+def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
+    """Return what pip is asked for.
+
+    A path, a URL and a name that begins with `plughost` are taken as they are. The name of an installed plugin means
+    its distribution. Any other name gets the prefix: `messages==1.2` means `plughost-messages==1.2`, never whatever
+    an index calls `messages`.
+
+    Args:
+        given: What the operator wrote.
+        plugins: Normalised names of the distributions of the installed plugins, by plugin name.
+
+    Raises:
+        OperationError: It is no requirement.
+    """
+    if is_place(given):
+        return given
+    try:
+        requirement = Requirement(given)
+    except InvalidRequirement as error:
+        raise OperationError(f"{given!r} is neither a plugin's name nor a requirement: {error}") from None
+    name = canonicalize_name(requirement.name)
+    if requirement.url is not None or name == HOST or name.startswith(PREFIX):
+        return given
+    requirement.name = plugins.get(name, f"{PREFIX}{name}")
+    return str(requirement)
+
+
+def is_place(given: str) -> bool:
+    """Tell whether a path or a URL was given."""
+    head = given.split(" @ ", maxsplit=1)[0]
+    return "://" in head or os.sep in head or "/" in head or head.startswith(".") or head.endswith(_ARCHIVES)
+
+
+def to_distributions(given: Collection[str], environment: Environment) -> list[str]:
+    """Return the normalised names of the installed distributions that are meant by plugins' or their own names.
+
+    Args:
+        given: What the operator wrote.
+        environment: What is installed.
+
+    Raises:
+        OperationError: One is not installed; the nearest name is offered.
+    """
+    return [_to_distribution(name, environment) for name in dict.fromkeys(given)]
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return an addition to a message on an unknown name: the nearest one, or all."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
+
+
+def _to_distribution(name: str, environment: Environment) -> str:
+    plugins = environment.plugins
+    key = canonicalize_name(name)
+    for candidate in (plugins.get(key), key, f"{PREFIX}{key}"):
+        if candidate in environment.installed:
+            return candidate
+    ours = {*plugins, *(each for each in environment.installed if each.startswith(PREFIX))}
+    raise OperationError(f"{name} is not installed; {nearest(name, ours)}")

@@ -1,0 +1,134 @@
+"""pip, which does the installing: always that of the host's own environment."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.version import Version
+
+from plughost._api.errors import OperationError
+
+Tell = Callable[[str], None]
+"""Told each line that pip prints, as it comes."""
+
+OLDEST: Final = "22.3"
+"""The oldest pip that will do: an older one reports no plan, or another one."""
+
+_LAST_LINES: Final = 12
+_NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)==")
+_UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "Could not fetch URL")
+_QUIETLY: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
+
+
+class PipError(OperationError):
+    """pip failed; the message has what it said."""
+
+
+class NotFound(PipError):  # noqa: N818 - reads better where it is caught
+    """pip looked where it was told, and a distribution is not there.
+
+    Attributes:
+        name: The distribution.
+    """
+
+    def __init__(self, message: str, name: str) -> None:
+        """Keep the name beside the message."""
+        super().__init__(message)
+        self.name = name
+
+
+def pip_command() -> list[str]:
+    """Return how to run pip for this environment: its own, else the one that comes with Python.
+
+    Raises:
+        OperationError: There is neither, or it is too old; the message says what to do.
+    """
+    isolated = [sys.executable, "-P"]  # what lies in the current folder is not installed
+    if importlib.util.find_spec("pip") is not None:
+        version = metadata.version("pip")
+        if Version(version) < Version(OLDEST):
+            raise OperationError(
+                f"The environment {sys.prefix} has pip {version}, and {OLDEST} or newer is needed: "
+                f"{sys.executable} -m pip install --upgrade pip"
+            )
+        return [*isolated, "-m", "pip"]
+    bundled = importlib.util.find_spec("ensurepip")
+    folders = (bundled.submodule_search_locations if bundled is not None else None) or []
+    wheels = sorted(wheel for folder in folders for wheel in Path(folder, "_bundled").glob("pip-*.whl"))
+    if wheels:
+        return [*isolated, str(wheels[-1] / "pip")]
+    fix = f"uv pip install --python {sys.executable} pip" if shutil.which("uv") else "python -m ensurepip"
+    raise OperationError(f"The environment {sys.prefix} has no pip, which this needs. Add it: {fix}")
+
+
+def run(arguments: Sequence[str], tell: Tell) -> None:
+    """Run pip, and wait for it.
+
+    Args:
+        arguments: The command and its options, such as `["install", "plughost-messages"]`.
+        tell: Told each line that it prints.
+
+    Raises:
+        NotFound: A distribution is nowhere where it was told to look.
+        PipError: It failed otherwise.
+        OperationError: There is no pip, or it is too old.
+    """
+    lines: list[str] = []
+    process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave
+        [*pip_command(), *arguments],
+        env={**os.environ, **_QUIETLY},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            tell(lines[-1].strip())
+    if process.wait() != 0:
+        raise _error(arguments[0], lines, process.returncode)
+
+
+def _error(command: str, lines: Sequence[str], code: int) -> PipError:
+    errors = [line for line in lines if line.startswith("ERROR: ")]
+    told = "\n".join(errors or [line for line in lines if line][-_LAST_LINES:])
+    message = f"pip {command} failed:\n{told or f'exit code {code}'}"
+    missing = next(filter(None, map(_NOT_FOUND.match, errors)), None)
+    # Where an index can't be reached, pip says of everything that it is nowhere.
+    reached = not any(line.startswith(_UNREACHABLE) for line in lines)
+    return NotFound(message, missing["name"]) if missing and reached else PipError(message)
+
+
+def report(arguments: Sequence[str], tell: Tell) -> list[dict[str, Any]]:
+    """Let pip resolve what an installation would do, and do nothing.
+
+    Args:
+        arguments: What follows `pip install`.
+        tell: Told each line that it prints.
+
+    Returns:
+        What it would install: the items of `install` in pip's installation report.
+
+    Raises:
+        PipError: It can't be resolved.
+        OperationError: There is no pip.
+    """
+    with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
+        file = Path(folder, "report.json")
+        run(["install", "--dry-run", "--report", str(file), *arguments], tell)
+        items: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["install"]
+    return items

@@ -1,0 +1,54 @@
+"""Places: where `install` was told to look, kept with the environment for `lock` and `bundle`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Options of pip's that say where something is; the others say how to choose, and hold for one command.
+_PLACES: Final = frozenset({"--index-url", "--extra-index-url", "--find-links", "--trusted-host"})
+
+
+def remember(where: Sequence[str]) -> None:
+    """Keep where an installation was told to look, behind what was kept before.
+
+    The file may hold passwords of indexes, and only its owner reads it.
+
+    Args:
+        where: pip's options.
+    """
+    given = [(option, _absolute(value)) for option, value in pairwise(where) if option in _PLACES]
+    if not given:
+        return
+    known = list(zip(*[iter(remembered())] * 2, strict=True))
+    kept = [pair for pair in known if pair not in given] + given
+    file = _file()
+    with suppress(OSError):  # somebody else's environment is left as it is; the options can be given to `lock`, too
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            json.dump([word for pair in kept for word in pair], opened)
+
+
+def remembered() -> list[str]:
+    """Return where installations were told to look, as options of pip's; the latest index counts."""
+    try:
+        kept = json.loads(_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return kept if isinstance(kept, list) and all(isinstance(word, str) for word in kept) else []
+
+
+def _file() -> Path:
+    return Path(sys.prefix, ".plughost-places.json")
+
+
+def _absolute(value: str) -> str:
+    return str(Path(value).absolute()) if Path(value).exists() else value

@@ -1,0 +1,94 @@
+"""Conflicts: what two plugins claim at once, found before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from plughost._plugins.registry import Entry, Failure, Roster, State
+from plughost._plugins.validation import unroutable
+
+_field = re.compile(r"\{[^{}]*\}")
+
+
+def find_store_conflicts(roster: Roster) -> None:
+    """Fail every plugin that claims a store or a table that an earlier one has; see `find_conflicts`."""
+    owners: dict[str, Entry] = {}
+    for entry in roster.active():
+        _claim(roster, entry, list(_stores(entry)), owners)
+
+
+def find_conflicts(roster: Roster) -> None:
+    """Fail every plugin that claims what an earlier one has.
+
+    The earlier one, in the roster's order, keeps what it claimed; the message names both.
+    """
+    owners: dict[str, Entry] = {}
+    for entry in roster.active():
+        if entry.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
+            continue
+        clash = _clash(entry, owners.values())
+        if clash is not None:
+            roster.fail(entry, Failure("conflict", clash, "Disable one of the two plugins."))
+        else:
+            _claim(roster, entry, list(_mounts(entry)), owners)
+
+
+def _claim(roster: Roster, entry: Entry, claims: list[str], owners: dict[str, Entry]) -> None:
+    """Let a plugin have what it claims, or fail it where something of that is taken."""
+    twice = next((claim for claim in claims if claims.count(claim) > 1), None)
+    taken = next((claim for claim in claims if claim in owners), None)
+    if twice is not None:
+        roster.fail(entry, Failure("conflict", f"it claims the {twice} twice", "Report this to its author."))
+    elif taken is not None:
+        cause = f"the {taken} belongs to {owners[taken].found.label} already"
+        roster.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
+    else:
+        owners.update(dict.fromkeys(claims, entry))
+
+
+def _stores(entry: Entry) -> Iterator[str]:
+    """Yield, as words for a message, what of a plugin's stores must be unique on the host."""
+    for store in entry.declared.stores:
+        yield f"store {store.name}"
+        yield from (f"table {table.lower()}" for table in store.tables)
+
+
+def _mounts(entry: Entry) -> Iterator[str]:
+    """Yield, as words for a message, what else of a plugin must be unique on the host."""
+    declared = entry.declared
+    for group in declared.groups:
+        site = entry.mount.site or group.site
+        yield f"prefix {group.prefix} on site {site}"
+        for route in group.routes:
+            yield f"route {_field.sub('{}', group.prefix + route.path)} on site {site}"
+    yield from (f"middleware {each.name}" for each in declared.middleware)
+    yield from (f"health check {each.name}" for each in declared.checks)
+    yield from (f"page {entry.name}/{each.name}" for each in declared.pages)
+
+
+def _clash(entry: Entry, others: Iterable[Entry]) -> str | None:
+    """Return how a plugin's routes can't stand beside others' on one site, by Falcon's own rules."""
+    accepted = list({each.name: each for each in others}.values())
+    problem = unroutable(entry.declared.groups)
+    if problem is not None:
+        return f"{problem}, beside its own other routes"
+    for group in entry.declared.groups:
+        site = entry.mount.site or group.site
+        beside = [
+            (other, mounted)
+            for other in accepted
+            for mounted in other.declared.groups
+            if (other.mount.site or mounted.site) == site and _meet(mounted.prefix, group.prefix)
+        ]
+        for other, mounted in beside:
+            problem = unroutable([mounted, group])
+            if problem is not None:
+                return f"{problem}, beside the routes of {other.found.label}"
+    return None
+
+
+def _meet(one: str, other: str) -> bool:
+    """Tell whether a prefix is below another. Routes below others part at a literal segment, where nothing clashes."""
+    shorter, longer = sorted((f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"), key=len)
+    return longer.startswith(shorter)

@@ -1,0 +1,195 @@
+"""Declare: ask each plugin, hook by hook, for its settings model and its declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel
+
+from plughost._api.context import PluginContext
+from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
+from plughost._api.errors import PluginError
+from plughost._plugins.loader import ask, call, renew
+from plughost._plugins.registry import Entry, Failure, Roster
+from plughost._plugins.validation import check, require_sync
+from plughost._settings.sources import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pluggy
+    import structlog
+
+    from plughost._api.host import HostServices
+    from plughost._runtime.audit import Audit
+    from plughost.ratelimits import RateLimits
+    from plughost.stores import OpenStore
+
+_HOOKS: Final[Mapping[str, tuple[str, type]]] = {
+    "register_stores": ("stores", Store),
+    "register_middleware": ("middleware", Middleware),
+    "register_routes": ("groups", RouteGroup),
+    "register_observers": ("observers", Observer),
+    "register_checks": ("checks", Check),
+    "register_pages": ("pages", Page),
+}
+
+
+def validate_settings(roster: Roster, manager: pluggy.PluginManager, settings: Settings) -> None:
+    """Validate each plugin's table of the settings with the plugin's own model.
+
+    A reused plugin whose settings differ from before is asked for its declarations again.
+    """
+    for entry in roster.active():
+        roster.attempt(entry, "register_settings", lambda entry=entry: _validate(entry, manager, settings))  # type: ignore[misc] # mypy can't type a lambda's default
+
+
+def _validate(entry: Entry, manager: pluggy.PluginManager, settings: Settings) -> None:
+    model: Any = _NoSettings
+    if "register_settings" in entry.hooks:
+        model = call(manager, entry, "register_settings")
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
+    try:
+        values, mount = settings.of_plugin(entry.name, model), settings.mount(entry.name)
+    except SettingsError as error:
+        raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{entry.name}].") from None
+    if model is _NoSettings:
+        model, values = None, None
+    if entry.reused and (values, mount) != (entry.settings, entry.mount):
+        entry.change()
+        renew(entry, manager)
+    entry.settings_model, entry.settings, entry.mount = model, values, mount
+
+
+def give_contexts(
+    roster: Roster,
+    manager: pluggy.PluginManager,
+    *,
+    data_root: Path,
+    logger: structlog.stdlib.BoundLogger,
+    rate_limits: RateLimits,
+    view: HostServices,
+    dev: bool,
+    trusted: Collection[str] = (),
+    audits: Audit,
+) -> None:
+    """Give each plugin its context; a reused one keeps its own."""
+    for entry in roster.active():
+        is_trusted = entry.name in trusted
+        if not entry.reused:
+            entry.context = PluginContext(
+                plugin=entry.name,
+                settings=entry.settings,
+                dev=dev,
+                logger=logger.bind(plugin=entry.name),
+                data_root=data_root,
+                services=view,
+                trusted=is_trusted,
+                rate_limits=rate_limits,
+                audits=audits,
+            )
+        elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:
+            _change(roster, manager, entry, rate_limits=rate_limits, trusted=is_trusted)
+
+
+def declare_stores(roster: Roster, manager: pluggy.PluginManager) -> None:
+    """Collect the stores that plugins offer."""
+    _collect(roster, manager, "register_stores")
+
+
+def give_stores(roster: Roster, manager: pluggy.PluginManager, stores: Mapping[str, OpenStore[Any]]) -> None:
+    """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
+    for entry in roster.active():
+        offering = {entry.name, *entry.found.requires}
+        usable = {name: store for name, store in stores.items() if store.plugin in offering}
+        if entry.reused and _same(usable, entry.context.stores):
+            continue
+        _change(roster, manager, entry, stores=usable)
+
+
+def declare_authenticator(roster: Roster, manager: pluggy.PluginManager) -> None:
+    """Find the plugin that names principals, and hand its callable to every other plugin."""
+
+    def take(entry: Entry, authenticator: object) -> None:
+        if authenticator is not None and not callable(authenticator):
+            raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
+        require_sync(authenticator, "the authenticator")
+        entry.authenticator = authenticator
+
+    ask(roster, manager, "register_authenticator", take, unless_reused=True)
+    offering = [entry for entry in roster.active() if entry.authenticator is not None]
+    for entry in offering[1:]:
+        cause = f"{offering[0].found.label} is the authenticator already"
+        roster.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
+    authenticator = offering[0].authenticator if offering else None
+    for entry in roster.active():
+        if entry.reused and entry.context.authenticator is authenticator:
+            continue
+        _change(roster, manager, entry, authenticator=authenticator)
+
+
+def withdraw_authenticator(roster: Roster, manager: pluggy.PluginManager) -> bool:
+    """Take back the authenticator of a plugin that has failed since it was handed out.
+
+    Returns:
+        Whether there was one: those that had it are without it now, and are to be asked for their declarations again.
+    """
+    active = roster.active()
+    misled = [entry for entry in active if entry.context.authenticator is not None]
+    if any(each.authenticator is entry.context.authenticator for entry in misled for each in active):
+        return False
+    for entry in misled:
+        _change(roster, manager, entry, asked=True, authenticator=None)
+    return bool(misled)
+
+
+def declare(roster: Roster, manager: pluggy.PluginManager) -> None:
+    """Collect what plugins mount: middleware, route groups, observers, checks and pages."""
+    for hook in _HOOKS:
+        if hook != "register_stores":  # which were opened since
+            _collect(roster, manager, hook)
+
+
+def _collect(roster: Roster, manager: pluggy.PluginManager, hook: str) -> None:
+    attribute, kind = _HOOKS[hook]
+
+    def take(entry: Entry, declared: object) -> None:
+        if not isinstance(declared, Iterable):
+            raise PluginError(f"it returned {declared!r}", f"Return a list of {kind.__name__}.")
+        items = tuple(declared)
+        for item in items:
+            if not isinstance(item, kind):
+                raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
+            check(item)
+        entry.declared = replace(entry.declared, **{attribute: items})
+
+    ask(roster, manager, hook, take, unless_reused=True)
+
+
+def _change(roster: Roster, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any) -> None:
+    """Give a plugin another context; one that has declared already is asked for its declarations again.
+
+    Args:
+        roster: The plugins.
+        manager: The manager that they are registered with.
+        entry: The plugin.
+        asked: Whether it was asked for its declarations in this build; one that is reused has them anyway.
+        **given: What is another in its context.
+    """
+    if entry.reused or asked:
+        if entry.reused:
+            entry.change()
+        given["announcements"] = []
+        roster.attempt(entry, "import", lambda: renew(entry, manager))
+    entry.context = replace(entry.context, **given)
+
+
+def _same(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    return one.keys() == other.keys() and all(one[key] is other[key] for key in one)
+
+
+class _NoSettings(BaseModel):
+    """What a plugin without settings of its own accepts: nothing."""

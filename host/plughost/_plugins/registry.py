@@ -1,0 +1,272 @@
+"""The roster: every installed plugin and what became of it, on the way from discovery to serving."""
+
+from __future__ import annotations
+
+import enum
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from plughost._api.declarations import Declarations
+from plughost._api.errors import PluginError
+from plughost._plugins.isolation import Interrupted, TookTooLong, bounded, never
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from plughost._api.context import PluginContext
+    from plughost._plugins.discovery import Found
+    from plughost._settings.sources import MountSettings
+
+
+class State(enum.StrEnum):
+    """What became of a plugin."""
+
+    ACTIVE = "active"
+    DISABLED = "disabled"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+
+
+class Origin(enum.StrEnum):
+    """How a plugin came into its generation."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    REUSED = "reused"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a plugin does not serve.
+
+    Attributes:
+        stage: Where it happened: `import`, `settings`, `conflict`, or the name of a hook.
+        cause: What happened, in one line.
+        advice: What to do next.
+        trace: The traceback, for the log only.
+    """
+
+    stage: str
+    cause: str
+    advice: str
+    trace: str = ""
+
+    def __str__(self) -> str:
+        """Return the failure in one line."""
+        stop = "" if self.cause.endswith(("?", "!")) else "."
+        return f"{self.stage}: {self.cause}{stop} {self.advice}"
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A plugin on the roster.
+
+    Attributes:
+        found: What discovery tells of it.
+        state: What became of it.
+        origin: How it came into this generation.
+        failure: Why, where it does not serve; None where it does or was never meant to.
+        trouble: What went wrong once it served: a failing `started` or `stopping`, or that a restart is needed.
+        plugin: The loaded module or object.
+        hooks: The hooks that it implements.
+        settings_model: The model of its settings; None where it has none.
+        settings: Its validated settings.
+        mount: What the host reads of its settings: site and body limit.
+        context: What its hooks are given.
+        declared: What it declares.
+        authenticator: What it offers to name principals; None where it offers nothing.
+        seconds: Seconds that loading and each hook took, by stage; of a reused plugin, when it was loaded.
+    """
+
+    found: Found
+    state: State = State.ACTIVE
+    origin: Origin = Origin.ADDED
+    failure: Failure | None = None
+    trouble: list[Failure] = field(default_factory=list)
+    plugin: Any = None
+    hooks: tuple[str, ...] = ()
+    settings_model: type[BaseModel] | None = None
+    settings: Any = None
+    mount: MountSettings = None  # type: ignore[assignment] # read before any hook that takes a context
+    context: PluginContext[Any] = None  # type: ignore[assignment] # given before any hook that takes it
+    declared: Declarations = field(default_factory=Declarations)
+    authenticator: Callable[..., Any] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+        return self.found.name
+
+    @property
+    def reused(self) -> bool:
+        """Whether it is the very plugin of the generation before, with its objects and their memory."""
+        return self.origin is Origin.REUSED
+
+    def change(self) -> None:
+        """Reuse it no more: it is asked anew, so what was noted of it before is of the past."""
+        self.origin = Origin.CHANGED
+        self.trouble, self.seconds = [], {}
+
+
+class Roster:
+    """The plugins of one build, in the order in which they are asked."""
+
+    def __init__(
+        self,
+        found: Iterable[Found],
+        disabled: Collection[str] = (),
+        *,
+        timeout: float = 30.0,
+        interrupted: Callable[[], bool] = never,
+    ) -> None:
+        """Take down every plugin; disabled ones are never imported.
+
+        Args:
+            found: What discovery returned.
+            disabled: Names of plugins to skip.
+            timeout: Seconds that a plugin's import and each of its hooks may take.
+            interrupted: Tells whether there is no use in going on, since the host is stopping.
+        """
+        self._timeout = timeout
+        self._interrupted = interrupted
+        self.entries: tuple[Entry, ...] = tuple(Entry(each) for each in found)
+        for entry in self.entries:
+            if entry.name in disabled:
+                entry.state = State.DISABLED
+            elif entry.found.problem is not None:
+                self.fail(entry, Failure("metadata", entry.found.problem, "Mend that, then reload."))
+            elif entry.found.unmet is not None:
+                self._block(entry, entry.found.unmet, "Install what fits, then reload.")
+        self._block_dependents()
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def active(self) -> tuple[Entry, ...]:
+        """Return the plugins that have not failed so far."""
+        return tuple(entry for entry in self.entries if entry.state is State.ACTIVE)
+
+    def get(self, name: str) -> Entry | None:
+        """Return the plugin of a name; the one that is used, where two distributions bring it."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    def reuse(self, entry: Entry, before: Entry) -> None:
+        """Put the whole entry of the generation before in the place of one; only discovery's part of it is new.
+
+        What changes in place is copied, since the generation before goes on with its own if this one is not used.
+        """
+        reused = replace(
+            before,
+            found=entry.found,
+            origin=Origin.REUSED,
+            trouble=list(before.trouble),
+            seconds=dict(before.seconds),
+        )
+        self.entries = tuple(reused if each is entry else each for each in self.entries)
+
+    def fail(self, entry: Entry, failure: Failure) -> None:
+        """Mark a plugin as failed, and those that depend on it as blocked."""
+        entry.state = State.FAILED
+        entry.failure = failure
+        self._block_dependents()
+
+    def attempt(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Any:
+        """Run a plugin's code; whatever it raises, or that it doesn't return, fails this plugin and nothing else.
+
+        Args:
+            entry: The plugin; nothing is called if it has failed before.
+            stage: What is being done: a hook's name, or `import`.
+            call: What to call.
+
+        Returns:
+            What the call returned; None where it failed.
+
+        Raises:
+            Interrupted: The host is stopping; this is nobody's failure.
+        """
+        if entry.state is not State.ACTIVE:
+            return None
+        result, failure = self._call(entry, stage, call, self._interrupted)
+        if failure is not None:
+            self.fail(entry, failure)
+        return result
+
+    def tell(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Failure | None:
+        """Run the code of a plugin that serves; a failure is noted as trouble, and it goes on serving.
+
+        Returns:
+            What went wrong; None where nothing did.
+        """
+        _, failure = self._call(entry, stage, call)
+        if failure is not None:
+            entry.trouble.append(failure)
+        return failure
+
+    def _call(
+        self, entry: Entry, stage: str, call: Callable[[], Any], interrupted: Callable[[], bool] = never
+    ) -> tuple[Any, Failure | None]:
+        begun = perf_counter()
+        try:
+            return bounded(call, self._timeout, f"{entry.name}:{stage}", interrupted), None
+        except Interrupted:
+            raise
+        except PluginError as error:
+            return None, Failure(stage, error.cause, error.advice)
+        except TookTooLong as error:
+            return None, Failure(stage, str(error), "Mend the plugin, or raise the setting hook_timeout.")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
+            return None, explain(stage, error)
+        finally:
+            if not entry.reused:
+                entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
+
+    def _block_dependents(self) -> None:
+        """Block whatever depends on a plugin that does not serve; the order puts dependents last."""
+        for entry in self.entries:
+            if entry.state is not State.ACTIVE:
+                continue
+            needed = (self.get(name) for name in entry.found.requires)
+            missing = next((each for each in needed if each is not None and each.state is not State.ACTIVE), None)
+            if missing is not None:
+                cause = f"it requires {missing.found.label}, which is {missing.state}"
+                self._block(entry, cause, f"Mend or enable {missing.name} first.")
+
+    def _block(self, entry: Entry, cause: str, advice: str) -> None:
+        entry.state = State.BLOCKED
+        entry.failure = Failure("dependency", cause, advice)
+
+
+def explain(stage: str, error: BaseException) -> Failure:
+    """Return the failure that an exception of a plugin's code stands for, with the place in its code."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_hosts(frame.filename)]
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    text = _message(error)
+    cause = f"{type(error).__name__}{place}: {text}".rstrip(".")
+    if isinstance(error, ImportError):
+        advice = "Install what is missing, or upgrade the plugin."
+    elif isinstance(error, SystemExit):
+        cause, advice = f"it called sys.exit{place}", "Report this to the plugin's author."
+    else:
+        advice = "The traceback is in the log; report it to the plugin's author, or disable the plugin."
+    return Failure(stage, cause, advice, "".join(traceback.format_exception(error)))
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split())[:300] or "no message"
+    except Exception:  # noqa: BLE001 - the exception is a plugin's, and its __str__ may raise anything
+        return "its message can't be shown"
+
+
+def _is_hosts(filename: str) -> bool:
+    own = Path(__file__).parent
+    parts = Path(filename).parts
+    library = "pluggy" in parts or "importlib" in parts or filename.startswith("<")
+    return library or Path(filename).is_relative_to(own) or parts[-3:-1] == ("concurrent", "futures")

@@ -1,0 +1,197 @@
+"""Check: whether what a plugin declares can be mounted at all, before it is compared with what others declare."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from functools import singledispatch
+from typing import Final
+
+from falcon.routing import CompiledRouter
+
+from plughost._api.declarations import Check, Middleware, Observer, Operation, Page, Route, RouteGroup, Store
+from plughost._api.errors import PluginError
+from plughost._apps.versions import Versions
+from plughost._plugins.signatures import misfit
+from plughost._settings.sources import Sites
+from plughost.http._errors import Problem
+
+MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
+
+_ADVICE: Final = "Report this to the plugin's author."
+_SEGMENT: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@-]"
+_prefix = re.compile(r"(/[A-Za-z0-9._~-]+)+").fullmatch
+_path = re.compile(rf"(/({_SEGMENT}|\{{[^{{}}]*\}})+)*").fullmatch
+_word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
+
+
+@singledispatch
+def check(declared: object) -> None:
+    """Check a declaration on its own.
+
+    Raises:
+        PluginError: It can't be mounted; the message names it.
+    """
+    raise PluginError(f"it returned a {type(declared).__name__}", _ADVICE)
+
+
+@check.register
+def _(store: Store) -> None:
+    _named("store", store.name)
+    _require(store.entities is None or callable(store.entities), f"store {store.name!r}: entities is no function")
+    _require(_texts(store.tables), f"store {store.name!r}: tables is no tuple of names")
+
+
+@check.register
+def _(middleware: Middleware) -> None:
+    _named("middleware", middleware.name)
+    where = f"middleware {middleware.name!r}"
+    methods = [name for name in MIDDLEWARE_METHODS if hasattr(middleware.component, name)]
+    _require(not inspect.isclass(middleware.component), f"{where}: the component is a class; give an instance")
+    _require(bool(methods), f"{where}: the component has none of {', '.join(MIDDLEWARE_METHODS)}")
+    for name in methods:
+        require_sync(getattr(middleware.component, name), f"{where}: {name}")
+    _require(middleware.scope in ("plugin", "site", "host"), f"{where}: there is no scope {middleware.scope!r}")
+    _require_site(middleware.site, where)
+    _require(_texts(middleware.before) and _texts(middleware.after), f"{where}: before or after is no tuple of names")
+    _require(_texts(middleware.vary), f"{where}: vary is no tuple of header names")
+    _require(
+        middleware.scope != "plugin" or "process_request" not in methods,
+        f"{where}: one of scope 'plugin' has no process_request; use process_resource",
+    )
+
+
+@check.register
+def _(observer: Observer) -> None:
+    _named("observer", observer.name)
+    where = f"observer {observer.name!r}"
+    functions = {name: getattr(observer, name) for name in ("observe", "observe_times")}
+    _require(any(functions.values()), f"{where}: it has neither observe nor observe_times")
+    for name, function in functions.items():
+        _require(function is None or callable(function), f"{where}: {name} is no function")
+        require_sync(function, f"{where}: {name}")
+    most = observer.at_most
+    _require(most is None or (type(most) is int and most > 0), f"{where}: at_most is no number above 0")
+
+
+@check.register
+def _(health: Check) -> None:
+    _named("health check", health.name)
+    _require(callable(health.check), f"health check {health.name!r}: check is no function")
+    require_sync(health.check, f"health check {health.name!r}: check")
+
+
+@check.register
+def _(page: Page) -> None:
+    _named("page", page.name)
+    _require(isinstance(page.title, str), f"page {page.name!r}: its title is no text")
+    _require(callable(page.render), f"page {page.name!r}: render is no function")
+    require_sync(page.render, f"page {page.name!r}: render")
+
+
+@check.register
+def _(group: RouteGroup) -> None:
+    where = f"route group {group.prefix!r}"
+    at_root = group.prefix == "/" and all(getattr(each, "path", None) == "" for each in group.routes or ())
+    _require(
+        at_root or (isinstance(group.prefix, str) and bool(_prefix(group.prefix))),
+        f"{where}: a prefix is one or more segments, such as /api/v1/products, without fields or a slash at the end; "
+        "or / for a route with an empty path, and no other",
+    )
+    _require_site(group.site, where)
+    _require(_texts(group.versions), f"{where}: versions is no tuple of texts")
+    try:
+        Versions(group.versions or ("1.0",))
+    except ValueError as error:
+        raise PluginError(f"{where}: {error}", _ADVICE) from None
+    limit = group.body_limit
+    _require(limit is None or (type(limit) is int and limit > 0), f"{where}: body_limit {limit!r} is no size in bytes")
+    _check_format(group, where)
+    _require(isinstance(group.routes, tuple), f"{where}: routes is no tuple")
+    for route in group.routes:
+        _require(isinstance(route, Route), f"{where}: {route!r} among the routes is no Route")
+        _check_route(route, f"{where}: route {route.path!r}")
+    problem = unroutable([group])
+    _require(problem is None, f"{where}: {problem}")
+
+
+def unroutable(groups: Iterable[RouteGroup]) -> str | None:
+    """Return why Falcon's router refuses some groups beside each other; None where it takes them all."""
+    router = CompiledRouter()
+    for group in groups:
+        for route in group.routes:
+            try:
+                router.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
+            except (ValueError, TypeError) as error:
+                return f"route {group.prefix + route.path}: {' '.join(str(error).split())}"
+    return None
+
+
+def _check_format(group: RouteGroup, where: str) -> None:
+    """Refuse an error format that would fail on the first error."""
+    try:
+        written = group.errors.render(Problem(404, "Not Found", "There is nothing at this address."))
+        usable = isinstance(written, bytes) and isinstance(group.errors.media_type, str)
+        usable = usable and isinstance(group.errors.validation_status, int)
+    except Exception as error:  # noqa: BLE001 - the format is a plugin's code
+        raise PluginError(f"{where}: its error format can't be used: {error!r}", _ADVICE) from None
+    _require(usable, f"{where}: its error format doesn't return bytes, or lacks media_type or validation_status")
+
+
+def _check_route(route: Route, where: str) -> None:
+    _require(
+        isinstance(route.path, str) and bool(_path(route.path)),
+        f"{where}: a path is empty, or segments such as /{{sku}}, each after a slash and none at the end",
+    )
+    _require(not inspect.isclass(route.resource), f"{where}: the resource is a class; give an instance")
+    _require(
+        isinstance(route.operations, Mapping)
+        and all(isinstance(each, Operation) for each in route.operations.values()),
+        f"{where}: operations is no mapping of methods to Operation",
+    )
+    try:
+        methods = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
+    except ValueError as error:
+        raise PluginError(f"{where}: {error}", _ADVICE) from None
+    resource = type(route.resource).__name__
+    for method, responder in methods.items():
+        require_sync(responder, f"{where}: on_{method.lower()} of {resource}")
+        problem = misfit(route, method, responder)
+        name = getattr(responder, "__name__", f"on_{method.lower()}")
+        _require(problem is None, f"{where}: {name} of {resource}: {problem}")
+    missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
+    _require(not missing, f"{where}: {resource} answers {', '.join(missing)}, for which it declares no operation")
+    surplus = sorted(set(route.operations) - set(methods))
+    _require(not surplus, f"{where}: {resource} has no responder for {', '.join(surplus)}, which it declares")
+    _require(bool(methods), f"{where}: {resource} has no responder such as on_get")
+
+
+def _require(fulfilled: bool, otherwise: str) -> None:
+    if not fulfilled:
+        raise PluginError(otherwise, _ADVICE)
+
+
+def _require_site(site: object, where: str) -> None:
+    known = ", ".join(Sites.model_fields)
+    _require(site in Sites.model_fields, f"{where}: there is no site {site!r}; sites are {known}")
+
+
+def require_sync(function: object, where: str) -> None:
+    """Refuse a function that would return before anything in it has run.
+
+    Raises:
+        PluginError: It is async.
+    """
+    _require(not inspect.iscoroutinefunction(function), f"{where} is async, and plughost serves WSGI: use plain def")
+
+
+def _named(what: str, name: object) -> None:
+    _require(
+        isinstance(name, str) and bool(_word(name)),
+        f"{what} {name!r}: a name is made of letters, digits, dots, hyphens and underscores",
+    )
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) for each in value)

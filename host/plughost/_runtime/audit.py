@@ -1,0 +1,116 @@
+"""The audit trail: one event for each thing that somebody may have to answer for later."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import hmac
+import os
+import secrets
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from plughost._api.errors import NotRunning
+from plughost._files import locked_folder, write_private
+from plughost._runtime.control import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import structlog
+
+    from plughost._settings.sources import Settings
+
+_KEY_FILE: Final = "audit-key"
+
+
+class Audit:
+    """Writes the audit trail of one host: into its log, or into a file of its own."""
+
+    def __init__(self, logger: structlog.stdlib.BoundLogger, data_dir: Path, file: Path | None = None) -> None:
+        """Write nothing yet.
+
+        Args:
+            logger: Where events go unless they have a file.
+            data_dir: The host's data folder, which holds the key of the pseudonyms.
+            file: Gets each event as a line of JSON, whatever is logged; it may be moved away at any time.
+        """
+        self._logger = logger
+        self._data_dir = data_dir
+        self._file = file
+
+    def note(self, what: str, outcome: str, **fields: Any) -> None:
+        """Write an event.
+
+        Args:
+            what: What was done or tried, such as `login`.
+            outcome: What came of it: `ok`, `refused`, `failed` ...
+            **fields: `who`, as a pseudonym; `where`; `request_id`; further details, in plain values, never secrets.
+        """
+        event = {"what": what, "outcome": outcome, **{key: value for key, value in fields.items() if value is not None}}
+        self.write(event)
+
+    def take(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Write an event of a command, and answer with nothing."""
+        self.write(event)
+        return {}
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        """Write an event that is complete."""
+        if self._file is None:
+            self._logger.info("audit", **event)
+            return
+        line = msgspec.json.encode({"timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", **event}, enc_hook=str)
+        try:
+            descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, line + b"\n")
+            finally:
+                os.close(descriptor)
+        except OSError as error:  # what is audited goes on, and is not lost
+            self._logger.error("the audit file can't be written", reason=str(error))
+            self._logger.info("audit", **event)
+
+    def pseudonym(self, account: str) -> str:
+        """Return what stands for an account: always the same on this host; without its key nobody can tell whose."""
+        return hmac.new(self._key, account.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:16]
+
+    @cached_property
+    def _key(self) -> bytes:
+        path = self._data_dir / _KEY_FILE
+        if not path.exists():
+            with locked_folder(self._data_dir):
+                if not path.exists():
+                    write_private(path, secrets.token_bytes(32))
+        return path.read_bytes()
+
+
+def audit_of(settings: Settings, logger: structlog.stdlib.BoundLogger) -> Audit:
+    """Return the audit trail of a host with some settings."""
+    return Audit(logger, settings.data_dir, settings.path(settings.host.log.audit))
+
+
+class CommandAudit(Audit):
+    """Writes what a command does: into the file, else into the log of the host that runs, else on standard error."""
+
+    def note(self, what: str, outcome: str, **fields: Any) -> None:
+        """Write an event, with the system's user who gave the command."""
+        with suppress(KeyError, OSError):  # a user without a name, as in a container
+            fields.setdefault("by", getpass.getuser())
+        super().note(what, outcome, **{"where": "command line", **fields})
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        """Write an event that is complete."""
+        if self._file is None:
+            try:
+                ask(self._data_dir, "audit", event=dict(event))
+            except NotRunning:
+                pass
+            else:
+                return
+        super().write(event)

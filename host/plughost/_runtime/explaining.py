@@ -1,0 +1,102 @@
+"""Explain: why an installed distribution serves, or why it is no plugin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from plughost._plugins.changes import version_of
+from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced
+from plughost._plugins.metadata import debris
+from plughost._plugins.registry import Entry, State
+
+if TYPE_CHECKING:
+    from plughost._plugins.discovery import Survey
+    from plughost._plugins.metadata import InstalledDistribution
+    from plughost._plugins.registry import Roster
+
+_DECLARE = f"""\
+Its author declares a plugin in pyproject.toml, and installs it again:
+  [project.entry-points."{ENTRY_POINT_GROUP}"]
+  NAME = "PACKAGE.MODULE\""""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why something serves, or does not.
+
+    Attributes:
+        name: What was asked for.
+        serves: Whether all that it brings serves.
+        lines: What there is to say, for people.
+    """
+
+    name: str
+    serves: bool
+    lines: tuple[str, ...]
+
+
+def explain(name: str, roster: Roster, survey: Survey) -> Explanation:
+    """Say why a plugin serves or does not, or why a distribution is no plugin.
+
+    Args:
+        name: A plugin's or a distribution's name; the prefix `plughost-` may be left out.
+        roster: The plugins and what became of them.
+        survey: What is installed.
+    """
+    keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
+    entries = [each for each in roster if each.name == name]
+    entries = entries or [each for each in roster if canonicalize_name(each.found.distribution) in keys]
+    if entries:
+        serves = all(each.state is State.ACTIVE for each in entries)
+        return Explanation(name, serves, tuple(line for each in entries for line in _state(each)))
+    found = next((survey.installed[key] for key in keys if key in survey.installed), None)
+    lines = _no_plugin(found) if found is not None else _not_installed(name, keys, roster, survey)
+    return Explanation(name, serves=False, lines=tuple(lines))
+
+
+def _state(entry: Entry) -> Iterator[str]:
+    label = entry.found.label
+    if entry.failure is not None:
+        yield f"{label} is {entry.state}."
+        yield f"  {entry.failure}"
+    elif entry.state is State.DISABLED:
+        yield f"{label} is disabled, by the setting disabled or by --without; `plughost enable {entry.name}` serves it."
+    else:
+        mounted = [f"{group.prefix} on the site {entry.mount.site or group.site}" for group in entry.declared.groups]
+        yield f"{label} is active, and {'serves ' + ', '.join(mounted) if mounted else 'mounts no route'}."
+
+
+def _no_plugin(found: InstalledDistribution) -> Iterator[str]:
+    label = f"{found.name} {version_of(found)}"
+    if found.damage is not None:
+        yield f"{label} is installed, and damaged: {found.damage}. Install it again."
+        return
+    wrong = list(misplaced([found]))
+    groups = sorted(found.entry_points.groups)
+    if wrong:
+        yield from (f"{each}." for each in wrong)
+    elif groups:
+        in_groups = f"it has entry points in {', '.join(groups)}, none in {ENTRY_POINT_GROUP}"
+        yield f"{label} is installed, and is no plugin: {in_groups}."
+    else:
+        yield f"{label} is installed, and is no plugin: it has no entry points."
+    yield _DECLARE
+
+
+def _not_installed(name: str, keys: tuple[str, ...], roster: Roster, survey: Survey) -> Iterator[str]:
+    left = [each for each in debris() if each.name and canonicalize_name(each.name) in keys]
+    if left:
+        yield (
+            f"{left[0].name} {version_of(left[0])} is not installed any more: an installer was killed while it removed "
+            f"or replaced it, and left {left[0].locate_file(left[0].folder)}. Install it again."
+        )
+        return
+    known = [*(each.name for each in roster), *survey.installed]
+    close = get_close_matches(name, known, n=1)
+    yield f"{name} is not installed in {sys.prefix}{f'; did you mean {close[0]}?' if close else '.'}"

@@ -1,0 +1,365 @@
+"""Build a generation: one immutable assembly of the installed plugins, from discovery to one app per site."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from plughost._api.host import SiteView
+from plughost._apps.application import build_app
+from plughost._apps.declared import nobody
+from plughost._apps.edge import is_loopback
+from plughost._apps.middleware import around_site
+from plughost._apps.mounting import mount
+from plughost._apps.roles import RoleRequired
+from plughost._logging import AccessLog
+from plughost._plugins import conflicts, loader, registration
+from plughost._plugins.registry import Entry, Failure, Roster
+from plughost._runtime.assembly import SiteAssembly
+from plughost._runtime.audit import audit_of
+from plughost._runtime.optional import unusable
+from plughost._runtime.sites import exposed_addresses
+from plughost._settings.sources import AdminSite
+from plughost.ratelimits import RateLimits
+from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
+
+if TYPE_CHECKING:
+    import pluggy
+    import structlog
+
+    from plughost._api.declarations import Middleware, Observer, RouteGroup
+    from plughost._api.host import HostServices
+    from plughost._apps.declared import Authenticator
+    from plughost._runtime.request_log import AnsweredRequests
+    from plughost._settings.sources import Settings, SiteSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One assembly of a host.
+
+    Attributes:
+        settings: The settings that it was built with.
+        dev: Whether the host runs with `--dev`.
+        manager: The plugin manager with its plugins.
+        roster: Every plugin and what became of it.
+        stores: The open stores, by name.
+        rate_limits: Where rate limits are counted.
+        sites: What each site serves, by name; a site without an active plugin is missing.
+        warnings: What the operator should know.
+        problems: Why it can't serve, whatever its plugins are like.
+    """
+
+    settings: Settings
+    dev: bool
+    manager: pluggy.PluginManager
+    roster: Roster
+    stores: Stores
+    rate_limits: RateLimits
+    sites: Mapping[str, SiteAssembly]
+    warnings: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+    def announcements(self) -> Iterable[str]:
+        """Return what the plugins say to the person who starts the host."""
+        return (line for entry in self.roster.active() for line in entry.context.announcements)
+
+    def observers(self) -> dict[str, tuple[Observer, ...]]:
+        """Return who is told of answered requests, by plugin."""
+        return {entry.name: entry.declared.observers for entry in self.roster.active() if entry.declared.observers}
+
+    def close(self, keep: Generation | None = None) -> None:
+        """Close the stores, but for those that another generation uses; nothing may be in flight any more."""
+        self.stores.close(keep.stores if keep is not None else None)
+        if keep is None or keep.rate_limits is not self.rate_limits:
+            self.rate_limits.close()
+
+    def leaving(self, following: Generation) -> frozenset[str]:
+        """Return the active plugins that the next generation does not reuse."""
+        reused = {entry.name for entry in following.roster.active() if entry.reused}
+        return frozenset(entry.name for entry in self.roster.active() if entry.name not in reused)
+
+    def wraps_others(self, plugins: Collection[str]) -> bool:
+        """Return whether some plugins have middleware that is around other plugins' requests."""
+        own = [entry for entry in self.roster.active() if entry.name in plugins]
+        return any(each.scope != "plugin" for entry in own for each in entry.declared.middleware)
+
+    def notify(self, hook: str, *, fresh_only: bool = False, only: Collection[str] | None = None) -> None:
+        """Call `started`, `draining` or `stopping` of the active plugins.
+
+        One that raises is logged, and noted as trouble.
+
+        Args:
+            hook: The hook.
+            fresh_only: Leave out the plugins that are reused from the generation before.
+            only: The plugins to call; all by default.
+        """
+        for entry in self.roster.active():
+            wanted = (only is None or entry.name in only) and not (fresh_only and entry.reused)
+            if wanted and hook in entry.hooks:
+                failure = self.roster.tell(entry, hook, partial(loader.call, self.manager, entry, hook))
+                if failure is not None:
+                    entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
+
+
+def build(
+    roster: Roster,
+    settings: Settings,
+    logger: structlog.stdlib.BoundLogger,
+    view: HostServices,
+    answered: AnsweredRequests,
+    *,
+    dev: bool = False,
+    without: Collection[str] = (),
+    running: Generation | None = None,
+) -> Generation:
+    """Build a generation, without opening a port or a store; see `migrate`.
+
+    Args:
+        roster: The installed plugins; those that are reused are marked.
+        settings: The settings.
+        logger: The host's logger.
+        view: What the plugins may see of the host.
+        answered: Notes the answered requests, where a plugin observes them.
+        dev: Whether the host runs with `--dev`.
+        without: Plugins to skip, beside those that the settings disable.
+        running: The generation that serves now, whose stores are reused where they are the same.
+
+    Returns:
+        The generation, with every plugin that could be used and the reason for each that could not.
+    """
+    exposed = exposed_addresses(settings) if dev else ()
+    dev = dev and not exposed
+    manager = loader.new_manager()
+    loader.load(roster, manager)
+    registration.validate_settings(roster, manager, settings)
+    problems = tuple(unusable(settings.host))
+    rate_limits = RateLimits() if problems else _rate_limits(settings, running, logger)
+    registration.give_contexts(
+        roster,
+        manager,
+        data_root=settings.data_dir,
+        logger=logger,
+        rate_limits=rate_limits,
+        view=view,
+        dev=dev,
+        trusted=settings.host.trusted,
+        audits=audit_of(settings, logger),
+    )
+    registration.declare_stores(roster, manager)
+    conflicts.find_store_conflicts(roster)
+    previous = running.stores if running is not None else None
+    declared = {entry.name: entry.declared.stores for entry in roster.active() if entry.declared.stores}
+    stores = prepare_stores(declared, settings.stores, previous, logger, view.events)
+    _fail_for_stores(roster, stores)
+    registration.give_stores(roster, manager, stores)
+    registration.declare_authenticator(roster, manager)
+    registration.declare(roster, manager)
+    sites = _assemble(roster, _settle(roster, manager), settings, logger, answered, dev=dev)
+    _log_failures(roster, logger)
+    return Generation(
+        settings=settings,
+        dev=dev,
+        manager=manager,
+        roster=roster,
+        stores=stores.of(entry.name for entry in roster.active()),
+        rate_limits=rate_limits,
+        sites=sites,
+        warnings=(*_exposed(exposed), *_warnings(roster, settings, without, sites)),
+        problems=problems,
+    )
+
+
+def _exposed(addresses: Collection[str]) -> Iterator[str]:
+    if addresses:
+        yield (
+            f"--dev on {', '.join(addresses)}, which others can reach: there are no demo users, no console and no"
+            " Swagger UI; listen on 127.0.0.1 to have them"
+        )
+
+
+def migrate(
+    generation: Generation,
+    logger: structlog.stdlib.BoundLogger,
+    answered: AnsweredRequests,
+    running: Generation | None = None,
+) -> Generation:
+    """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
+
+    Args:
+        generation: What was built.
+        logger: The host's logger.
+        answered: Notes the answered requests, where a plugin observes them.
+        running: The generation that serves now.
+
+    Returns:
+        The generation, without the plugins whose stores can't be migrated.
+    """
+    previous = running.stores if running is not None else None
+    return _with_stores(generation, migrate_stores(generation.stores, previous), logger, answered, previous)
+
+
+def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, answered: AnsweredRequests) -> Generation:
+    """See whether the stores of a generation could be migrated and opened; see `migrate`."""
+    return _with_stores(generation, try_stores(generation.stores), logger, answered)
+
+
+def _with_stores(
+    generation: Generation,
+    stores: Stores,
+    logger: structlog.stdlib.BoundLogger,
+    answered: AnsweredRequests,
+    previous: Stores | None = None,
+) -> Generation:
+    """Return a generation with these stores, and without the plugins whose stores failed."""
+    roster, sites = generation.roster, generation.sites
+    try:
+        before = {entry.name for entry in roster if entry.failure is not None}
+        if _fail_for_stores(roster, stores):
+            middleware = _settle(roster, generation.manager)
+            sites = _assemble(roster, middleware, generation.settings, logger, answered, dev=generation.dev)
+            _log_failures(roster, logger, known=before)
+        return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
+    except BaseException:
+        stores.close(previous)
+        raise
+
+
+def _rate_limits(settings: Settings, running: Generation | None, logger: structlog.stdlib.BoundLogger) -> RateLimits:
+    """Return where rate limits are counted: as before, for as long as the settings are the same."""
+    if running is not None and running.rate_limits.settings == settings.host.rate_limits:
+        return running.rate_limits
+    return RateLimits(settings.host.rate_limits, logger)
+
+
+def _log_failures(roster: Roster, logger: structlog.stdlib.BoundLogger, known: Collection[str] = ()) -> None:
+    for entry in roster:
+        if entry.failure is not None and entry.name not in known:
+            trace = {"exception": entry.failure.trace} if entry.failure.trace else {}
+            reason = str(entry.failure)
+            logger.error(
+                "plugin does not serve", plugin=entry.found.label, state=entry.state.value, reason=reason, **trace
+            )
+
+
+def _fail_for_stores(roster: Roster, stores: Stores) -> bool:
+    """Fail the plugins that have a store which can't be opened; return whether there were any."""
+    failed = [entry for entry in roster.active() if entry.name in stores.failures]
+    for entry in failed:
+        cause = str(stores.failures[entry.name]).rstrip(".")
+        roster.fail(entry, Failure("store", cause, "Mend that, then start or reload again."))
+    return bool(failed)
+
+
+def _settle(roster: Roster, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
+    """Settle the conflicts of what plugins mount; return all middleware, outermost first.
+
+    The plugin that names principals may be among those that fail here. The others are then asked again, without it.
+    """
+    while True:
+        conflicts.find_conflicts(roster)
+        middleware = _ordered(roster)
+        if not registration.withdraw_authenticator(roster, manager):
+            return middleware
+        registration.declare(roster, manager)
+
+
+def _ordered(roster: Roster) -> tuple[tuple[Entry, Middleware], ...]:
+    """Order all middleware by `before` and `after`, outermost first; a circle fails the plugins in it."""
+    while True:
+        declared = {each.name: (entry, each) for entry in roster.active() for each in entry.declared.middleware}
+        graph: dict[str, set[str]] = {name: set() for name in declared}
+        for name, (_, each) in declared.items():
+            graph[name].update(other for other in each.after if other in declared)
+            for other in each.before:
+                if other in declared:
+                    graph[other].add(name)
+        sorter = TopologicalSorter(graph)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            circle = list(reversed(error.args[1]))
+            entry, _ = max((declared[name] for name in circle), key=lambda pair: roster.entries.index(pair[0]))
+            cause = f"middleware order is a circle: {' before '.join(circle)}"
+            roster.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
+            continue
+        ordered = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready())
+            ordered += ready
+            sorter.done(*ready)
+        return tuple(declared[name] for name in ordered)
+
+
+def _assemble(
+    roster: Roster,
+    middleware: Iterable[tuple[Entry, Middleware]],
+    settings: Settings,
+    logger: structlog.stdlib.BoundLogger,
+    answered: AnsweredRequests,
+    *,
+    dev: bool,
+) -> dict[str, SiteAssembly]:
+    middleware = tuple(middleware)
+    mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
+    for entry in roster.active():
+        for group in entry.declared.groups:
+            mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
+    outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
+    if any(entry.declared.observers for entry in roster.active()):
+        outermost.append(answered)
+    sites = {}
+    for name in sorted(mounts):
+        around = tuple(
+            each for _, each in middleware if each.scope == "host" or (each.scope == "site" and each.site == name)
+        )
+        site: SiteSettings = getattr(settings.host.sites, name)
+        hosts_own = around_site(site)
+        vary = tuple(header for each in (*hosts_own, *around) for header in each.vary)
+        groups = []
+        for entry, group in mounts[name]:
+            limit = entry.mount.body_limit or group.body_limit or settings.host.body_limit
+            own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
+            groups.append(mount(entry.name, group, int(limit), own, vary, authenticator=_authenticator(entry)))
+        components = [*outermost, *(each.component for each in (*hosts_own, *around))]
+        if isinstance(site, AdminSite) and site.required_role is not None:
+            components.append(RoleRequired(_principals(roster), site.required_role))
+        sites[name] = SiteAssembly(
+            groups=tuple(groups),
+            middleware=around,
+            app=build_app(groups, components, logger, vary, allowed_hosts=site.allowed_hosts, dev=dev),
+            prefixes={each.group.prefix: each.rest for each in groups},
+            body_limit=max(group.rest.body_limit for group in groups),
+            view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
+        )
+    return sites
+
+
+def _principals(roster: Roster) -> Authenticator:
+    """Return what names principals; without such a plugin there are none."""
+    return next((each.authenticator for each in roster.active() if each.authenticator is not None), nobody)
+
+
+def _authenticator(entry: Entry) -> Authenticator | None:
+    """Return what lets requests into a plugin's routes; the plugin that names principals sees to its own."""
+    return None if entry.authenticator is not None else entry.context.authenticator or nobody
+
+
+def _warnings(roster: Roster, settings: Settings, without: Collection[str], sites: Iterable[str]) -> Iterable[str]:
+    installed = [entry.name for entry in roster]
+    yield from settings.unknown_plugins(installed)
+    yield from settings.unknown_variables({entry.name: entry.settings_model for entry in roster})
+    for name in (*settings.host.disabled, *without):
+        if name not in installed:
+            yield f"{name} is to be skipped, and no plugin of this name is installed"
+    for name in sites:
+        site: SiteSettings = getattr(settings.host.sites, name)
+        address = site.address or settings.host.address
+        if not site.allowed_hosts and not is_loopback(address):
+            yield (
+                f"the site {name} is reached from elsewhere ({address}) and answers whatever Host a request names;"
+                f" set sites.{name}.allowed_hosts to the names that it is reached by"
+            )

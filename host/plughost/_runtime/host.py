@@ -1,0 +1,413 @@
+"""The host: builds a generation, serves it, swaps in the next one, and stops without losing a request."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost._api.errors import OperationError
+from plughost._api.events import Events
+from plughost._logging import make_logger, silent_logger
+from plughost._plugins.discovery import Survey
+from plughost._plugins.registry import Roster
+from plughost._plugins.reload import forget_removed, imported_parts, restart_reasons, reuse_unchanged
+from plughost._runtime.audit import audit_of
+from plughost._runtime.bell import StopRequests
+from plughost._runtime.generation import Generation, build, migrate, rehearse
+from plughost._runtime.memory import give_back
+from plughost._runtime.readiness import Phase
+from plughost._runtime.refusals import Refusal, refuse_incomplete, refuse_losses
+from plughost._runtime.reports import report_of, report_of_nothing
+from plughost._runtime.request_log import AnsweredRequests
+from plughost._runtime.sites import Serving
+from plughost._runtime.state import HostState
+from plughost._runtime.view import LiveView
+from plughost._settings.sources import Settings, SettingsError
+from plughost._settings.switching import write_disabled
+from plughost._tls.certificates import prepare
+from plughost._tls.reload import take_up_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from importlib import metadata
+
+    import structlog
+
+    from plughost._api.host import ReloadReport
+    from plughost._plugins.changes import Part
+    from plughost._runtime.sockets import Sockets
+    from plughost._tls.certificates import PreparedTLS
+    from plughost.stores import OpenStore
+
+
+_END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
+
+
+class Host(HostState):
+    """A host of plugins in this process; several may live side by side.
+
+    Attributes:
+        view: What its plugins may see of it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        dev: bool = False,
+        without: Collection[str] = (),
+        strict: bool = False,
+        logger: structlog.stdlib.BoundLogger | None = None,
+        distributions: Collection[metadata.Distribution] | None = None,
+        sockets: Sockets | None = None,
+        lines: Events | None = None,
+    ) -> None:
+        """Prepare a host that does nothing yet.
+
+        Args:
+            settings: The settings.
+            dev: Development mode: demo users, self-signed certificate, console.
+            without: Plugins to skip, beside those that the settings disable.
+            strict: Refuse to start when any plugin fails.
+            logger: Where it logs; by default as the settings say.
+            distributions: What is installed; all that is on `sys.path` by default.
+            sockets: Where listening sockets come from; all are opened anew by default.
+            lines: What the logger tells of each line; see `make_logger`.
+        """
+        super().__init__()
+        self.settings = settings
+        self.dev = dev
+        self.lines = lines if lines is not None else Events()
+        self.logger = logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
+        self.answered = AnsweredRequests(self.logger)
+        self.serving = Serving(settings, self._prepare_tls, sockets)
+        self.view = LiveView(self, control=self, preview=self.preview)
+        self._without = tuple(without)
+        self._strict = strict
+        self._distributions = distributions
+        self._imported: dict[str, Part] = {}
+        self._changing = threading.Lock()
+        self._stops = StopRequests()
+
+    @property
+    def stores(self) -> Mapping[str, OpenStore[Any]]:
+        """The open stores of all plugins, by name."""
+        return {} if self.generation is None else self.generation.stores
+
+    def skip(self, names: Collection[str]) -> None:
+        """Skip further plugins from the next build on."""
+        self._without = (*self._without, *names)
+
+    def survey(self) -> Survey:
+        """Look at what is installed now."""
+        return Survey(self._distributions)
+
+    def build(self, *, look_only: bool = False) -> Generation:
+        """Build a generation without serving it.
+
+        Args:
+            look_only: Leave the stores closed, and only see whether they could be migrated and opened.
+
+        Raises:
+            Refusal: A plugin that is required does not serve.
+        """
+        if look_only:
+            return self._build(self.survey(), rehearse)
+        generation = self._build(self.survey(), migrate)
+        generation.stores.open()
+        return generation
+
+    def look(self, *, rehearsed: bool = False) -> Generation:
+        """Build a generation that can't serve, whatever fails, and leave the stores closed.
+
+        Args:
+            rehearsed: See whether they could be migrated and opened.
+        """
+        return self._build(self.survey(), rehearse if rehearsed else None, complete=False)
+
+    def preview(self, *, dev: bool = False) -> LiveView:
+        """Return what a host with these settings would serve, for looking at: nothing is opened.
+
+        Args:
+            dev: Whether that host runs with `--dev`.
+        """
+        host = Host(
+            self.settings,
+            dev=dev,
+            without=self._without,
+            logger=silent_logger(),
+            distributions=self._distributions,
+        )
+        host.generation = host.look()
+        host.generation.close()
+        host.number = 1
+        return host.view
+
+    def start(self, survey: Survey | None = None) -> None:
+        """Build a generation, open the listeners of its sites, and serve from threads of their own.
+
+        Args:
+            survey: What is installed, where the caller has looked already.
+
+        Raises:
+            Refusal: A plugin that is required does not serve.
+            CertificateError: An HTTPS listener has no certificate to show.
+            ListenError: A listener can't be opened; those that were are closed again.
+        """
+        with self._changing:
+            survey = survey or self.survey()
+            generation = self._build(survey, migrate)
+            try:
+                self.serving.open(generation.sites)
+                generation.stores.open()
+            except BaseException:
+                self.serving.close(tuple(self.serving.sites), grace=0.0)
+                generation.close()
+                raise
+            self._imported = imported_parts(generation.roster, survey)
+            self.generation = generation
+            self.number = 1
+            self.started_at = datetime.now(UTC)
+            self.phase = Phase.SERVING
+            self.answered.hand_to(generation.observers())
+            generation.notify("started")
+
+    def switch(self, name: str, *, enabled: bool) -> ReloadReport:
+        """Enable or disable a plugin in the settings file, and take that up; see `reload`.
+
+        Where the host can't serve with it, the file is as it was before, and the report says why.
+
+        Args:
+            name: The plugin.
+            enabled: Whether it is to serve.
+
+        Raises:
+            OperationError: It can't be switched; nothing has changed.
+        """
+        try:
+            settings, _ = self.settings.reread()  # somebody may have edited the file since
+        except SettingsError as error:
+            raise OperationError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
+        found = self.survey().plugins
+        if name not in {each.name for each in found}:
+            raise OperationError(f"No plugin named {name} is installed.")
+        if enabled and name in self._without:
+            raise OperationError(f"{name} is skipped by --without; start the host without that.")
+        if not enabled and name in settings.host.required:
+            raise OperationError(f"The setting required names {name}; take it out there first.")
+        listed = [each for each in settings.host.disabled if each != name]
+        edit = write_disabled(settings, listed if enabled else [*listed, name])
+        report = self.reload([] if enabled else [each.name for each in found if name in each.requires])
+        if report.problems:
+            edit.undo()
+        return report
+
+    def reload(self, accept: Collection[str] = ()) -> ReloadReport:
+        """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
+
+        Args:
+            accept: Plugins that serve now and may be failed or blocked in the next generation.
+
+        Returns:
+            What came of it. Where it says that it failed, the running generation is untouched.
+        """
+        with self._changing:
+            begun = monotonic()
+            report = self._take_up_certificate(self._reload(begun, accept))
+            give_back()
+            self.last_reload = report
+            self.events.emit("reload", **report.as_plain())
+            outcome = "ok" if report.ok else "failed"
+            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation)
+            self.logger.log(
+                20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
+            )
+            return report
+
+    def wait(self) -> None:
+        """Wait until somebody asks the host to stop."""
+        self._stops.wait(1)
+
+    def ask_to_stop(self) -> None:
+        """Let `wait` return, or when asked again, `leave`; safe in a signal handler."""
+        self._stops.ask()
+
+    def drain(self, *, undo: bool = False) -> None:
+        """Let readiness be down while everything is served, until that is undone or the process ends."""
+        self.readiness.drain(undo=undo)
+        self.logger.info("readiness", ready=self.unready is None, reason=self.unready)
+
+    def leave(self) -> None:
+        """Let readiness be down for `shutdown_delay` before the stop, and serve everything meanwhile.
+
+        The time in which `drain` has had it down already counts. Being asked to stop again ends the wait.
+        """
+        delay = self.settings.host.shutdown_delay
+        if self.phase is Phase.SERVING and delay:
+            self.phase = Phase.LEAVING
+            self.logger.info("readiness", ready=False, reason=self.unready)
+            self._stops.wait(2, self.readiness.left_of(delay))
+
+    def stop(self, grace: float | None = None) -> bool:
+        """Answer what is in flight, close every listener, then let the plugins stop.
+
+        Args:
+            grace: Seconds after which what still runs is cut off; the setting `grace_time` by default.
+
+        Returns:
+            Whether every request in flight was answered.
+        """
+        if self.phase is not Phase.STOPPED:
+            self.phase = Phase.DRAINING
+        with self._changing:
+            if self.phase is Phase.STOPPED:  # by an earlier call, for which this one waited
+                return True
+            grace = self.settings.host.grace_time if grace is None else grace
+            if self.generation is not None:
+                self.generation.notify("draining")
+            begun = monotonic()
+            answered = self.serving.close(tuple(self.serving.sites), grace)
+            self.drain_seconds = monotonic() - begun
+            self.serving.end(_END_SECONDS if answered else 0.1)
+            self.answered.hand_to({})
+            if self.generation is not None:
+                self.generation.notify("stopping")
+                self.generation.close()
+            self.phase = Phase.STOPPED
+        return answered
+
+    def _reload(self, begun: float, accept: Collection[str]) -> ReloadReport:
+        running = self.generation
+        if running is None or self.phase is not Phase.SERVING:
+            return report_of_nothing(self.number, [f"the host is {self.phase}, not serving"], begun)
+        survey = self.survey()
+        reasons = restart_reasons(survey, self._imported)
+        if reasons:
+            return report_of_nothing(self.number, [], begun, restart_needed=reasons)
+        try:
+            settings, fixed = running.settings.reread()
+        except SettingsError as error:
+            return report_of_nothing(self.number, error.problems, begun)
+        roster = self._register(survey, settings)
+        forgotten = reuse_unchanged(roster, running.roster, survey, self._imported)
+        try:
+            finish = partial(migrate, running=running)
+            following = self._build(survey, finish, roster, settings=settings, running=running, accept=accept)
+            self._swap(running, following)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
+            forgotten.restore()
+            problems = [str(error) or type(error).__name__]
+            refused = error.roster if isinstance(error, Refusal) else None
+            return report_of_nothing(self.number, problems, begun, refused=refused)
+        cut_off = self._retire(running, following)
+        imported = imported_parts(following.roster, survey)
+        forget_removed(self._imported, imported)
+        self._imported = imported
+        return report_of(self.number, running.roster, following.roster, begun, cut_off=cut_off, restart_needed=fixed)
+
+    def _swap(self, running: Generation, following: Generation) -> None:
+        """Serve the next generation; where its sites or stores can't be opened, close it and leave all as it was."""
+        before = set(self.serving.sites)
+        try:
+            if self._is_stopping():
+                raise Refusal("the host is stopping", following.roster)
+            self.answered.note_all()
+            opened = self.serving.open(following.sites)
+            following.stores.open(running.stores)
+        except BaseException:
+            self.serving.close(set(self.serving.sites) - before, grace=0.0)
+            self.answered.hand_to(running.observers())
+            following.close(keep=running)
+            raise
+        staying = {name: each for name, each in following.sites.items() if name not in opened}
+        self.serving.swap(staying)
+        self.answered.hand_to(following.observers())
+        self.generation, self.settings = following, following.settings
+        self.number += 1
+
+    def _retire(self, running: Generation, following: Generation) -> list[str]:
+        """Drain the generation that was replaced, and close what only that needed; return what was cut off.
+
+        Requests of plugins that are reused go on as they are, unless middleware that leaves is around them.
+        """
+        following.notify("started", fresh_only=True)
+        leaving = running.leaving(following)
+        running.notify("draining", only=leaving)
+        begun, grace = monotonic(), following.settings.host.grace_time
+        closing = [name for name in tuple(self.serving.sites) if name not in following.sites]
+        cut_off = []
+        if not self.serving.close(closing, grace):
+            cut_off.append(f"requests on the site {' and '.join(closing)}")
+        left = self.serving.drain(
+            max(0.0, begun + grace - monotonic()), None if running.wraps_others(leaving) else leaving
+        )
+        cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(left.items())]
+        waited = monotonic() - begun
+        running.notify("stopping", only=leaving)
+        try:
+            running.close(keep=following)
+        except Exception as error:
+            self.logger.error("a store of the last generation did not close", exc_info=error)
+        return [f"{each}, after {waited:.1f} s (the setting grace_time is {grace:g} s)" for each in cut_off]
+
+    def _build(
+        self,
+        survey: Survey,
+        finish: Callable[[Generation, structlog.stdlib.BoundLogger, AnsweredRequests], Generation] | None,
+        roster: Roster | None = None,
+        *,
+        settings: Settings | None = None,
+        running: Generation | None = None,
+        accept: Collection[str] = (),
+        complete: bool = True,
+    ) -> Generation:
+        """Build a generation, and refuse it before its stores are migrated where that is possible; see `build`."""
+
+        def refuse(generation: Generation) -> None:
+            if complete:
+                refuse_incomplete(generation, strict=self._strict)
+            if running is not None:
+                refuse_losses(running.roster, generation.roster, accept)
+
+        settings = settings or self.settings
+        generation = build(
+            roster or self._register(survey, settings),
+            settings,
+            self.logger,
+            self.view,
+            self.answered,
+            dev=self.dev,
+            without=self._without,
+            running=running,
+        )
+        generation = replace(generation, warnings=(*generation.warnings, *survey.warnings))
+        try:
+            refuse(generation)
+            if finish is not None:
+                generation = finish(generation, self.logger, self.answered)
+                refuse(generation)
+        except BaseException:
+            generation.close(keep=running)
+            raise
+        return generation
+
+    def _register(self, survey: Survey, settings: Settings) -> Roster:
+        """Return every installed plugin, those to skip marked."""
+        skipped = {*settings.host.disabled, *self._without}
+        return Roster(survey.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
+
+    def _is_stopping(self) -> bool:
+        return self.phase in {Phase.LEAVING, Phase.DRAINING}
+
+    def _take_up_certificate(self, report: ReloadReport) -> ReloadReport:
+        generation = self.generation
+        if generation is None or self.phase is not Phase.SERVING:
+            return report
+        return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
+
+    def _prepare_tls(self) -> PreparedTLS:
+        return prepare(self.settings, dev=self.dev)

@@ -1,0 +1,62 @@
+"""Refuse a generation that the operator doesn't want: one that lacks a required plugin, or what serves now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plughost._plugins.registry import State
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from plughost._plugins.registry import Roster
+    from plughost._runtime.generation import Generation
+
+
+class Refusal(Exception):  # noqa: N818 - it is a decision of the host, not an error in it
+    """The host refuses to start: a required plugin does not serve, or the settings ask for what can't be had.
+
+    Attributes:
+        roster: Every plugin and what became of it.
+    """
+
+    def __init__(self, message: str, roster: Roster) -> None:
+        """Keep the roster beside the message."""
+        super().__init__(message)
+        self.roster = roster
+
+
+def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
+    """Refuse a generation that lacks a required plugin.
+
+    Args:
+        generation: What was built.
+        strict: Whether every installed plugin that is not disabled is required.
+
+    Raises:
+        Refusal: A required plugin is missing or does not serve, or the settings ask for what can't be had.
+    """
+    roster, host = generation.roster, generation.settings.host
+    problems = [*generation.problems]
+    for name in host.required:
+        entry = roster.get(name)
+        if entry is None:
+            problems.append(f"the required plugin {name} is not installed")
+        elif entry.state is not State.ACTIVE:
+            problems.append(f"the required plugin {name} is {entry.state}")
+    if strict or host.strict:
+        problems += [f"{entry.name} is {entry.state}" for entry in roster if entry.failure is not None]
+    if problems:
+        raise Refusal("; ".join(dict.fromkeys(problems)), roster)
+
+
+def refuse_losses(running: Roster, following: Roster, accept: Collection[str]) -> None:
+    """Refuse a generation in which a plugin that serves now would fail.
+
+    Raises:
+        Refusal: There is one that is not accepted.
+    """
+    serving = {entry.name for entry in running.active()} - set(accept)
+    lost = [entry for entry in following if entry.failure is not None and entry.name in serving]
+    if lost:
+        raise Refusal("; ".join(f"{entry.found.label} would be {entry.state}" for entry in lost), following)

@@ -1,0 +1,171 @@
+"""Restart: start another process of the same host, hand it the listening sockets, and leave once it serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost._runtime.systemd import notify
+
+if TYPE_CHECKING:
+    from plughost._runtime.control import Control
+    from plughost._runtime.sockets import Inherited, Sockets
+
+PATIENCE: Final = 600.0
+"""Seconds that the next process has until it serves."""
+
+_LINE: Final = "plughost.predecessor"
+_LOCK: Final = "plughost.lock"
+
+# Puts the descriptors where the next process looks for them, and becomes it: only then is its id known.
+_BECOME: Final = """
+import fcntl, os, sys
+given = [int(number) for number in sys.argv[1].split(",")]
+end = 3 + len(given)
+aside = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, end) for number in given]
+for wanted, number in enumerate(aside, 3):
+    os.dup2(number, wanted, inheritable=True)
+for number in given:
+    if number >= end:
+        os.close(number)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(given)), LISTEN_FDNAMES=sys.argv[2])
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+class Restart:
+    """Replaces this process by another one that does the same."""
+
+    def __init__(
+        self, sockets: Sockets, control: Control, *, may: Callable[[], bool], leave: Callable[[], None]
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            sockets: The listening sockets to hand over.
+            control: What holds the data folder.
+            may: Whether this process serves, and is not on its way out.
+            leave: Called when the next process serves: answers what is in flight here, and ends this process.
+        """
+        self._sockets = sockets
+        self._control = control
+        self._may = may
+        self._leave = leave
+        self._one = threading.Lock()
+        self._next: subprocess.Popen[bytes] | None = None
+        self.done = False
+
+    def __call__(self) -> Mapping[str, Any]:
+        """Start the next process and wait until it serves; this one goes on meanwhile, and where that fails.
+
+        Returns:
+            `ok`; the `pid` of the next process, or the `reason` why not; and the `seconds` that it took.
+        """
+        if not self._one.acquire(blocking=False):
+            return {"ok": False, "reason": "a restart is under way already"}
+        try:
+            if self.done or not self._may():
+                return {"ok": False, "reason": "this process is on its way out"}
+            begun = monotonic()
+            told = self._try()
+            answer = {"ok": "pid" in told, **told, "seconds": round(monotonic() - begun, 3)}
+            if answer["ok"]:
+                self.done = True
+                notify(f"MAINPID={answer['pid']}")
+                self._leave()
+            return answer
+        finally:
+            self._one.release()
+
+    def cancel(self) -> None:
+        """End the next process if it does not serve yet."""
+        if self._next is not None and not self.done:
+            self._next.terminate()
+
+    def _try(self) -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                passed = [
+                    (_LINE, theirs.fileno()),
+                    (_LOCK, self._control.lock),
+                    *self._sockets.to_hand_on(),
+                ]
+                try:
+                    self._next = _start(passed)
+                except OSError as error:
+                    return {"reason": f"the next process can't be started: {error}"}
+            ours.settimeout(PATIENCE)
+            line = b""
+            with suppress(TimeoutError, ConnectionError), ours.makefile("rb") as told:
+                line = told.readline()
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            if "pid" not in answer:
+                _end(self._next)
+            return answer
+        _end(self._next)
+        code = self._next.returncode
+        how = (
+            f"did not serve within {PATIENCE:g} s" if code == -signal.SIGKILL else f"ended with {code} and never served"
+        )
+        return {"reason": f"the next process {how}; its log says why"}
+
+
+class Predecessor:
+    """The process that started this one to take its place; nobody, where this is the first."""
+
+    def __init__(self, inherited: Inherited) -> None:
+        """Take the line to it, and the lock of the data folder."""
+        descriptor = inherited.others.pop(_LINE, None)
+        self._line = socket.socket(fileno=descriptor) if descriptor is not None else None
+        self.lock = inherited.others.pop(_LOCK, None)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one that waits for this process."""
+        return self._line is not None
+
+    def tell_ready(self) -> None:
+        """Say that this process serves."""
+        self._tell({"pid": os.getpid()})
+
+    def tell_failure(self, reason: str) -> None:
+        """Say why this process can't serve, before it ends."""
+        self._tell({"reason": reason})
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        if self._line is None:
+            return
+        with self._line, suppress(OSError):  # it may have been killed: all the more is this process needed
+            self._line.sendall(json.dumps(message).encode() + b"\n")
+        self._line = None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that is about to end, or end it."""
+    try:
+        process.wait(5.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _start(passed: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
+    names = ":".join(name for name, _ in passed)
+    descriptors = [descriptor for _, descriptor in passed]
+    same = [sys.executable, *sys.orig_argv[1:]]
+    return subprocess.Popen(  # noqa: S603 - this very command
+        [sys.executable, "-I", "-S", "-c", _BECOME, ",".join(map(str, descriptors)), names, *same],
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+    )

@@ -1,0 +1,249 @@
+"""Serve: the sites of a host, and the engines that listen for them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from plughost._api.host import Listener
+from plughost._apps.edge import is_loopback
+from plughost._apps.site import Site
+from plughost._runtime.sockets import Sockets
+from plughost._servers import Engine, EngineOptions, open_engine
+from plughost._servers.descriptors import connections_each, raise_limit
+from plughost._servers.dispatcher import Dispatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from plughost._runtime.assembly import SiteAssembly
+    from plughost._settings.sources import EngineName, Scheme, Settings, SiteSettings
+    from plughost._tls.certificates import PreparedTLS
+
+
+_LOGGER: Final = logging.getLogger("plughost._servers")
+_SWITCH_SECONDS: Final = 0.0005
+"""For how long a thread that comes to leave a request waits for the one that computes; Python's default is 5 ms."""
+
+
+class Serving:
+    """The open sites of a host.
+
+    Attributes:
+        sites: The sites, by name.
+        engines: The engines, by listener.
+        dispatcher: The threads that answer requests, on all listeners.
+        shown: The certificate that each HTTPS listener shows.
+    """
+
+    def __init__(self, settings: Settings, tls: Callable[[], PreparedTLS], sockets: Sockets | None = None) -> None:
+        """Serve nothing yet.
+
+        Args:
+            settings: The settings; ports and engines stay as they are here for as long as this serves.
+            tls: Returns the certificate; called when an HTTPS listener opens.
+            sockets: Where listening sockets come from; all are opened anew by default.
+        """
+        self.sites: dict[str, Site] = {}
+        self.engines: dict[Listener, Engine] = {}
+        table, sites = settings.host.requests, settings.host.sites
+        self.dispatcher = Dispatcher(
+            sites.main.threads + sites.library.threads,
+            share=table.plugin_threads,
+            queue=table.plugin_queue,
+            patience=table.queue_timeout,
+        )
+        self.shown: dict[Listener, PreparedTLS] = {}
+        self._descriptors = sys.maxsize
+        self._settings = settings
+        self._tls = tls
+        self._sockets = sockets if sockets is not None else Sockets()
+
+    def open(self, assemblies: Mapping[str, SiteAssembly]) -> tuple[str, ...]:
+        """Open the listeners of every site that is not open yet; all of them, or none.
+
+        Args:
+            assemblies: What the sites serve, by name.
+
+        Returns:
+            The names of the sites that were opened.
+
+        Raises:
+            CertificateError: An HTTPS listener has no certificate to show.
+            ListenError: A listener can't be opened.
+        """
+        new = tuple(name for name in assemblies if name not in self.sites)
+        proxies = self._settings.host.trusted_proxies
+        for name in new:
+            self.sites[name] = Site(name, assemblies[name].app, proxies, assemblies[name].prefixes)
+        if new:
+            sys.setswitchinterval(_SWITCH_SECONDS)
+            self._descriptors = raise_limit()
+        listeners = [listener for name in new for listener in listeners_of(name, self._settings)]
+        try:
+            # HTTPS first: a plain HTTP request may be redirected to a secure port that must be known by then.
+            for listener in sorted(listeners, key=lambda each: each.scheme, reverse=True):
+                self._open(listener, assemblies[listener.site].body_limit)
+        except BaseException:
+            self.close(new, grace=0.0)
+            raise
+        return new
+
+    def swap(self, assemblies: Mapping[str, SiteAssembly]) -> None:
+        """Let the open sites serve something else from the next request on.
+
+        Args:
+            assemblies: What they serve then, by name; each of these sites is open.
+        """
+        for listener, engine in self.engines.items():
+            if listener.site in assemblies:
+                engine.set_body_limit(assemblies[listener.site].body_limit)
+        for name, each in assemblies.items():
+            self.sites[name].swap(each.app, each.prefixes)
+
+    def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:
+        """Answer what is in flight in the apps that were swapped out.
+
+        Args:
+            grace: Seconds after which what still runs is cut off.
+            plugins: Whose requests to wait for; everybody's by default.
+
+        Returns:
+            How many requests were cut off, by plugin.
+        """
+        until = monotonic() + grace
+        left: Counter[str] = Counter()
+        for site in self.sites.values():
+            left += site.drain(max(0.0, until - monotonic()), plugins)
+            site.cut_off(plugins)
+        return left
+
+    def close(self, names: Collection[str], grace: float) -> bool:
+        """Answer what is in flight on some sites, and close their listeners.
+
+        Args:
+            names: The sites' names.
+            grace: Seconds after which what still runs is cut off.
+
+        Returns:
+            Whether every request in flight was answered.
+        """
+        closing = {listener: engine for listener, engine in self.engines.items() if listener.site in names}
+        until = monotonic() + grace
+        answered = True
+        for listener in closing:
+            self._sockets.release(listener)
+        if closing:
+            with ThreadPoolExecutor(len(closing), thread_name_prefix="drain") as pool:
+                drained = pool.map(lambda engine: engine.drain(max(0.0, until - monotonic())), closing.values())
+                answered = all(list(drained))
+        for listener in closing:
+            del self.engines[listener]
+            self.shown.pop(listener, None)
+        for name in names:
+            self.sites.pop(name, None)
+        return answered
+
+    def end(self, timeout: float) -> bool:
+        """End the threads that answer requests, once no site is open; return whether all have in so many seconds."""
+        return self.dispatcher.close(timeout)
+
+    def renew(self, tls: PreparedTLS, assemblies: Mapping[str, SiteAssembly], grace: float) -> None:
+        """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
+
+        Args:
+            tls: The certificate.
+            assemblies: What the sites serve, by name.
+            grace: Seconds after which what still runs in the first ones is cut off.
+
+        Raises:
+            CertificateError: Its files were replaced meanwhile; all is as it was before.
+            ListenError: An engine doesn't take it; all is as it was before.
+        """
+        clients = {listener: self.engines[listener].clients() for listener in self.shown}
+        fresh: dict[Listener, Engine] = {}
+        try:
+            for listener, others in clients.items():
+                engine = self._engine(listener, assemblies[listener.site].body_limit, tls)
+                engine.start(self._sockets.again(listener), others=others)
+                fresh[listener] = engine
+            tls.require_unchanged()
+        except BaseException:
+            for engine in fresh.values():
+                engine.drain(grace, only=frozenset())
+            raise
+        replaced = {listener: self.engines[listener] for listener in fresh}
+        self.engines.update(fresh)
+        self.shown.update(dict.fromkeys(fresh, tls))
+        with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:
+            list(pool.map(lambda listener: replaced[listener].drain(grace, only=clients[listener]), replaced))
+
+    def _connection_limit(self, listener: Listener) -> int:
+        """Return how many connections a listener may take, which may be fewer than the setting says."""
+        sites = self._settings.host.sites
+        wanted = _table(listener.site, self._settings).connection_limit
+        listeners = len(sites.main.listeners) + len(sites.library.listeners)
+        limit = connections_each(wanted, listeners, self._descriptors)
+        if limit < wanted:
+            _LOGGER.warning(
+                "%s takes %d connections, and not the %d of sites.%s.connection_limit, since this process may open "
+                "%d files: raise that (LimitNOFILE of the unit, ulimit -n), or lower the setting",
+                *(listener, limit, wanted, listener.site, self._descriptors),
+            )
+        return limit
+
+    def _engine(self, listener: Listener, body_limit: int, tls: PreparedTLS | None) -> Engine:
+        table = _table(listener.site, self._settings)
+        options = EngineOptions(
+            threads=table.threads,
+            connection_limit=self._connection_limit(listener),
+            idle_timeout=table.idle_timeout,
+            body_limit=body_limit,
+            body_timeout=self._settings.host.requests.body_timeout,
+            tls_policy=self._settings.host.tls.policy,
+            client_ca=self._settings.path(table.client_ca),
+        )
+        return open_engine(self.sites[listener.site], listener, options, tls, self.dispatcher)
+
+    def _open(self, listener: Listener, body_limit: int) -> None:
+        tls = self._tls() if listener.scheme == "https" else None
+        engine = self._engine(listener, body_limit, tls)
+        try:
+            engine.start(self._sockets.take(listener))
+        except BaseException:
+            self._sockets.release(listener)
+            raise
+        self.engines[listener] = engine
+        if tls is not None:
+            tls.require_unchanged()
+            self.shown[listener] = tls
+            self.sites[listener.site].secure_port = engine.port
+
+
+def exposed_addresses(settings: Settings) -> tuple[str, ...]:
+    """Return the addresses of the sites that others than this machine can reach."""
+    sites = settings.host.sites
+    tables = (getattr(sites, name) for name in type(sites).model_fields)
+    addresses = dict.fromkeys(table.address or settings.host.address for table in tables if table is not None)
+    return tuple(address for address in addresses if not is_loopback(address))
+
+
+def listeners_of(site: str, settings: Settings) -> list[Listener]:
+    """Return the listeners that the settings give a site."""
+    table = _table(site, settings)
+    address = table.address or settings.host.address
+    ports = {"http": table.http_port, "https": table.https_port}
+    engines: Mapping[Scheme, EngineName] = {"http": table.http_engine, "https": "granian"}
+    return [
+        Listener(site=site, scheme=scheme, address=address, port=ports[scheme], engine=engines[scheme])
+        for scheme in table.listeners
+    ]
+
+
+def _table(site: str, settings: Settings) -> SiteSettings:
+    table: SiteSettings = getattr(settings.host.sites, site)
+    return table

@@ -1,0 +1,211 @@
+"""The host as its plugins see it; what each member means stands in `plughost.HostView`."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from plughost._api.hookspecs import documented_hooks
+from plughost._api.host import PluginView
+from plughost._runtime.sites import listeners_of
+from plughost._tls.certificates import describe
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from plughost._api.declarations import Check
+    from plughost._api.events import Events
+    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, ReloadReport, SiteView
+    from plughost._api.values import Value
+    from plughost._plugins.registry import Entry
+    from plughost._runtime.state import HostState
+
+T = TypeVar("T")
+
+
+class LiveView:
+    """A host, as its plugins see it: a `HostServices`."""
+
+    def __init__(self, host: HostState, control: HostControl, preview: Callable[..., LiveView]) -> None:
+        """Look at a host.
+
+        Args:
+            host: The host.
+            control: What trusted plugins may do to it.
+            preview: Looks at what it would serve if it were started.
+        """
+        self._host = host
+        self._preview = preview
+        self.control = control
+        self.events: Events = host.events
+        self.lines: Events = host.lines
+        self._kept: dict[tuple[str, str], Any] = {}
+        self._answers: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
+        self._keeping = threading.Lock()
+
+    @property
+    def hooks(self) -> Mapping[str, str]:
+        """The hooks that the host calls, by name, with a sentence on each."""
+        return {name: about.partition("\n")[0] for name, about in documented_hooks().items()}
+
+    @property
+    def phase(self) -> str:
+        """`starting`, `serving`, `leaving` (asked to stop, and serving for a while), `draining` or `stopped`."""
+        return self._host.phase.value
+
+    @property
+    def unready(self) -> str | None:
+        """Why load balancers should send the host no requests; None where they should."""
+        return self._host.unready
+
+    @property
+    def generation(self) -> int:
+        """The number of the generation that serves; 0 before the first. What is derived from one may be kept by it."""
+        return self._host.number
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the host began to serve."""
+        return self._host.started_at
+
+    @property
+    def plugins(self) -> tuple[PluginView, ...]:
+        """Every installed plugin, in the order in which they are asked; empty before the first generation serves."""
+        generation = self._host.generation
+        return () if generation is None else tuple(_view(entry) for entry in generation.roster)
+
+    @property
+    def sites(self) -> Mapping[str, SiteView]:
+        """What each site serves, by name."""
+        generation = self._host.generation
+        return {} if generation is None else {name: each.view for name, each in generation.sites.items()}
+
+    @property
+    def listeners(self) -> Mapping[Listener, int]:
+        """The open listeners and their TCP ports; of a preview, those that would be open."""
+        engines = self._host.serving.engines
+        if not engines and self.phase == "starting":
+            settings = self._host.settings
+            return {each: each.port for site in self.sites for each in listeners_of(site, settings)}
+        return {listener: engine.port for listener, engine in engines.items()}
+
+    @property
+    def in_flight(self) -> Mapping[str, int]:
+        """How many requests each site is answering."""
+        return {name: site.in_flight for name, site in self._host.serving.sites.items()}
+
+    @property
+    def in_flight_by_plugin(self) -> Mapping[str, int]:
+        """How many requests each active plugin is answering; those of the empty name are for none of them."""
+        counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
+        return {name: counted[name] for name in dict.fromkeys(("", *self._active(), *counted))}
+
+    @property
+    def loads(self) -> Mapping[str, Load]:
+        """What each plugin takes of the threads that answer requests."""
+        return self._host.serving.dispatcher.loads()
+
+    @property
+    def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        """What the connections of each open store do, by plugin and store; see `OpenStore.figures`."""
+        generation = self._host.generation
+        stores = () if generation is None else generation.stores.values()
+        return {(store.plugin, store.name): store.figures for store in stores}
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The health checks of all active plugins, and the host's own: of each store, and of where rate limits count.
+
+        The same ones in each generation, so that what one found may be kept by it.
+        """
+        generation = self._host.generation
+        if generation is None:
+            return ()
+        declared = (check for entry in generation.roster.active() for check in entry.declared.checks)
+        return (*declared, *generation.stores.checks, *generation.rate_limits.checks())
+
+    @property
+    def data_dir(self) -> Path:
+        """The host's data folder."""
+        return self._host.settings.data_dir
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator should know."""
+        generation = self._host.generation
+        return () if generation is None else generation.warnings
+
+    @property
+    def last_reload(self) -> ReloadReport | None:
+        """What came of the last reload."""
+        return self._host.last_reload
+
+    def catch_up(self) -> None:
+        """Have the plugins' observers told of the requests that were answered until now, not only within a second."""
+        self._host.answered.catch_up()
+
+    def preview(self, *, dev: bool = False) -> LiveView:
+        """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
+
+        Args:
+            dev: Whether it is to be looked at as with `--dev`.
+        """
+        return self._preview(dev=dev)
+
+    def settings(self) -> list[Value]:
+        """Return every setting in force, secrets masked."""
+        generation = self._host.generation
+        entries = () if generation is None else generation.roster.entries
+        models = {entry.name: entry.settings for entry in entries if entry.settings is not None}
+        return list(self._host.settings.values(models))
+
+    def certificate(self) -> CertificateInfo | None:
+        """Return what the HTTPS listeners show; None where none is open."""
+        return None if self._host.tls is None else describe(self._host.tls)
+
+    def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
+        """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
+        with self._keeping:
+            if (plugin, name) not in self._kept:
+                self._kept[plugin, name] = make()
+            kept: T = self._kept[plugin, name]
+            return kept
+
+    def take_questions(self, plugin: str, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
+        """Let commands ask this host something; see `PluginContext.take_questions`."""
+        self._answers[plugin, question] = answer
+
+    def answer(self, plugin: str, question: str) -> Mapping[str, Any]:
+        """Answer what a command of a plugin asks.
+
+        Raises:
+            LookupError: The plugin does not serve, or takes no such question.
+        """
+        answer = self._answers.get((plugin, question))
+        if answer is None or plugin not in self._active():
+            message = f"no plugin {plugin} that can tell {question} is active"
+            raise LookupError(message)
+        return answer()
+
+    def _active(self) -> Iterator[str]:
+        generation = self._host.generation
+        return (entry.name for entry in generation.roster.active()) if generation is not None else iter(())
+
+
+def _view(entry: Entry) -> PluginView:
+    return PluginView(
+        name=entry.name,
+        distribution=entry.found.distribution,
+        version=entry.found.version,
+        state=entry.state.value,
+        reason=None if entry.failure is None else str(entry.failure),
+        trouble=tuple(str(failure) for failure in entry.trouble),
+        requires=entry.found.requires,
+        hooks=entry.hooks,
+        sites=tuple(sorted({entry.mount.site or group.site for group in entry.declared.groups})),
+        declared=entry.declared,
+        seconds=dict(entry.seconds),
+    )

@@ -1,0 +1,172 @@
+"""The interface between the host and an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from plughost._servers.problems import engine_error
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+    from wsgiref.types import StartResponse, WSGIApplication
+
+Address = tuple[str, int]
+"""IP address and TCP port of a client."""
+
+_PATIENCE_SECONDS: Final = 20.0  # after which a body has to have come at the least rate
+_LEAST_RATE: Final = 500  # bytes a second
+
+
+class ListenError(Exception):
+    """A listener could not be opened; the message says which, why, and what to do."""
+
+
+CROWDED_SECONDS: Final = 1.0
+"""How often an engine at its limit closes half of its connections, those that were idle for the longest."""
+
+
+class CutOffError(Exception):
+    """Raised by a body that is not to be sent to its end; the engine ends the response so that the client notices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSFiles:
+    """The certificate that an HTTPS listener shows.
+
+    Attributes:
+        certificate: PEM file with the certificate and its chain.
+        key: PEM file with the private key, PKCS#8, mode 0600.
+        password: What the key is encrypted with, if it is.
+    """
+
+    certificate: Path
+    key: Path
+    password: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Settings of an engine.
+
+    Attributes:
+        threads: How many slow requests run at once, where the engine has a dispatcher of its own.
+        connection_limit: Open connections at most; further ones wait in the backlog.
+        idle_timeout: Seconds after which a connection that sends nothing is closed.
+        body_limit: Largest request body in bytes that is read. A larger one reaches the application with an
+            empty `wsgi.input` and a CONTENT_LENGTH above the limit, and the application answers 413.
+        body_timeout: Seconds that a request body may take in all. After 20 seconds, it must have come at 500 bytes
+            a second, too.
+        tls_policy: `intermediate` speaks TLS 1.2 and 1.3, `modern` 1.3 alone.
+        client_ca: PEM file of the authorities one of which must have signed a client's certificate; None asks for none.
+    """
+
+    threads: int = 4
+    connection_limit: int = 4096
+    idle_timeout: int = 60
+    body_limit: int = 1024 * 1024
+    body_timeout: int = 300
+    tls_policy: Literal["intermediate", "modern"] = "intermediate"
+    client_ca: Path | None = None
+
+    def is_late(self, now: float, *, begun: float, since: float, size: int) -> bool:
+        """Return whether a body takes too long.
+
+        Args:
+            now: The time.
+            begun: When it began.
+            since: When its last part came.
+            size: How much there is of it.
+        """
+        in_all = now - begun
+        return (
+            now - since > self.idle_timeout
+            or in_all > self.body_timeout
+            or in_all > _PATIENCE_SECONDS + size / _LEAST_RATE
+        )
+
+
+class Application(Protocol):
+    """What an engine calls: a WSGI application of several plugins."""
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request (PEP 3333)."""
+        ...
+
+    def plugin_of(self, environ: dict[str, Any]) -> str:
+        """Return the plugin that a request is for; empty where it is for none."""
+        ...
+
+    def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer that the plugin has too much to do."""
+        ...
+
+
+class Single:
+    """A WSGI application that is nobody's in particular."""
+
+    def __init__(self, application: WSGIApplication) -> None:
+        """Wrap it."""
+        self._application = application
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        return self._application(environ, start_response)
+
+    def plugin_of(self, environ: dict[str, Any]) -> str:
+        """Return no name."""
+        return ""
+
+    def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer 503."""
+        status, headers, body = engine_error(503, environ.get("HTTP_X_REQUEST_ID", ""))
+        start_response(status, [*headers, ("Retry-After", "1")])
+        return [body]
+
+
+class Engine(Protocol):
+    """Serves one WSGI application on one listener, from threads of its own.
+
+    Whatever the engine, the application is called once the whole body has arrived, so that a slow client holds
+    no thread: `wsgi.input` ends where the body ends and CONTENT_LENGTH is its true length, chunked bodies too.
+    `REQUEST_URI` in the environ is the raw request target.
+    """
+
+    @property
+    def port(self) -> int:
+        """The TCP port it listens on, the real one where the listener asked for 0; valid once started."""
+        ...
+
+    def clients(self) -> frozenset[Address]:
+        """Return the addresses of the clients that are connected to its port, whichever engine serves them."""
+        ...
+
+    def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
+        """Open the listener and serve; return when connections are accepted.
+
+        Args:
+            inherited: A listening socket to use instead of opening one.
+            others: Clients of another engine on the same socket, which are left alone.
+
+        Raises:
+            ListenError: The address cannot be had.
+        """
+        ...
+
+    def set_body_limit(self, limit: int) -> None:
+        """Change the largest body that is read from now on."""
+        ...
+
+    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
+        """Accept no more, answer what is in flight, close every connection, and end the threads.
+
+        Args:
+            grace: Seconds after which what still runs is cut off.
+            only: The clients whose connections are its own, where another engine serves on the same socket.
+
+        Returns:
+            Whether every request in flight was answered.
+        """
+        ...

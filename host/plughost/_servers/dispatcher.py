@@ -1,0 +1,402 @@
+"""The threads that answer requests, over all listeners of a host.
+
+Of all threads that answer requests one is active, the others are parked; when a request has run for some milliseconds,
+a parked thread becomes the active one, and the slow one parks when it is done. No plugin holds more than its share of
+threads with slow requests: what else it is asked waits in a bounded queue of its own, and is refused after that.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from _thread import LockType, allocate_lock
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from plughost._api.host import Load
+
+TICK_SECONDS: Final = 0.005
+"""How often it is looked whether a request runs for long: one that is seen twice does."""
+
+_CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
+_LEAST_SHARE: Final = 2
+_LOGGER: Final = logging.getLogger("plughost._servers")
+
+
+class Lane:
+    """What one plugin takes of the threads.
+
+    Attributes:
+        name: The plugin; empty for requests that are for none.
+        share: How many threads it may hold.
+        held: How many it holds, each with a slow request.
+        waiting: The requests that wait for one of these to end.
+        refused: How many requests were refused, since too many waited or since they waited too long.
+    """
+
+    __slots__ = ("held", "name", "refused", "share", "waiting")
+
+    def __init__(self, name: str, share: int) -> None:
+        """Hold nothing."""
+        self.name = name
+        self.share = share
+        self.held = 0
+        self.waiting: deque[Job] = deque()
+        self.refused = 0
+
+
+class Job:
+    """A request that a thread is to answer, or the rest of one.
+
+    Attributes:
+        lane: What it counts against.
+        begun: Whether a part of it is done already: the rest of it is never refused.
+        since: When it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't.
+    """
+
+    __slots__ = ("begun", "lane", "since")
+
+    lane: Lane
+    begun: bool
+    since: float
+
+    def run(self) -> None:
+        """Go on with it."""
+        raise NotImplementedError
+
+    def refuse(self) -> None:
+        """Answer that the plugin has too much to do."""
+        raise NotImplementedError
+
+
+class Crew:
+    """The threads of one engine, or those of the dispatcher itself.
+
+    An engine whose threads receive requests needs one that does so at any time. So its threads park only while one of
+    them is active, who receives the next request; and the last one that isn't held answers nothing itself.
+    """
+
+    __slots__ = ("closed", "held", "most", "parked")
+
+    def __init__(self, most: int) -> None:
+        """Begin without threads."""
+        self.most = most  # how many of them may be held by slow requests
+        self.held = 0
+        self.parked: list[_Spot] = []
+        self.closed = False
+
+
+class _Spot:
+    """Where a thread is parked, until it is handed the turn or sent away."""
+
+    __slots__ = ("has_turn", "lock")
+
+    def __init__(self) -> None:
+        self.lock: LockType = allocate_lock()
+        self.lock.acquire()
+        self.has_turn = False
+
+
+class Dispatcher:
+    """Hands requests to threads, one after the other for as long as none takes long.
+
+    Args:
+        threads: How many slow requests run at once at most; a plugin that holds no thread may always begin one more.
+        share: How many of these one plugin may hold; by default a quarter, and at least two.
+        queue: How many requests of one plugin may wait.
+        patience: Seconds after which one that waited is refused instead of begun.
+
+    Attributes:
+        lanes: What each plugin takes of the threads, by name.
+    """
+
+    def __init__(self, threads: int, *, share: int | None = None, queue: int = 64, patience: float = 10.0) -> None:
+        """Begin without threads; they come with what there is to do."""
+        self.lanes: dict[str, Lane] = {}
+        self._threads = threads
+        self._share = share or max(_LEAST_SHARE, threads // 4)
+        self._queue = queue
+        self._patience = patience
+        self._backlog: deque[Job] = deque()
+        self._turn = allocate_lock()  # whoever is active holds it, and nobody else takes from the backlog
+        self._guard = allocate_lock()  # around everything below
+        self._own = Crew(sys.maxsize)
+        self._crews = [self._own]
+        self._active: Crew | None = None  # of the active thread; None while the turn passes on
+        self._lane: Lane | None = None  # of what runs
+        self._current = self._runs = 0  # the number of what runs, 0 where nothing does; how many ran so far
+        self._held = self._queued = 0
+        self._started: list[threading.Thread] = []
+        self._asleep = True
+        self._alarm = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._closed = False
+
+    def lane(self, name: str) -> Lane:
+        """Return what a plugin takes of the threads."""
+        return self.lanes.get(name) or self.lanes.setdefault(name, Lane(name, self._share))
+
+    def loads(self) -> Mapping[str, Load]:
+        """Return what each plugin takes of the threads at the moment, by name."""
+        return {name: Load(lane.held, len(lane.waiting), lane.refused) for name, lane in tuple(self.lanes.items())}
+
+    def crew(self, threads: int) -> Crew:
+        """Take part in dispatching with the threads of an engine, which call `bring`."""
+        crew = Crew(threads - 1)
+        with self._guard:
+            self._crews.append(crew)
+        return crew
+
+    def dismiss(self, crew: Crew) -> None:
+        """Let the parked threads of an engine go, and park none of them any more."""
+        with self._guard:
+            crew.closed = True
+            if crew in self._crews:
+                self._crews.remove(crew)
+            parked, crew.parked = crew.parked, []
+        for spot in parked:
+            spot.lock.release()
+
+    def close(self, timeout: float) -> bool:
+        """End the dispatcher's own threads; return whether all have ended after so many seconds."""
+        self._closed = True
+        self._alarm.set()
+        self.dismiss(self._own)
+        deadline = time.monotonic() + timeout
+        threads = [*self._started, *([self._watcher] if self._watcher is not None else [])]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    @property
+    def busy(self) -> bool:
+        """Whether others wait for what runs at the moment."""
+        return bool(self._backlog)
+
+    def put_back(self, job: Job) -> None:
+        """Let others go first, in the turn of the job itself."""
+        self._backlog.append(job)
+
+    def leave(self, job: Job) -> None:
+        """Have a job done by a thread of the dispatcher's own."""
+        self._backlog.append(job)
+        if self._turn.acquire(blocking=False):
+            with self._guard:
+                self._hand_on(self._own)
+
+    def bring(self, job: Job, crew: Crew) -> None:
+        """Do a job in this thread of an engine where nobody is active, else leave it to who is.
+
+        Return when this thread is to receive the next request.
+        """
+        if not self._turn.acquire(blocking=False):
+            self._backlog.append(job)
+            if not self._turn.acquire(blocking=False):
+                self._guard.acquire()
+                if self._active is crew and not crew.closed:
+                    if self._park(crew):
+                        self._work(None, crew)
+                else:
+                    self._guard.release()
+                return
+            job_here = None
+        else:
+            job_here = job
+        if crew.held < crew.most:
+            self._active = crew
+            self._work(job_here, crew)
+            return
+        if job_here is not None:
+            self._backlog.append(job_here)
+        with self._guard:
+            self._hand_on(self._own)
+
+    # With the turn.
+
+    def _work(self, job: Job | None, crew: Crew) -> None:
+        """Do what there is to do; return once it is another's turn, or nothing is left."""
+        backlog, turn, guard = self._backlog, self._turn, self._guard
+        while True:
+            if job is None:
+                if not backlog:
+                    self._active = None
+                    turn.release()
+                    if not backlog or not turn.acquire(blocking=False):
+                        return
+                    self._active = crew
+                    continue
+                job = backlog.popleft()
+            self._lane = lane = job.lane
+            refused: bool | None = False
+            if (lane.held or job.since) and (refused := self._has_to_wait(job)) is None:
+                job = None
+                continue
+            self._current = number = self._runs = self._runs + 1
+            if self._asleep:
+                self._wake_watcher()
+            _do(job, refused=bool(refused))
+            job = None
+            guard.acquire()
+            if self._current == number:
+                self._current = 0
+                if lane.waiting and self._has_room(lane):  # a slow one that ended let in one, and this was it
+                    backlog.append(lane.waiting.popleft())
+                    self._queued -= 1
+                guard.release()
+            elif not self._give_back(lane, crew):
+                return
+
+    def _has_to_wait(self, job: Job) -> bool | None:
+        """Return whether a job is refused; None where it waits in its lane now."""
+        lane = job.lane
+        with self._guard:
+            if job.since and not job.begun and time.monotonic() - job.since > self._patience:
+                lane.refused += 1
+                return True
+            if self._has_room(lane):
+                job.since = 0.0
+                return False
+            if job.begun or job.since:  # it was there before those that wait
+                lane.waiting.appendleft(job)
+            elif len(lane.waiting) >= self._queue:
+                lane.refused += 1
+                return True
+            else:
+                lane.waiting.append(job)
+            job.since = job.since or time.monotonic()
+            self._queued += 1
+            return None
+
+    # With the guard.
+
+    def _has_room(self, lane: Lane) -> bool:
+        """Return whether a plugin may begin one more request."""
+        return lane.held == 0 or (lane.held < lane.share and self._held < self._threads)
+
+    def _give_back(self, lane: Lane, crew: Crew) -> bool:
+        """Come to the end of a slow request; return whether it is this thread's turn again."""
+        crew.held -= 1
+        lane.held -= 1
+        self._held -= 1
+        for each in (lane, *self.lanes.values()):
+            if each.waiting:
+                self._backlog.appendleft(each.waiting.popleft())
+                self._queued -= 1
+                break
+        if self._turn.acquire(blocking=False):
+            self._active = crew
+            self._guard.release()
+            return True
+        if crew.closed or (crew is not self._own and self._active is not crew):
+            self._guard.release()
+            return False
+        return self._park(crew)
+
+    def _park(self, crew: Crew) -> bool:
+        """Let go of the guard, and wait; return whether it is this thread's turn."""
+        spot = _Spot()
+        crew.parked.append(spot)
+        self._guard.release()
+        spot.lock.acquire()
+        return spot.has_turn
+
+    def _hand_on(self, crew: Crew) -> None:
+        """Pass the turn to a parked thread, of this crew if there is one, else to a new one."""
+        for each in (crew, *self._crews):
+            if each.parked and each.held < each.most:
+                spot = each.parked.pop()
+                self._active = each
+                spot.has_turn = True
+                spot.lock.release()
+                return
+        self._active = self._own
+        self._started = [each for each in self._started if each.is_alive()]
+        thread = threading.Thread(target=self._serve, name="plughost-requests", daemon=True)
+        self._started.append(thread)
+        thread.start()
+
+    def _take_over(self) -> None:
+        """Take the turn from a request that runs for long, and pass it on."""
+        crew, lane = self._active, self._lane
+        if crew is None or lane is None:
+            return
+        crew.held += 1
+        lane.held += 1
+        self._held += 1
+        self._current = 0
+        self._active = None
+        if crew.parked and crew.held >= crew.most:
+            crew.parked.pop().lock.release()  # to receive what comes next
+        if crew.parked or self._backlog:
+            self._hand_on(crew)
+        else:
+            self._turn.release()
+            if self._backlog and self._turn.acquire(blocking=False):
+                self._hand_on(crew)
+
+    # In threads of its own.
+
+    def _serve(self) -> None:
+        """Begin with the turn, and park when there is nothing to do."""
+        while True:
+            self._work(None, self._own)
+            self._guard.acquire()
+            if self._own.closed:
+                self._guard.release()
+                return
+            if not self._park(self._own):
+                return
+
+    def _wake_watcher(self) -> None:
+        self._asleep = False
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
+            self._watcher.start()
+        self._alarm.set()
+
+    def _watch(self) -> None:
+        """Look every few milliseconds what runs and what waits, for as long as something does."""
+        seen = calm = 0
+        while not self._closed:
+            time.sleep(TICK_SECONDS)
+            current = self._current
+            if current and current == seen:
+                with self._guard:
+                    if self._current == seen:
+                        self._take_over()
+            seen = current
+            if self._queued:
+                self._end_waiting()
+            calm = 0 if current or self._queued or self._held else calm + 1
+            if calm > _CALM_TICKS:
+                self._alarm.clear()
+                self._asleep = True
+                if not self._current:
+                    self._alarm.wait()
+                self._asleep = False
+                calm = 0
+
+    def _end_waiting(self) -> None:
+        """Have those refused that have waited for too long."""
+        late = time.monotonic() - self._patience
+        with self._guard:
+            for lane in self.lanes.values():
+                for job in [each for each in lane.waiting if each.since < late and not each.begun]:
+                    lane.waiting.remove(job)
+                    self._backlog.append(job)
+                    self._queued -= 1
+            if self._backlog and self._turn.acquire(blocking=False):
+                self._hand_on(self._own)
+
+
+def _do(job: Job, *, refused: bool) -> None:
+    try:
+        if refused:
+            job.refuse()
+        else:
+            job.run()
+    except BaseException:
+        _LOGGER.exception("a request was not answered")

@@ -1,0 +1,302 @@
+"""A request that is answered through granian, in the turn of the dispatcher.
+
+A response of one part is sent in one go. A longer one goes on for as long as the client takes it; where it takes none,
+a callback brings the rest to the dispatcher once there is room again. So a slow reader holds no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
+
+from plughost._servers.base import CutOffError
+from plughost._servers.dispatcher import Job
+from plughost._servers.fields import check_status, raw_field
+from plughost._servers.problems import engine_error
+
+if TYPE_CHECKING:
+    from plughost._servers.base import Application, EngineOptions
+    from plughost._servers.dispatcher import Crew, Dispatcher
+    from plughost._servers.granian_worker import Later, Proto, Watcher
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+_LOGGER: Final = logging.getLogger("plughost._servers")
+_SERVER: Final = (b"server", b"plughost")
+_WHOLE: Final = (list, tuple)
+_CLOSE: Final = (b"connection", b"close")
+
+
+class Waiting(Protocol):
+    """What waits for its client."""
+
+    def check(self, now: float) -> None:
+        """Give up where the client took too long."""
+        ...
+
+
+class Requests(Protocol):
+    """The listener's requests, as a response needs them."""
+
+    application: Application
+    dispatcher: Dispatcher
+    crew: Crew
+    options: EngineOptions
+    draining: bool
+    calls: set[Call]
+    waiting: set[Waiting]
+
+    def drop_body(self, call: Call) -> None:
+        """Read what is left of a refused body, and drop it."""
+        ...
+
+
+class Call(Job):
+    """A request on its way through the application.
+
+    Args:
+        requests: The requests that it belongs to.
+        environ: The request.
+        watcher: granian's side of it.
+
+    Attributes:
+        environ: The request.
+        watcher: granian's side of it; `done` cuts off what isn't finished.
+        proto: The way to and from its client.
+        peer: Address and port of the client's connection.
+        leaves_body: Whether the body is not read, so that the connection can't be used again.
+    """
+
+    __slots__ = (
+        "_close",
+        "_gone",
+        "_headers",
+        "_input",
+        "_parts",
+        "_requests",
+        "_room",
+        "_sent",
+        "_since",
+        "_started",
+        "_status",
+        "_watch",
+        "environ",
+        "leaves_body",
+        "peer",
+        "proto",
+        "watcher",
+    )
+
+    def __init__(self, requests: Requests, environ: dict[str, Any], watcher: Watcher) -> None:
+        """Begin with nothing answered."""
+        self.lane = requests.dispatcher.lane(requests.application.plugin_of(environ))
+        self.begun = False
+        self.since = 0.0
+        self.environ = environ
+        self.proto = watcher.proto
+        self.watcher = watcher
+        self.peer = environ["REMOTE_ADDR"], int(environ["REMOTE_PORT"])  # which a middleware may change
+        self.leaves_body = False
+        self._requests = requests
+        self._status = ""
+        self._headers: RawHeaders = []
+        self._started = self._gone = False
+        self._parts: Iterator[bytes] | None = None
+        self._close: Callable[[], object] | None = None
+        self._watch: Later | None = None
+        self._room: Later | None = None
+
+    def take_body(self, body: IO[bytes]) -> None:
+        """Give the application the body, which is closed with the response."""
+        self._input = self.environ["wsgi.input"] = body
+
+    def run(self) -> None:
+        """Call the application, or go on with its response."""
+        if self.begun:
+            self._go_on()
+        else:
+            self._call(self._requests.application)
+
+    def refuse(self) -> None:
+        """Answer that the plugin has too much to do."""
+        self._call(self._requests.application.refuse)
+
+    def _call(self, application: Callable[..., Iterable[bytes]]) -> None:
+        try:
+            body = application(self.environ, self._start_response)
+            if type(body) in _WHOLE and not self._started:
+                self._end(b"".join(body))
+                return
+            self._close = getattr(body, "close", None)
+            self._parts = iter(body)
+        except BaseException:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
+            self._fail()
+            return
+        self.begun = True
+        self._go_on()
+
+    def _start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Callable[[bytes], object]:
+        if exc_info:
+            if self._started:
+                raise exc_info[1]
+        elif self._status:
+            raise AssertionError("start_response was called twice without exc_info")
+        check_status(status)
+        self._headers = [raw_field(field) for field in headers]
+        self._status = status
+        return self._send_part
+
+    def _go_on(self) -> None:
+        """Send what the application makes for as long as the client takes it, and nobody else waits."""
+        requests = self._requests
+        try:
+            for part in self._parts or ():
+                if self._gone:
+                    break
+                if not part:
+                    continue
+                if not self._started and self._is_whole(part):
+                    if any(self._parts or ()):
+                        raise AssertionError("the application wrote more than its Content-Length")
+                    self._end(part)
+                    return
+                room = self._send_part(part)
+                if room is not None:
+                    self._pause(room)
+                    return
+                if requests.dispatcher.busy:
+                    requests.dispatcher.put_back(self)
+                    return
+            self._end(b"")
+        except CutOffError:
+            self._close_parts()
+            self._release()
+        except BaseException:  # noqa: BLE001 - see `_call`
+            self._fail()
+
+    def _is_whole(self, part: bytes) -> bool:
+        length = str(len(part)).encode()
+        return any(name == b"content-length" and value == length for name, value in self._headers)
+
+    def _send_part(self, part: bytes) -> Later | None:
+        """Send a part; return what tells when there is room for another, where there is none at the moment.
+
+        Through `write` of PEP 3333 parts go out without waiting for the client: who writes can't be interrupted.
+        """
+        if not self._started:
+            self._start()
+            self._watch_client()
+        room = self.proto.send({"type": "http.response.body", "body": part, "more_body": True})
+        return cast("Later", room) if hasattr(room, "add_done_callback") else None
+
+    def _start(self) -> None:
+        if not self._status:
+            raise AssertionError("the application did not call start_response")
+        headers = [*self._headers, _SERVER]
+        if (self.leaves_body or self._requests.draining) and self.environ["SERVER_PROTOCOL"] != "HTTP/2":
+            headers.append(_CLOSE)
+        self.proto.send({"type": "http.response.start", "status": int(self._status[:3]), "headers": headers})
+        self._started = True
+
+    def _end(self, last: bytes) -> None:
+        """Close the application's iterable, then send the end."""
+        self._close_parts()
+        if not self._gone:
+            if not self._started:
+                self._start()
+            self.proto.send({"type": "http.response.body", "body": last, "more_body": False})
+        self._release()
+
+    def _close_parts(self) -> None:
+        close, self._close = self._close, None
+        self._parts = None
+        if close is not None:
+            close()
+
+    def _fail(self) -> None:
+        """Answer 500, or leave a response without an end."""
+        method, path = self.environ["REQUEST_METHOD"], self.environ["PATH_INFO"]
+        _LOGGER.exception("the application failed on %s %s", method, path)
+        try:
+            self._close_parts()
+        except BaseException:
+            _LOGGER.exception("the response to %s %s failed to close", method, path)
+        if not self._started:
+            send_error(self.proto, self.environ, 500, close=self.leaves_body or self._requests.draining)
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of what ends with the request; granian cuts a response off that has no end."""
+        self._requests.calls.discard(self)
+        self._input.close()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self.leaves_body:
+            self._requests.drop_body(self)
+        else:
+            self.watcher.done()
+        del self.proto, self.watcher  # they keep granian's threads alive, and a traceback may keep this
+
+    # While the client takes its time.
+
+    def _pause(self, room: Later) -> None:
+        self._since = time.monotonic()
+        self._room = room
+        self._requests.waiting.add(self)
+        room.add_done_callback(self._resume)
+
+    def _resume(self, room: Later) -> None:
+        """Go on; in a thread of granian."""
+        requests = self._requests
+        requests.waiting.discard(self)
+        self._room = None
+        if self._gone:  # this may be the thread that gave up
+            requests.dispatcher.leave(self)
+        else:
+            requests.dispatcher.bring(self, requests.crew)
+
+    def check(self, now: float) -> None:
+        """Give up where the client takes nothing."""
+        if self._room is not None and now > self._since + self._requests.options.idle_timeout:
+            self._gone = True
+            self._room.cancel()
+
+    def _watch_client(self) -> None:
+        """Notice that the client goes away; a body that is left tells by itself."""
+        if not self.leaves_body:
+            watch = self.proto.receive()
+            if hasattr(watch, "add_done_callback"):
+                self._watch = watch
+                watch.add_done_callback(self._noticed)
+
+    def _noticed(self, watch: Later) -> None:
+        """Look what granian tells; in a thread of its own."""
+        self._watch = None
+        try:
+            if watch.result()["type"] == "http.disconnect":
+                self._gone = True
+            else:  # a body that is not there
+                self._watch_client()
+        except BaseException:  # noqa: BLE001 - cancelled with the response
+            return
+
+
+def send_error(proto: Proto, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
+    """Answer what the application doesn't.
+
+    Args:
+        proto: The way to the client.
+        environ: The request.
+        status: The status.
+        close: Whether the connection can't be used again.
+    """
+    _, headers, body = engine_error(status, environ.get("HTTP_X_REQUEST_ID", ""))
+    raw = [*map(raw_field, headers), _SERVER]
+    if close and environ["SERVER_PROTOCOL"] != "HTTP/2":
+        raw.append(_CLOSE)
+    proto.send({"type": "http.response.start", "status": status, "headers": raw})
+    proto.send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,166 @@
+"""granian's worker, in this process and without an event loop: what of granian isn't public is used here alone.
+
+granian receives requests in Rust, and calls a scheduler for each one in a Python thread of a pool of its own. Its own
+scheduler makes a task of an asyncio loop from that. The one here calls a function right there, and what granian wants
+to be called soon in a loop is called at once. tests/engines/test_granian_worker.py holds each thing relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
+
+from plughost._servers.listening import BACKLOG
+
+if TYPE_CHECKING:
+    from plughost._servers.base import EngineOptions, TLSFiles
+
+Message = dict[str, Any]
+
+_HEADER_BYTES: Final = 64 * 1024
+_HTTP1_BUFFER: Final = 128 * 1024
+_IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
+
+
+class Later(Protocol):
+    """What will come, or a sign that there is room again; a loop's future to granian."""
+
+    def add_done_callback(self, callback: Callable[[Later], object]) -> None:
+        """Have it told, in a thread of granian's pool."""
+
+    def result(self) -> Any:
+        """Return what came."""
+
+    def cancel(self) -> bool:
+        """Wait for it no longer: the callback is called now."""
+
+
+class Proto(Protocol):
+    """One request's way to and from its client."""
+
+    def receive(self) -> Later:
+        """Ask for the next part of the body, and after the last one for the news that the client has gone."""
+
+    def send(self, message: Message, /) -> Later | object:
+        """Send at once; what is returned has `add_done_callback` where four parts wait for the client already."""
+
+
+class Watcher(Protocol):
+    """A request, as granian gives it to a scheduler."""
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        """What ASGI calls so, and `raw_path`."""
+
+    @property
+    def proto(self) -> Proto:
+        """Its way to and from the client."""
+
+    def done(self) -> None:
+        """Be finished with it: a response that has no end yet is cut off, so that no client takes it for complete."""
+
+
+class _Now:
+    """Stands for an event loop: what is to be called soon is called now."""
+
+    def call_soon(self, callback: Callable[..., object], *args: object, context: object = None) -> None:
+        callback(*args)
+
+    call_soon_threadsafe = call_soon
+
+
+class _Scheduler(CallbackScheduler):
+    """Calls a function for each request, in the thread that received it."""
+
+    def __new__(cls, loop: _Now, schedule: Callable[[Watcher], None]) -> Self:
+        return super().__new__(cls, loop, schedule, None, None, None)  # type: ignore[call-arg]  # granian leaves it untyped
+
+    def __init__(self, loop: _Now, schedule: Callable[[Watcher], None]) -> None:
+        self._schedule_fn = schedule
+
+
+class GranianWorker:
+    """Listens on a socket, and calls a function for each request.
+
+    Args:
+        listening: The socket; it stays the caller's.
+        options: Limits and time-outs.
+        tls: The certificate; None for plain HTTP.
+        threads: How many threads receive requests at most; one at least is there always.
+
+    Attributes:
+        ended: Set when it has stopped.
+    """
+
+    def __init__(self, listening: socket.socket, options: EngineOptions, tls: TLSFiles | None, threads: int) -> None:
+        """Read the certificate, if there is one.
+
+        Raises:
+            OSError: It cannot be read, or does not fit its key.
+        """
+        secured: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls.certificate, tls.key, tls.password)
+            if options.client_ca is not None:
+                context.load_verify_locations(options.client_ca)
+            files = str(tls.certificate.absolute()), str(tls.key.absolute())
+            oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
+            clients = None if options.client_ca is None else str(options.client_ca)
+            secured = (True, *files, tls.password, oldest, clients, [], clients is not None)
+        self.ended = threading.Event()
+        self._listening = listening
+        self._descriptor = listening.dup().detach()  # granian closes it
+        arguments: tuple[Any, ...] = (self._descriptor, False, BACKLOG)
+        if not sys.platform.startswith(("linux", "freebsd")):  # where granian takes fewer
+            arguments = arguments[: 1 if sys.platform == "win32" else 2]
+        self._signal = WorkerSignal()
+        self._signal.add_cb(self.ended.set)
+        http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
+        # Milliseconds, and seconds. Pings shed dead peers where idle ones cannot be seen; where they can, pings that
+        # come sooner would keep them from looking idle.
+        http2 = HTTP2Settings(
+            keep_alive_interval=options.idle_timeout * 2000, keep_alive_timeout=20, max_headers_size=_HEADER_BYTES
+        )
+        where, pool = (None, SocketHolder(*arguments)), (1, 1, threads, _IDLE_SECONDS)
+        http: tuple[Any, ...] = ("auto", http1, http2, False, None)
+        self._worker: Any = ASGIWorker(1, where, None, *pool, options.connection_limit, *http, *secured, (None, None))  # type: ignore[call-arg, arg-type]  # granian's stub is behind its code
+
+    def start(self, schedule: Callable[[Watcher], None]) -> None:
+        """Serve from now on.
+
+        Args:
+            schedule: Called for each request, in a thread of granian's pool. What it raises is lost.
+
+        Raises:
+            BaseException: granian panics, at a key that it doesn't know.
+        """
+        loop = _Now()
+        self._worker.serve_mtr(_Scheduler(loop, schedule), loop, self._signal)
+
+    def refuse(self) -> None:
+        """Close the port, and leave the connections alone.
+
+        granian only knows how to do both at once. So its descriptor is made to name another socket, one that nobody
+        connects to; the port is closed with the last descriptor that named it.
+        """
+        if os.name == "posix" and os.path.sameopenfile(self._descriptor, self._listening.fileno()):
+            with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
+                nobodys.setblocking(False)
+                os.dup2(nobodys.fileno(), self._descriptor, inheritable=False)
+        with contextlib.suppress(OSError):
+            self._listening.close()
+
+    def stop(self) -> None:
+        """Let idle connections go, and end when the others have; `ended` tells."""
+        self._signal.set()

@@ -1,0 +1,1 @@
+"""Settings: models, sources and errors."""

@@ -1,0 +1,234 @@
+"""Certificates with their private keys, as they lie in PEM and PKCS#12 files: read, checked, written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    pkcs12,
+)
+
+from plughost._api.errors import CertificateError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+
+_PEM: Final = b"-----BEGIN "
+_PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+_PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
+_RSA_BITS: Final = 2048
+_CURVES: Final = ("secp256r1", "secp384r1")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate, those that lead from it to an authority, and its private key.
+
+    Attributes:
+        chain: The server's certificate first.
+        key: The private key of the first.
+    """
+
+    chain: tuple[x509.Certificate, ...]
+    key: PrivateKeyTypes
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        """The server's own certificate."""
+        return self.chain[0]
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The chain as PEM."""
+        return chain_pem(self.chain)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The key as unencrypted PKCS#8 PEM."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def chain_pem(chain: tuple[x509.Certificate, ...]) -> bytes:
+    """Return certificates as PEM, and nothing else."""
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
+
+
+def read_chain(path: Path, password: str | None = None) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of a PEM or PKCS#12 file, the server's first.
+
+    Args:
+        path: The file.
+        password: What a PKCS#12 file is encrypted with.
+
+    Raises:
+        CertificateError: The file cannot be read, or holds no certificate.
+    """
+    content = _read(path)
+    return _pem_chain(path, content) if _PEM in content else read_pkcs12(path, password).chain
+
+
+def read_pem(certificate: Path, key: Path | None, password: str | None = None) -> KeyPair:
+    """Return a certificate and its key from PEM files.
+
+    Args:
+        certificate: The file with the certificate and its chain.
+        key: The file with the private key: PKCS#8, PKCS#1 or SEC 1, encrypted or not. None means that it lies in
+            the certificate's file.
+        password: What the key is encrypted with; not looked at where the key isn't.
+
+    Raises:
+        CertificateError: A file cannot be used, or the two don't belong together.
+    """
+    chain = _pem_chain(certificate, _read(certificate))
+    place = certificate if key is None else key
+    return _checked(KeyPair(chain, _pem_key(place, _read(place), password)), certificate, place)
+
+
+def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
+    """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292).
+
+    Args:
+        path: The file, often `.p12` or `.pfx`.
+        password: What it is encrypted with. None means that it has none, or an empty one.
+
+    Raises:
+        CertificateError: The file cannot be used.
+    """
+    content = _read(path)
+    try:
+        found = pkcs12.load_pkcs12(content, password.encode() if password else None)
+    except UnsupportedAlgorithm as error:
+        raise CertificateError(
+            f"{path}: is encrypted in a way that is no longer supported ({error}); "
+            "export it anew with AES, as `openssl pkcs12 -export` does"
+        ) from error
+    except ValueError as error:
+        raise CertificateError(
+            f"{path}: is no PKCS#12 key store, is damaged, or its password is another than the "
+            f"{'given one' if password else 'empty one'}; check it with `openssl pkcs12 -info -noout -in {path}`"
+        ) from error
+    if found.cert is None or found.key is None:
+        missing = "private key" if found.key is None else "certificate that belongs to its private key"
+        raise CertificateError(f"{path}: has no {missing}; export both into one key store")
+    others = [extra.certificate for extra in found.additional_certs]
+    return _checked(KeyPair(_ordered(found.cert.certificate, others), found.key), path, path)
+
+
+def usable_in_place(certificate: Path, key: Path | None) -> bool:
+    """Return whether PEM files can be handed to an engine as they are: certificates only, and one PKCS#8 key."""
+    if key is None:
+        return False
+    certificates, keys = _read(certificate), _read(key)
+    return (
+        certificates.count(_PEM) == certificates.count(_PEM_CERTIFICATE)
+        and keys.count(_PEM) == 1
+        and _PEM_PKCS8 in keys
+    )
+
+
+def key_type(key: PublicKeyTypes) -> str:
+    """Return what kind of key it is, such as `EC P-256` or `RSA 2048`."""
+    match key:
+        case ec.EllipticCurvePublicKey():
+            return {"secp256r1": "EC P-256", "secp384r1": "EC P-384", "secp521r1": "EC P-521"}.get(
+                key.curve.name, f"EC {key.curve.name}"
+            )
+        case rsa.RSAPublicKey():
+            return f"RSA {key.key_size}"
+        case ed25519.Ed25519PublicKey():
+            return "Ed25519"
+    return type(key).__name__.removesuffix("PublicKey").lstrip("_")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise CertificateError(f"{path}: there is no such file; check the paths under [tls]") from error
+    except OSError as error:
+        raise CertificateError(
+            f"{path}: cannot be read ({error.strerror}); the user that runs plughost must be allowed to"
+        ) from error
+
+
+def _pem_chain(path: Path, content: bytes) -> tuple[x509.Certificate, ...]:
+    if _PEM_CERTIFICATE not in content:
+        hint = (
+            "it holds other PEM data; are certificate and key interchanged?"
+            if _PEM in content
+            else f"if it is DER, convert it with `openssl x509 -inform der -in {path} -out certificate.pem`"
+        )
+        raise CertificateError(f"{path}: holds no PEM certificate; {hint}")
+    try:
+        return tuple(x509.load_pem_x509_certificates(content))
+    except ValueError as error:
+        raise CertificateError(f"{path}: holds a damaged certificate ({error}); copy or export it anew") from error
+
+
+def _pem_key(path: Path, content: bytes, password: str | None) -> PrivateKeyTypes:
+    encrypted = b"ENCRYPTED" in content
+    if encrypted and not password:
+        raise CertificateError(
+            f"{path}: the private key is encrypted and no password is set; "
+            "set PLUGHOST_TLS__PASSWORD, or `password` under [tls]"
+        )
+    try:
+        return load_pem_private_key(content, password.encode() if password and encrypted else None)
+    except UnsupportedAlgorithm as error:
+        raise CertificateError(f"{path}: the private key is of a kind that is not supported ({error})") from error
+    except ValueError as error:
+        why = "the password is wrong, or the private key is damaged" if encrypted else "holds no usable PEM private key"
+        raise CertificateError(f"{path}: {why}; check it with `openssl pkey -noout -in {path}`") from error
+
+
+def _checked(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
+    """Return the pair if its halves belong together and the engines can use them."""
+    public = _public_bytes(pair.key.public_key())
+    matches = [_public_bytes(one.public_key()) == public for one in pair.chain]
+    if not any(matches):
+        raise CertificateError(
+            f"{key}: is not the private key of the certificate in {certificate}; set the two that were made together"
+        )
+    if not matches[0]:
+        raise CertificateError(
+            f"{certificate}: the server's own certificate must come first, then those that issued it"
+        )
+    match pair.key:
+        case ed25519.Ed25519PrivateKey():
+            return pair
+        case rsa.RSAPrivateKey() if pair.key.key_size >= _RSA_BITS:
+            return pair
+        case ec.EllipticCurvePrivateKey() if pair.key.curve.name in _CURVES:
+            return pair
+    # Others end the engine's process with a panic or are refused by clients, so they are refused here.
+    raise CertificateError(
+        f"{key}: a key of kind {key_type(pair.key.public_key())} cannot serve TLS here; "
+        f"use EC P-256, EC P-384, Ed25519, or RSA with {_RSA_BITS} bits or more"
+    )
+
+
+def _public_bytes(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _ordered(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
+    """Return the chain from the leaf upwards; a key store keeps the others in any order."""
+    chain = [leaf]
+    left = list(others)
+    while left:
+        issuer = next((one for one in left if one.subject == chain[-1].issuer), None)
+        if issuer is None:
+            break
+        left.remove(issuer)
+        chain.append(issuer)
+    return tuple(chain)

@@ -1,0 +1,292 @@
+"""Rules of a model's fields, which refuse with CONTRACT 2's texts and show their bounds in the API description.
+
+Each stands in an annotation beside the type that the checked value has. A field without a default is required.
+One that may be left out gets `absent()`: null in the body is refused all the same, and the model's
+`model_fields_set` tells which fields were sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Context, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RULE: Final = "plughost_rule"
+
+NOT_BLANK: Final = "must not be blank"
+NOT_NULL: Final = "must not be null"
+
+# The characters of Unicode's property White_Space; str.isspace() knows four control characters more.
+_WHITE_SPACE: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+_NO_NUL_PATTERN: Final = r"^[^\u0000]*$"
+_NOT_BLANK_PATTERN: Final = (
+    r"^[^\u0000]*[^\u0000\u0009-\u000d\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000][^\u0000]*$"
+)
+
+
+def absent() -> Any:
+    """Return the default of a field that may be left out of a body, where it is None then, but may not be null."""
+    return Field(default_factory=lambda: None)
+
+
+def _refusal(text: str) -> PydanticCustomError:
+    return PydanticCustomError(RULE, "{text}", {"text": text})
+
+
+class _Rule:
+    """What the rules have in common: pydantic asks them for the check and for the JSON Schema."""
+
+    __slots__ = ()
+
+    def checker(self) -> Callable[[Any], Any]:
+        """Return a function that returns the checked value or raises a refusal."""
+        raise NotImplementedError
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what the rule accepts."""
+        raise NotImplementedError
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.checker())
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return self.json_schema()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text(_Rule):
+    """A string without NUL, kept exactly as sent.
+
+    Attributes:
+        max_length: Its most Unicode code points; None for no limit.
+        blank: Whether it may be empty or only Unicode white space.
+    """
+
+    max_length: int | None = None
+    blank: bool = False
+
+    def checker(self) -> Callable[[Any], Any]:
+        """Return a function that returns the string or raises a refusal."""
+        longest, may_be_blank = self.max_length, self.blank
+
+        def check(value: Any) -> str:
+            if not isinstance(value, str):
+                if value is None:
+                    raise _refusal(NOT_NULL if may_be_blank else NOT_BLANK)
+                raise _refusal("must be a string")
+            if "\0" in value:
+                raise _refusal("must not contain NUL")
+            if not may_be_blank and (not value or (value.isspace() and not value.strip(_WHITE_SPACE))):
+                raise _refusal(NOT_BLANK)
+            if longest is not None and len(value) > longest:
+                raise _refusal(f"size must be between 0 and {longest}")
+            return value
+
+        return check
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the string."""
+        schema: dict[str, Any] = {"type": "string"}
+        if not self.blank:
+            schema["minLength"] = 1
+        if self.max_length is not None:
+            schema["maxLength"] = self.max_length
+        schema["pattern"] = _NO_NUL_PATTERN if self.blank else _NOT_BLANK_PATTERN
+        return schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integer(_Rule):
+    """An integer, also when written `5.0` or `5e2`.
+
+    Attributes:
+        minimum: The smallest one accepted.
+        maximum: The largest one accepted.
+    """
+
+    minimum: int | None = None
+    maximum: int | None = None
+
+    def checker(self) -> Callable[[Any], Any]:
+        """Return a function that returns the integer or raises a refusal."""
+        minimum, maximum = self.minimum, self.maximum
+
+        def check(value: Any) -> int:
+            number = value if type(value) is int else _integral(value)
+            if minimum is not None and number < minimum:
+                raise _refusal(f"must be greater than or equal to {minimum}")
+            if maximum is not None and number > maximum:
+                raise _refusal(f"must be less than or equal to {maximum}")
+            return number
+
+        return check
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the integer."""
+        bounds = {"minimum": self.minimum, "maximum": self.maximum}
+        return {"type": "integer"} | {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def _integral(value: Any) -> int:
+    if value is None:
+        raise _refusal(NOT_NULL)
+    number = Decimal(value) if isinstance(value, float) else value
+    if isinstance(number, Decimal) and number.is_finite() and number == number.to_integral_value():
+        return int(number)
+    raise _refusal("must be an integer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number(_Rule):
+    """An exact number, as `Decimal`; digits are counted by value, so `1.50000` has one after the point.
+
+    Attributes:
+        minimum: The smallest one accepted.
+        exclusive_minimum: What it must be greater than.
+        maximum: The largest one accepted.
+        integer_digits: Most digits before the decimal point; goes with `fraction_digits`.
+        fraction_digits: Most digits after it.
+    """
+
+    minimum: int | Decimal | None = None
+    exclusive_minimum: int | Decimal | None = None
+    maximum: int | Decimal | None = None
+    integer_digits: int | None = None
+    fraction_digits: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.integer_digits is None) != (self.fraction_digits is None):
+            raise ValueError("integer_digits and fraction_digits go together")
+
+    def checker(self) -> Callable[[Any], Any]:
+        """Return a function that returns the number or raises a refusal."""
+        minimum, above, maximum = self.minimum, self.exclusive_minimum, self.maximum
+        to_scale = self._scaler()
+
+        def check(value: Any) -> Decimal:
+            number = value if type(value) is Decimal else _decimal(value)
+            if not number.is_finite():
+                raise _refusal("must be a number")
+            if minimum is not None and number < minimum:
+                raise _refusal(f"must be greater than or equal to {minimum}")
+            if above is not None and number <= above:
+                raise _refusal(f"must be greater than {above}")
+            if maximum is not None and number > maximum:
+                raise _refusal(f"must be less than or equal to {maximum}")
+            return to_scale(number)
+
+        return check
+
+    def _scaler(self) -> Callable[[Decimal], Decimal]:
+        """Return a function that counts digits, and drops zeros and exponents that the value can do without."""
+        integer, fraction = self.integer_digits, self.fraction_digits
+        if integer is None or fraction is None:
+            return lambda number: number or Decimal(0)
+        text = f"numeric value out of bounds ({integer} digits.{fraction} digits expected)"
+        step = Decimal(1).scaleb(-fraction)
+        context = Context(prec=max(1, integer + fraction), rounding=ROUND_DOWN)
+
+        def to_scale(number: Decimal) -> Decimal:
+            if not number:
+                return Decimal(0)
+            before, _, after = str(number).partition(".")
+            if len(before) <= integer and len(after) <= fraction and "E" not in before and "E" not in after:
+                return number
+            if number.adjusted() >= integer:
+                raise _refusal(text)
+            scaled = number.quantize(step, context=context)
+            if scaled != number:
+                raise _refusal(text)
+            return Decimal(format(scaled, "f").rstrip("0").rstrip(".")) if fraction else scaled
+
+        return to_scale
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the number."""
+        schema: dict[str, Any] = {"type": "number"}
+        bounds = {"minimum": self.minimum, "exclusiveMinimum": self.exclusive_minimum, "maximum": self.maximum}
+        schema |= {name: _plain(bound) for name, bound in bounds.items() if bound is not None}
+        if self.integer_digits is not None and self.fraction_digits is not None:
+            limit = 10**self.integer_digits
+            if self.maximum is None or self.maximum >= limit:
+                schema["exclusiveMaximum"] = limit
+            if schema.keys().isdisjoint({"minimum", "exclusiveMinimum"}):
+                schema["exclusiveMinimum"] = -limit
+            # Not multipleOf: validators that compute in binary, as JavaScript's do, refuse 0.0003 by it.
+            schema["x-fraction-digits"] = self.fraction_digits
+        return schema
+
+
+def _decimal(value: Any) -> Decimal:
+    if value is None:
+        raise _refusal(NOT_NULL)
+    if type(value) is int:
+        return Decimal(value)
+    if type(value) is float:
+        return Decimal(repr(value))
+    raise _refusal("must be a number")
+
+
+def _plain(bound: int | Decimal) -> int | float:
+    return int(bound) if bound == int(bound) else float(bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(_Rule):
+    """True or false."""
+
+    def checker(self) -> Callable[[Any], Any]:
+        """Return a function that returns the boolean or raises a refusal."""
+
+        def check(value: Any) -> bool:
+            if value is True or value is False:
+                return bool(value)
+            raise _refusal(NOT_NULL if value is None else "must be a boolean")
+
+        return check
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of a boolean."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Choice(_Rule):
+    """One of a few strings.
+
+    Attributes:
+        values: The strings.
+    """
+
+    values: tuple[str, ...]
+
+    def __init__(self, *values: str) -> None:
+        """Take the strings, in the order in which they are shown."""
+        object.__setattr__(self, "values", values)
+
+    def checker(self) -> Callable[[Any], Any]:
+        """Return a function that returns the string or raises a refusal."""
+        values = frozenset(self.values)
+        text = f"must be one of {', '.join(self.values)}"
+
+        def check(value: Any) -> str:
+            if isinstance(value, str):
+                if value in values:
+                    return value
+                raise _refusal(text)
+            raise _refusal(NOT_NULL if value is None else "must be a string")
+
+        return check
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the choice."""
+        return {"type": "string", "enum": list(self.values)}

@@ -1,0 +1,202 @@
+"""A decoded value against a pydantic model: all invalid fields at once, one text for each (CONTRACT 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from plughost.http._errors import Invalid, Violation
+from plughost.http._json.fields import NOT_NULL, RULE
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+MAX_VIOLATIONS: Final = 1000
+"""How many violations are listed at most, so that an answer can't dwarf its request."""
+
+Location = tuple[int | str, ...]
+
+
+def validate(model: type[ModelT], value: Any) -> ModelT:
+    """Return the model that a decoded JSON value stands for.
+
+    A field counts as invalid once, in the order of the model. Nested names are dotted and items are numbered from
+    zero, `items[0].name`; the body as a whole is the empty name. Unknown members are ignored unless the model
+    forbids them.
+
+    Fields of ordinary pydantic types take what JSON can't say otherwise, such as dates, times, UUIDs, enumerations,
+    sets or Decimals from strings, but no number or boolean from a string and no number for a boolean or the reverse
+    (except within sets, tuples and dataclasses).
+
+    Args:
+        model: The model.
+        value: What `decode` returned.
+
+    Raises:
+        Invalid: Rules are broken.
+    """
+    try:
+        # Strict first: that is right for every rule of `fields` and every scalar of JSON, and fastest.
+        validated: ModelT = model.__pydantic_validator__.validate_python(value, strict=True)
+        return validated
+    except ValidationError as error:
+        strict = error.errors(include_url=False)
+    missing = [error["loc"] for error in strict if error["type"] == "missing"]
+    if missing:
+        raise Invalid(_violations_with_missing(model, value, missing))
+    try:
+        result = model.model_validate(value)
+    except ValidationError as error:
+        raise Invalid(_violations(value, strict, error.errors(include_url=False))) from None
+    violations = _violations(value, strict, ())
+    if violations:
+        raise Invalid(violations)
+    return result
+
+
+def _violations_with_missing(model: type[BaseModel], value: Any, missing: Iterable[Location]) -> list[Violation]:
+    """Return the violations of a value that lacks members: a missing one is refused in the words for null."""
+    filled = value
+    for location in missing:
+        filled = _with_null(filled, location)
+    found: list[Violation] = []
+    try:
+        validate(model, filled)
+    except Invalid as invalid:
+        found = list(invalid.violations)
+    named = {violation.field for violation in found}
+    names = dict.fromkeys(_name(filled, location) for location in missing)
+    return found + [Violation(name, "must be present") for name in names if name not in named]
+
+
+def _with_null(value: Any, location: Location) -> Any:
+    """Return a copy of a value that has a null where a member is missing."""
+    part, rest = location[0], location[1:]
+    if not rest:
+        return {**value, part: None} if isinstance(value, Mapping) and part not in value else value
+    if _has(value, part):
+        copy = value.copy()
+        copy[part] = _with_null(value[part], rest)
+        return copy
+    return _with_null(value, rest)
+
+
+def _violations(value: Any, strict: Iterable[ErrorDetails], lax: Iterable[ErrorDetails]) -> list[Violation]:
+    """Return the violations among what strict mode and pydantic's ordinary, lax mode found wrong.
+
+    What both refuse is wrong. What only strict mode refuses is wrong where a member has another JSON type than
+    every type that the field allows.
+    """
+    refused = _by_name(value, lax)
+    about_values = (error for error in strict if error["loc"][-1:] != ("[key]",))  # names are always strings
+    violations = {
+        name: refused.get(name, errors)
+        for name, errors in _by_name(value, about_values).items()
+        if name in refused or all(_is_other_type(error) for error in errors)
+    }
+    return [Violation(name, _text(errors)) for name, errors in islice((violations | refused).items(), MAX_VIOLATIONS)]
+
+
+def _by_name(value: Any, errors: Iterable[ErrorDetails]) -> dict[str, list[ErrorDetails]]:
+    found: dict[str, list[ErrorDetails]] = {}
+    for error in errors:
+        found.setdefault(_name(value, error["loc"]), []).append(error)
+    return found
+
+
+def _name(value: Any, location: Location) -> str:
+    """Return a violation's field: of a location the parts that the value has, since unions add parts of their own."""
+    name = ""
+    for depth, part in enumerate(location):
+        if _has(value, part):
+            value = value[part]
+        elif depth > 0 or not isinstance(value, Mapping):
+            continue
+        name += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return name.removeprefix(".")
+
+
+def _has(value: Any, part: int | str) -> bool:
+    if isinstance(value, Mapping):
+        return part in value
+    return isinstance(value, list) and isinstance(part, int) and part < len(value)
+
+
+def _is_other_type(error: ErrorDetails) -> bool:
+    """Whether strict mode refused a member for its JSON type, and not for want of a date, set or Decimal type."""
+    if error["type"] in ("int_type", "float_type"):
+        return isinstance(error["input"], bool | str)
+    return error["type"] in ("bool_type", "string_type")
+
+
+def _text(errors: Iterable[ErrorDetails]) -> str:
+    """Return the text for one field; a union has an error for each of its types."""
+    first, *others = dict.fromkeys(_text_of(error) for error in errors)
+    return " or ".join((first, *(text.removeprefix("must be ") for text in others)))
+
+
+def _text_of(error: ErrorDetails) -> str:
+    kind = error["type"]
+    if kind == RULE:
+        return error["msg"]
+    text = _TEXTS.get(kind)
+    if text is not None:
+        null = error["input"] is None and error["loc"] and text.startswith("must be")
+        return NOT_NULL if null else text.format_map(error.get("ctx", {}))
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if message.startswith("Input should "):
+        return NOT_NULL if error["input"] is None else "must " + message.removeprefix("Input should ")
+    return message[:1].lower() + message[1:] if message[1:2].islower() else message
+
+
+_STRING: Final = "must be a string"
+_INTEGER: Final = "must be an integer"
+_NUMBER: Final = "must be a number"
+_BOOLEAN: Final = "must be a boolean"
+_OBJECT: Final = "must be an object"
+_ARRAY: Final = "must be an array"
+
+_TEXTS: Final[Mapping[str, str]] = {
+    "string_type": _STRING,
+    "string_sub_type": _STRING,
+    "int_type": _INTEGER,
+    "int_parsing": _INTEGER,
+    "int_parsing_size": _INTEGER,
+    "int_from_float": _INTEGER,
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "decimal_type": _NUMBER,
+    "decimal_parsing": _NUMBER,
+    "finite_number": _NUMBER,
+    "bool_type": _BOOLEAN,
+    "bool_parsing": _BOOLEAN,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "dataclass_type": _OBJECT,
+    "dict_type": _OBJECT,
+    "mapping_type": _OBJECT,
+    "list_type": _ARRAY,
+    "tuple_type": _ARRAY,
+    "set_type": _ARRAY,
+    "frozen_set_type": _ARRAY,
+    "iterable_type": _ARRAY,
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be greater than or equal to {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be less than or equal to {le}",
+    "string_too_long": "size must be between 0 and {max_length}",
+    "string_too_short": "size must be at least {min_length}",
+    "too_long": "size must be between 0 and {max_length}",
+    "too_short": "size must be at least {min_length}",
+    "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
+    "uuid_type": "must be a valid UUID",
+    "url_type": "must be a valid URL",
+    "is_instance_of": "must be of another type",
+    "missing": NOT_NULL,
+}

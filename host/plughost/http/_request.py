@@ -1,0 +1,83 @@
+"""The request that resources and middleware of a host see: Falcon's, with what the host knows about it."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from random import getrandbits
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+
+if TYPE_CHECKING:
+    from plughost._api.declarations import Principal
+    from plughost._apps.mounted import Mounted
+
+OVERLOADED: Final = "plughost.overloaded"
+"""In the environ of a request that no thread is to be held with: what stands for its route group, or None."""
+
+_acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
+_host = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?").fullmatch
+
+
+@lru_cache(maxsize=256)
+def is_host(text: str) -> bool:
+    """Tell whether a text is a host name or address, with an optional port (RFC 9110, 7.2)."""
+    found = _host(text)
+    return found is not None and int(found[1] or 0) <= 65535
+
+
+class Request(falcon.Request):
+    """Falcon's request, with what the host found out on the way to the resource.
+
+    Attributes:
+        arrived: When it arrived, of `time.perf_counter()`.
+        request_id: What `X-Request-ID` carries, and every log line: the client's own where it is well-formed.
+        mounted: The route or group that the path belongs to; None where it belongs to none.
+        api_version: The minor version that serves this request, such as `1.0`; None where the group has none.
+        principal: Whom the authenticator found, once it was asked.
+        origin_allowed: Whether middleware that speaks CORS lets the web page in that sends the request: it sets this in
+            its `process_request`. A page of another site can't write otherwise.
+    """
+
+    __slots__ = ("api_version", "arrived", "mounted", "origin_allowed", "principal", "request_id")
+
+    arrived: float
+    request_id: str
+    mounted: Mounted | None
+    api_version: str | None
+    principal: Principal | None
+    origin_allowed: bool
+
+    def __init__(self, env: dict[str, Any], options: falcon.RequestOptions | None = None) -> None:
+        """Wrap a WSGI environment."""
+        self.arrived = perf_counter()
+        falcon.Request.__init__(self, env, options)
+        self.mounted = None
+        self.api_version = None
+        self.principal = None
+        self.origin_allowed = False
+        if self.method == "WEBSOCKET":
+            self.method = "websocket"  # Falcon leaves out the middleware for its own name; like this, it is any other
+        given = env.get("HTTP_X_REQUEST_ID")
+        self.request_id = given if given and _acceptable_id(given) else getrandbits(128).to_bytes(16, "big").hex()
+
+
+def secure_url(req: falcon.Request) -> str | None:
+    """Return the address of the same resource over HTTPS.
+
+    Args:
+        req: The request, of either scheme.
+
+    Returns:
+        The absolute URL with path and query as they were sent, or None where the site has no HTTPS listener.
+    """
+    port = getattr(req.env.get("plughost.site"), "secure_port", None)
+    if port is None:
+        return None
+    host = f"[{req.host}]" if ":" in req.host and not req.host.startswith("[") else req.host
+    target = req.env.get("REQUEST_URI", "")
+    if not target.startswith("/"):  # it came in absolute form
+        target = req.relative_uri
+    return f"https://{host}{target}" if port == 443 else f"https://{host}:{port}{target}"

@@ -1,0 +1,171 @@
+"""Routing by the raw path, so that `%2F` is data and only a literal slash separates (CONTRACT 2)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote_to_bytes
+
+import falcon
+from falcon.routing import CompiledRouter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from plughost._apps.mounted import Mounted
+    from plughost.http._request import Request
+
+MAX_ID: Final = 2**63 - 1
+Found = tuple[object, dict[str, Any], dict[str, Any], str | None]
+
+_encoded_unreserved = re.compile("%(?:2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])")
+
+
+def raw_path(environ: Mapping[str, Any]) -> str:
+    """Return the path as it was sent, still percent-encoded, but for encoded unreserved characters (RFC 3986, 6.2.2.2).
+
+    Args:
+        environ: The WSGI environment; without `REQUEST_URI`, as in falcon.testing, `PATH_INFO` is encoded again.
+    """
+    target = environ.get("REQUEST_URI")
+    path: str = target.partition("?")[0] if target else quote(environ["PATH_INFO"].encode("latin-1"))
+    if "%" in path:
+        path = _encoded_unreserved.sub(lambda found: chr(int(found[0][1:], 16)), path)
+    return path
+
+
+def parse_id(text: str) -> int | None:
+    """Return the 64-bit id that a path segment names.
+
+    Returns:
+        A number in 1 .. 2^63-1, or None where the text is not plain ASCII digits or outside (CONTRACT 2).
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        return None
+    number = int(text)
+    return number if 1 <= number <= MAX_ID else None
+
+
+class NothingHere:
+    """The resource of every path below a group's prefix that no route matches."""
+
+    def refuse(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        """Answer 404 in the group's error format, whatever the method."""
+        raise falcon.HTTPNotFound(description=f"There is nothing at {req.path}.")
+
+
+class RawPathRouter(CompiledRouter):
+    """Falcon's router on raw paths; it also tells the request which route group it belongs to.
+
+    One trailing slash is the same resource. Fields match one raw segment each and are handed on decoded; a field
+    that is not UTF-8, or holds NUL, names nothing that can exist. What no route matches but a group's prefix
+    covers is a 404 in that group's format. HEAD follows from GET.
+    """
+
+    def __init__(self, routes: Mapping[str, Mounted], prefixes: Mapping[str, Mounted], *, dev: bool = False) -> None:
+        """Prepare for the routes that will be added.
+
+        Args:
+            routes: Full URI template to the mounted route.
+            prefixes: A group's prefix to what stands for the rest of it.
+            dev: Whether a responder that returns something fails.
+        """
+        super().__init__()
+        self._dev = dev
+        self._routes = routes
+        self._prefixes = prefixes
+        self._nothing = NothingHere()
+        self._literals: dict[str | None, tuple[object, dict[str, Any], str, Mounted]] = {}  # by the request's target
+
+    def map_http_methods(self, resource: object, **kwargs: Any) -> dict[str, Any]:
+        """Map methods to responders, HEAD to the one of GET."""
+        methods: dict[str, Any] = super().map_http_methods(resource, **kwargs)
+        if self._dev:
+            methods = {method: _without_result(responder) for method, responder in methods.items()}
+        if "GET" in methods:
+            methods.setdefault("HEAD", methods["GET"])
+        return methods
+
+    def find(self, uri: str, req: Request | None = None) -> Found | None:  # type: ignore[override] # Falcon's stub says Request | None of its own kind
+        """Find the route of a request by its raw path.
+
+        Args:
+            uri: The decoded path, used only where there is no request.
+            req: The request; its `mounted` is set.
+
+        Returns:
+            What Falcon's router returns; None for a path that no route group covers.
+        """
+        if req is None:
+            return super().find(uri)
+        environ = req.env
+        literal = self._literals.get(environ.get("REQUEST_URI"))
+        if literal is not None:
+            resource, methods, template, mounted = literal
+            params: dict[str, Any] = {}
+        else:
+            path = raw_path(environ)
+            if len(path) > 1 and path[-1] == "/":
+                path = path[:-1]
+            found = super().find(path) if not path.startswith("//") else None
+            if found is None or (found[2] and not _decode(found[2])):
+                return self._below_prefix(path, req)
+            resource, methods, params, template = found[0], found[1], found[2], found[3] or ""
+            mounted = self._routes[template]
+            if not params and template == path:  # a template without fields, of which there are few
+                self._literals[path] = resource, methods, template, mounted
+        req.mounted = environ["plughost.mounted"] = mounted
+        if req.method not in methods:
+            # Falcon answers 400 to a method that HTTP doesn't register; nobody implements WEBSOCKET under WSGI,
+            # so its responder is the 405 that names the methods of this resource.
+            methods = {req.method: methods["WEBSOCKET"]}
+        return resource, methods, params, template
+
+    def _below_prefix(self, path: str, req: Request) -> Found | None:
+        mounted = covering(self._prefixes, path)
+        if mounted is None:
+            return None
+        req.mounted = req.env["plughost.mounted"] = mounted
+        return self._nothing, {req.method: self._nothing.refuse}, {}, mounted.template
+
+
+def covering(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
+    """Return what stands for the prefix that covers a raw path; None where none does."""
+    while path:
+        mounted = prefixes.get(path)
+        if mounted is not None:
+            return mounted
+        path = path.rpartition("/")[0]
+    return None
+
+
+def _without_result(responder: Callable[..., object]) -> Callable[..., None]:
+    """Return a responder that fails where this one returns something: Falcon would send an empty 200."""
+
+    @functools.wraps(responder)
+    def respond(*args: Any, **params: Any) -> None:
+        result = responder(*args, **params)
+        if result is not None:
+            raise TypeError(
+                f"{responder.__qualname__} returned a {type(result).__name__}, which Falcon ignores:"
+                " set resp.media (or resp.text, resp.data), and return nothing"
+            )
+
+    return respond
+
+
+def _decode(params: dict[str, Any]) -> bool:
+    """Percent-decode the fields in place; tell whether all of them can name something."""
+    for name, raw in params.items():
+        if raw == "":  # what stands between two slashes
+            return False
+        if isinstance(raw, str) and ("%" in raw or not raw.isascii()):
+            try:
+                value = unquote_to_bytes(raw.encode("latin-1")).decode("utf-8")
+            except UnicodeError:
+                return False
+            if "\0" in value:
+                return False
+            params[name] = value
+    return True

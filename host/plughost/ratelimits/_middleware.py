@@ -1,0 +1,107 @@
+"""The middleware that limits how often a client may ask."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+import falcon
+
+from plughost.http._authentication import principal_of
+from plughost.ratelimits._shared import PAUSE, StorageUnavailable
+
+if TYPE_CHECKING:
+    from plughost._api.context import PluginContext
+    from plughost.http._request import Request
+    from plughost.ratelimits._counter import Usage
+
+
+class RateLimit:
+    """Answers 429 to a client that asks too often, and tells every client how much is left (CONTRACT 7).
+
+    That is in `RateLimit` and `RateLimit-Policy`, as draft-ietf-httpapi-ratelimit-headers-10 has them, each limit by
+    its name; and in the three fields of earlier drafts, which show the limit that is reached first.
+
+    A client is the principal that the host's authenticator finds behind a request, else the address it comes from;
+    behind a trusted proxy that is the address that the proxy names. Every request below the plugin's prefixes counts,
+    those that end in an error too.
+    """
+
+    def __init__(self, context: PluginContext[Any], limit: str, name: str = "requests") -> None:
+        """Make a component for a `Middleware`.
+
+        Args:
+            context: The plugin's.
+            limit: What is allowed, such as `100/minute`.
+            name: Tells it from the plugin's other counters, and clients which limit is meant: letters, digits, hyphens.
+        """
+        self._counter = context.counter(limit, name)
+        self._policy = f'"{name}";q={self._counter.amount};w={self._counter.seconds}'
+        self._left = f'"{name}";r='
+        self._authenticator = context.authenticator
+        self._key = f"rate_limit:{context.plugin}:{name}"
+
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Count the request.
+
+        Raises:
+            falcon.HTTPTooManyRequests: It is one too many.
+            falcon.HTTPServiceUnavailable: Redis is away, and the settings say to refuse then.
+        """
+        try:
+            usage = self._count(req)
+        except StorageUnavailable:
+            raise falcon.HTTPServiceUnavailable(
+                title="Service Unavailable",
+                description="Requests can't be counted at the moment. Try again in a few seconds.",
+                retry_after=int(PAUSE) + 1,
+            ) from None
+        if usage.exceeded:
+            raise falcon.HTTPTooManyRequests(
+                title="Too Many Requests",
+                description=f"This resource takes {self._counter.limit} of a client; try again in {usage.reset} s.",
+                retry_after=usage.reset,
+            )
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Tell the client how much is left, and count what was refused before it came this far (406, 413 ...)."""
+        usage: Usage | None = req.context.get(self._key)
+        if usage is None:
+            try:
+                usage = self._count(req)
+            except StorageUnavailable:
+                return
+        resp.append_header("RateLimit-Policy", self._policy)
+        resp.append_header("RateLimit", f"{self._left}{usage.remaining};t={usage.reset}")
+        shown = resp.get_header("RateLimit-Remaining")
+        if shown is None or int(shown) > usage.remaining:  # of several limits, the one that is reached first
+            resp.set_header("RateLimit-Limit", str(usage.limit))
+            resp.set_header("RateLimit-Remaining", str(usage.remaining))
+            resp.set_header("RateLimit-Reset", str(usage.reset))
+
+    def _count(self, req: Request) -> Usage:
+        try:
+            principal = principal_of(req, self._authenticator)
+        except falcon.HTTPError:
+            principal = None  # who guesses tokens is counted by address; refusing them is the resource's business
+        client = f"user:{principal.name}" if principal else f"address:{network_of(req.remote_addr)}"
+        usage = self._counter.hit(client)
+        req.context[self._key] = usage
+        return usage
+
+
+def network_of(address: str) -> str:
+    """Return an IPv4 address as it is, and the /64 network of an IPv6 one: a single customer has all of it.
+
+    Args:
+        address: A client's address; one that is none, as on a Unix socket, is returned as it is.
+    """
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((ip, 64), strict=False))
+    return str(ip)

@@ -1,0 +1,125 @@
+"""What operators do to stores: purge, back up and restore them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from plughost.stores import _sqlite_files
+from plughost.stores._errors import Damaged, SetupError, StoreError
+from plughost.stores._failures import translate
+from plughost.stores._migrations import read_migrations, refuse_newer, schema_number
+from plughost.stores._sqlite import SQLite, SQLiteAdministration
+
+if TYPE_CHECKING:
+    from plughost.stores._postgresql import PostgreSQL
+    from plughost.stores._store import OpenStore
+
+
+def purge(store: OpenStore[Any]) -> None:
+    """Drop all that a store holds, and the record of its migrations; there is no way back.
+
+    Args:
+        store: A prepared store.
+
+    Raises:
+        Busy: A host serves it.
+        Unavailable: Its database cannot be reached.
+        SetupError: Its engine's driver is missing.
+    """
+    if not store.engine.exists():
+        return
+    with store.engine.alone():
+        store.engine.erase(store.declared.tables)
+
+
+def backup(store: OpenStore[Any], file: Path) -> None:
+    """Copy a store as it is at one moment, also while a host serves it; one on PostgreSQL by pg_dump.
+
+    Args:
+        store: A prepared or open store.
+        file: Where to; a single file with mode 0600, which is there as a whole or not at all.
+
+    Raises:
+        SetupError: There is nothing to copy yet, the file is there already, or pg_dump is not installed.
+        StoreError: Reading or writing failed; the file is not there.
+    """
+    engine = store.engine
+    if not engine.exists():
+        message = f"the store {store.name} has nothing to back up yet: {engine.config.place} is not there"
+        raise SetupError(message)
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    try:
+        if file.exists():
+            message = f"{file} is there already: choose another name, or move it away"
+            raise SetupError(message)
+        unfinished.unlink(missing_ok=True)
+        if isinstance(engine, SQLite):
+            _sqlite_files.copy(engine.path, unfinished)
+        else:
+            from plughost.stores._postgresql_care import dump  # noqa: PLC0415 - needs the driver
+
+            dump(store.declared, cast("PostgreSQL", engine), unfinished)
+        unfinished.rename(file)
+    except (sqlite3.Error, OSError) as error:
+        raise _told(error, f"the backup of the store {store.name} to {file} failed") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def restore(store: OpenStore[Any], file: Path) -> int:
+    """Put a backup in the place of all that a store holds.
+
+    The backup is looked through first. It replaces the data in one transaction: whatever happens, the store holds
+    the old data or the new.
+
+    Args:
+        store: A prepared store.
+        file: What `backup` wrote.
+
+    Returns:
+        The number of the schema that was restored. The next start of a host migrates it to the newest.
+
+    Raises:
+        Busy: A host serves the store.
+        SetupError: The file is damaged, or no backup of this store; or PostgreSQL's tools are not installed.
+        MigrationError: The backup's schema is newer than what the installed plugin knows.
+        StoreError: Reading or writing failed; the store is as it was.
+    """
+    engine = store.engine
+    if not file.is_file():
+        message = f"there is no file {file}"
+        raise SetupError(message)
+    if not isinstance(engine, SQLite):
+        from plughost.stores._postgresql_care import load  # noqa: PLC0415 - needs the driver
+
+        return load(store.declared, cast("PostgreSQL", engine), file)
+    with engine.alone():
+        try:
+            with closing(_sqlite_files.connect(file, 30, read_only=True)) as source:
+                schema = _look_through(store, source, file)
+                with closing(engine.connect()) as target:
+                    source.backup(target)
+        except sqlite3.Error as error:
+            raise _told(error, f"{file} cannot be restored to the store {store.name}") from error
+        return schema
+
+
+def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> int:
+    found = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        message = f"{file} is damaged: {found}"
+        raise SetupError(message)
+    schema = schema_number(store.name, SQLiteAdministration(source, store.name))
+    if schema == 0:
+        message = f"{file} is no backup of the store {store.name}"
+        raise SetupError(message)
+    refuse_newer(store.declared, len(read_migrations(store.declared, "sqlite")), schema)
+    return schema
+
+
+def _told(error: Exception, what: str) -> StoreError:
+    found = translate(error, what) or StoreError(f"{what}: {error}")
+    return SetupError(str(found)) if isinstance(found, Damaged) else found

@@ -1,0 +1,113 @@
+"""Where stores are kept, and how long to wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from plughost.stores._errors import SetupError
+
+SQLITE: Final = "sqlite"
+POSTGRESQL: Final = "postgresql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """How long to wait for a store, and how many connections it may have.
+
+    Attributes:
+        patience: Seconds that an operation waits for a connection, and for locks that others hold, until it is `Busy`;
+            and seconds that operations wait for a database that was just lost.
+        connect_timeout: Seconds to wait for a connection to PostgreSQL; libpq takes 2 for less.
+        statement_timeout: Seconds that PostgreSQL may work on one statement of an operation. An operation as a whole
+            is cut off after so many and `patience`, in case the server hangs.
+        pause: Seconds between two attempts to reach a lost database; operations fail at once meanwhile.
+        pool_size: Connections of a host to one store at most; on SQLite, of those that read.
+        pool_idle: Seconds after which a connection that nobody needed is closed, down to the last one.
+    """
+
+    patience: float = 5.0
+    connect_timeout: int = 3
+    statement_timeout: float = 30.0
+    pause: float = 1.0
+    pool_size: int = 5
+    pool_idle: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig(Tuning):
+    """Settings of one store.
+
+    Attributes:
+        engine: `sqlite` or `postgresql`.
+        path: The SQLite file, absolute; None for PostgreSQL.
+        url: The PostgreSQL URL; None for SQLite.
+    """
+
+    engine: str
+    path: Path | None = None
+    url: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the data is, for people: the file, or the URL with its password masked."""
+        return str(self.path) if self.url is None else mask_password(self.url)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoresConfig(Tuning):
+    """Settings of all stores of a host; those of `Tuning` hold for each that `tuned` does not name.
+
+    Attributes:
+        folder: Where the SQLite files are; made with mode 0700 when the first store opens.
+        url: A `postgresql://` URL for every store, or `sqlite`; None means `sqlite`.
+        urls: The same for single stores, by store name.
+        tuned: Settings of `Tuning` for single stores, by store name and setting.
+    """
+
+    folder: Path
+    url: str | None = None
+    urls: Mapping[str, str] = field(default_factory=dict)
+    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def of(self, store: str) -> StoreConfig:
+        """Return the settings of one store.
+
+        Args:
+            store: Its name.
+
+        Raises:
+            SetupError: Its URL is of an engine that there is no support for.
+        """
+        url = self.urls.get(store, self.url) or SQLITE
+        if url == SQLITE:
+            engine, path, url_or_none = SQLITE, (self.folder / f"{store}.sqlite3").absolute(), None
+        elif urlsplit(url).scheme in {"postgresql", "postgres"}:
+            engine, path, url_or_none = POSTGRESQL, None, url
+        else:
+            message = (
+                f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "
+                f"or {SQLITE!r} for a file under the data folder."
+            )
+            raise SetupError(message)
+        tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
+        tuning.update(self.tuned.get(store, {}))
+        return StoreConfig(engine=engine, path=path, url=url_or_none, **tuning)
+
+
+def mask_password(url: str) -> str:
+    """Return a URL with the password, in the authority or among the parameters, replaced by stars."""
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    if "@" in netloc:
+        user, _, host = netloc.rpartition("@")
+        name, colon, _ = user.partition(":")
+        netloc = f"{name}{colon}{'***' if colon else ''}@{host}"
+    query = "&".join(
+        "password=***" if parameter.lower().startswith("password=") else parameter
+        for parameter in parts.query.split("&")
+    )
+    return urlunsplit((parts.scheme, netloc, parts.path, query, ""))

@@ -1,0 +1,253 @@
+"""Pony on the sessions of a store, for stores that declare entities; only they import it.
+
+Pony never opens a connection, begins a transaction or ends one: all of that is the session's. What is left is closed
+here: entities of two stores in one operation, a read that writes, and objects that leave their session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pony import orm
+from pony.orm import core, dbapiprovider
+from pony.orm.dbproviders.sqlite import SQLiteProvider
+
+from plughost.stores._config import SQLITE
+from plughost.stores._errors import Busy, ConnectionLost, Duplicate, MisusedStore, SetupError, StoreError
+from plughost.stores._failures import translate
+from plughost.stores._sessions import Mode, refuse_unfit
+
+if TYPE_CHECKING:
+    from plughost._api.declarations import Store
+    from plughost.stores._config import StoreConfig
+    from plughost.stores._engines import Administration
+    from plughost.stores._sessions import Session, Sessions
+
+T = TypeVar("T")
+
+_PONY: Final = (core.Entity, core.Query, core.QueryResult, core.SetInstance, core.Multiset, GeneratorType)
+
+
+class Entities:
+    """What a store's factory made of Pony's database, for operations to work with."""
+
+    def __init__(self, store: Store, config: StoreConfig, sessions: Sessions) -> None:
+        """Make the entities.
+
+        Raises:
+            SetupError: The plugin's factory raised.
+            StoreError: The database didn't answer.
+        """
+        assert store.entities is not None
+        self._store = store.name
+        self._sessions = sessions
+        self._optimistic = config.engine != SQLITE
+        self._database = _Database()
+        session = sessions.session(Mode.READ, time.monotonic() + config.patience)
+        try:
+            with _PonySession(session, sessions, optimistic=True):
+                arguments = (str(config.path),) if config.path else ()
+                provider = _provider(config.engine)
+                self._database.bind(provider, *arguments, pony_pool_mockup=_NoPool(sessions))
+            self._database.provider_name = "sqlite" if config.engine == SQLITE else "postgres"
+            self._made = store.entities(self._database)
+            self._database.generate_mapping(check_tables=False)
+        except Exception as error:  # a plugin's own code may raise anything
+            raise self._unfit(error) from error
+        finally:
+            session.undo()
+
+    def check_tables(self, db: Administration) -> None:
+        """See whether the tables have all columns of the entities, with what was migrated and is not committed yet.
+
+        Raises:
+            StoreError: They haven't, or that can't be told.
+        """
+        try:
+            self._database.schema.check_tables(self._database.provider, db.connection)
+        except Exception as error:  # Pony's, around any of the driver's
+            raise self._unfit(error) from error
+
+    def _unfit(self, error: Exception) -> StoreError:
+        found = told(error, self._sessions.label)
+        if found is not None and type(found) is not StoreError:
+            return found
+        return SetupError(f"the entities of the store {self._store} do not fit its tables, or are wrong: {error}")
+
+    def call(self, session: Session, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """Run an operation with the entities as its first argument, on a session."""
+        # SQLite lets one writer in at a time, so nothing can have changed since it read; and a comparison of its
+        # REALs with decimals is better not made.
+        try:
+            with _PonySession(session, self._sessions, optimistic=self._optimistic):
+                result = operation(self._made, *args, **kwargs)
+                self._refuse_leak(operation, result)
+            return result
+        except Exception as error:
+            found = told(error, self._sessions.label, reads=not session.writes)
+            if found is None or found is error:
+                raise
+            raise found from error
+
+    def _refuse_leak(self, operation: Callable[..., object], result: object) -> None:
+        first = result[0] if isinstance(result, (list, tuple)) and result else result
+        if isinstance(result, _PONY) or isinstance(first, _PONY):
+            message = (
+                f"{getattr(operation, '__qualname__', operation)} returned a {type(first).__name__} out of the "
+                f"{self._sessions.label}, which is of no use once the session is over: return plain values, such as "
+                "a list of tuples."
+            )
+            raise MisusedStore(message)
+
+
+class _Database(orm.Database):  # type: ignore[misc] # Pony has no types
+    """Pony's database, with a way to rows beside its entities."""
+
+    @property
+    def session(self) -> Session:
+        """The session of the operation that runs, once what its entities changed was sent to the database."""
+        cache = self._get_cache()
+        cache.prepare_connection_for_query_execution()
+        session: Session = cache.db_session.session
+        return session
+
+
+class _PonySession(core.DBSessionContextManager):  # type: ignore[misc] # Pony has no types
+    """A `db_session` on one session of a store."""
+
+    __slots__ = ("owner", "session")
+
+    def __init__(self, session: Session, owner: Sessions, *, optimistic: bool) -> None:
+        writes = session.writes
+        super().__init__(immediate=writes, optimistic=optimistic or not writes, strict=True)
+        self.session = session
+        self.owner = owner
+
+
+class _NoPool:
+    """Hands Pony the connection of the session that its `db_session` is on, and leaves its end to that session."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+
+    def connect(self) -> tuple[Any, bool]:
+        return _session(self.sessions, core.local.db_session).connection, False
+
+    def release(self, connection: object) -> None:
+        pass
+
+    drop = release
+
+    def disconnect(self) -> None:
+        pass
+
+
+class _Guarded:
+    """A mixin for Pony's providers: they look at each session before its first query, and end no transaction."""
+
+    pool: _NoPool
+
+    def set_transaction_mode(self, connection: object, cache: Any) -> None:
+        """Refuse what a session may not do.
+
+        Raises:
+            MisusedStore: It is another store's session, or one that may only read and is about to write.
+        """
+        session = _session(self.pool.sessions, cache.db_session)
+        if cache.immediate and not session.writes:
+            message = (
+                f"A read of the {self.pool.sessions.label} was about to write: use run. (Pony takes db.execute, "
+                "get_connection and anything after commit() for writing; db.session.rows is for reading.)"
+            )
+            raise MisusedStore(message)
+        cache.in_transaction = cache.immediate
+
+    def execute(self, cursor: Any, sql: str, arguments: Any = None, returning_id: bool = False) -> Any:
+        """Run a statement, with what the session sends before it."""
+        values = arguments.values() if isinstance(arguments, dict) else arguments or ()
+        refuse_unfit(tuple(values))
+        # Outside of any, Pony looks at the tables, over a connection for administration.
+        before = core.local.db_session.session.before() if core.local.db_session is not None else ""
+        if isinstance(arguments, list) and before:
+            cursor.execute(before + "SELECT 1")
+            before = ""
+        return super().execute(cursor, before + sql, arguments, returning_id)  # type: ignore[misc] # a mixin; the provider comes after it
+
+    def commit(self, connection: object, cache: Any = None) -> None:
+        """Leave it to the session, at the end of the operation."""
+        if cache is not None:
+            cache.in_transaction = False
+
+    def rollback(self, connection: object, cache: Any = None) -> None:
+        """Undo what the operation wrote so far."""
+        if cache is not None:
+            cache.in_transaction = False
+            if cache.db_session.session.writes:
+                cache.db_session.session.restart()
+
+    def drop(self, connection: object, cache: Any = None) -> None:
+        """Leave it to the session."""
+        if cache is not None:
+            cache.in_transaction = False
+
+    def release(self, connection: object, cache: Any = None) -> None:
+        """Leave it to the session."""
+
+    def should_reconnect(self, exc: BaseException) -> bool:
+        """Return False: a new connection would carry on in the middle of an operation."""
+        return False
+
+
+class _SQLite(_Guarded, SQLiteProvider):  # type: ignore[misc] # Pony has no types
+    pass
+
+
+def _provider(engine: str) -> Any:
+    if engine == SQLITE:
+        return _SQLite
+    from pony.orm.dbproviders.postgres import PGProvider  # noqa: PLC0415 - needs the driver
+
+    return type("_PostgreSQL", (_Guarded, PGProvider), {})
+
+
+def _session(sessions: Sessions, found: Any) -> Any:
+    """Return the session that a `db_session` is on, if it is one of this store's."""
+    if isinstance(found, _PonySession) and found.owner is sessions:
+        return found.session
+    mine = found.owner.label if isinstance(found, _PonySession) else "db_session of Pony's own"
+    message = f"Entities of the {sessions.label} were used in an operation of the {mine}: use its own run or read."
+    raise MisusedStore(message)
+
+
+def told(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
+    """Return the store error that an exception of Pony or a driver stands for; None where it is neither's.
+
+    Pony wraps the driver's exception up to three times, and differently for a flush, a commit and a query.
+    """
+    last = list(_chain(error))[-1]
+    found = translate(last, label, reads=reads)
+    if found is not None:
+        return found
+    message = f"{label}: {last}"
+    if isinstance(last, (core.CacheIndexError, core.TransactionIntegrityError)):
+        return Duplicate(message)
+    if isinstance(last, core.IsolationError):
+        return Busy(message)  # somebody else changed the row since this session read it
+    if isinstance(last, core.ConnectionClosedError):
+        return ConnectionLost(message)
+    return StoreError(message) if isinstance(last, (core.OrmError, dbapiprovider.DBException)) else None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those that it was made from, the driver's last."""
+    following: Any = error
+    while isinstance(following, BaseException):
+        yield following
+        several = getattr(following, "exceptions", None)
+        if isinstance(following, core.TransactionError) and several:
+            following = several[0][1]
+        else:
+            following = getattr(following, "original_exc", None)

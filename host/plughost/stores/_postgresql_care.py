@@ -1,0 +1,107 @@
+"""Backups of PostgreSQL stores, by PostgreSQL's own tools where they are installed, else by commands to copy."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from plughost.stores._errors import SetupError, StoreError
+from plughost.stores._migrations import MAKE_TABLE, TABLE, read_migrations, refuse_newer
+from plughost.stores._sql import quote
+
+if TYPE_CHECKING:
+    from plughost._api.declarations import Store
+    from plughost.stores._postgresql import PostgreSQL
+
+_COLUMNS: Final = 5
+
+
+def dump(store: Store, engine: PostgreSQL, file: Path) -> None:
+    """Copy a store's tables, and the record of migrations, to a file that pg_restore reads, with mode 0600.
+
+    Raises:
+        SetupError: pg_dump is not installed; the message has the command.
+        StoreError: It failed, and says why.
+    """
+    arguments = ["--format=custom", "--no-owner", *(f"--table={quote(each)}" for each in (*store.tables, TABLE))]
+    file.touch(mode=0o600, exist_ok=False)
+    _run("pg_dump", [*arguments, f"--file={file}"], engine)
+
+
+def load(store: Store, engine: PostgreSQL, file: Path) -> int:
+    """Put what `dump` wrote in the place of all that a store holds, in one transaction; no host may serve it.
+
+    Returns:
+        The number of the schema that was restored.
+
+    Raises:
+        SetupError: The tools are not installed, and the message has the commands; or it is no backup of this store.
+        MigrationError: The backup's schema is newer than what the installed plugin knows.
+        StoreError: It failed, and says why; the store is as it was.
+    """
+    steps = _steps(store, file)
+    schema = max((int(number) for _, number, *_ in steps), default=0)
+    contents = _run("pg_restore", ["--list", str(file)]).splitlines()
+    held = {found[1] for line in contents if (found := re.search(r" TABLE \S+ (\S+) ", line))}
+    if schema == 0 or not held >= set(store.tables):
+        message = f"{file} is no backup of the store {store.name}"
+        raise SetupError(message)
+    refuse_newer(store, len(read_migrations(store, "postgresql")), schema)
+    chosen = file.with_name(f".{file.name}.chosen")
+    chosen.write_text("\n".join(line for line in contents if f" {TABLE} " not in f"{line} "), encoding="utf-8")
+    try:
+        script = _run(
+            "pg_restore", ["--clean", "--if-exists", "--no-owner", f"--use-list={chosen}", "--file=-", str(file)]
+        )
+    finally:
+        chosen.unlink()
+    # The record of migrations is shared with other stores, so only the rows of this one are put in.
+    script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_literal(store.name)};\n"
+    for step in steps:
+        script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_literal, step))});\n"  # noqa: S608 - quoted
+    with engine.alone():
+        arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
+        _run("psql", arguments, engine, script)
+    return schema
+
+
+def _steps(store: Store, file: Path) -> list[list[str]]:
+    """Return the rows of a backup's record of migrations that are a store's."""
+    data = _run("pg_restore", ["--data-only", f"--table={TABLE}", "--file=-", str(file)])
+    rows = (line.split("\t") for line in data.splitlines())
+    return [row for row in rows if len(row) == _COLUMNS and row[0] == store.name]
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _run(
+    tool: str,
+    arguments: list[str],
+    engine: PostgreSQL | None = None,
+    entered: str | None = None,
+) -> str:
+    """Run one of PostgreSQL's tools, on an engine's database where one is given, and return what it prints."""
+    environment = dict(os.environ)
+    given = arguments
+    if engine is not None:
+        connection, password = engine.connection_string()
+        environment.update({"PGPASSWORD": password} if password else {})
+        arguments = [*arguments, f"--dbname={connection}"]
+    if shutil.which(tool) is None:
+        place = [f"--dbname={engine.config.place}"] if engine is not None else []
+        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"
+        raise SetupError(message)
+    done = subprocess.run(  # noqa: S603 - no words but ours and the names of files and tables, and no shell
+        [tool, *arguments], input=entered, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        message = f"{tool} failed: {done.stderr.strip()}"
+        raise StoreError(message)
+    return done.stdout

@@ -1,0 +1,164 @@
+"""Whether a store is there: opening it, losing it, and finding it again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable
+from plughost.stores._failures import translate
+from plughost.stores._migrations import schema_number
+
+if TYPE_CHECKING:
+    import structlog
+
+    from plughost.stores._engines import Engine
+    from plughost.stores._opening import Opened
+
+_LOOK_AGAIN: Final = 0.02
+
+
+class Presence:
+    """Knows whether a store's database is there, and opens the store when it is.
+
+    Attributes:
+        opened: The store, once it was opened; it may have been lost since.
+        trouble: Why it can't be used; None where it can, or was not opened yet.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        engine: Engine,
+        open_store: Callable[[], Opened],
+        refuse: Callable[[], None],
+        logger: structlog.stdlib.BoundLogger,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            store: The store's name.
+            engine: Its database.
+            open_store: Opens it.
+            refuse: Raises where it is not to be opened.
+            logger: Told when it is lost and when it is back.
+        """
+        self.opened: Opened | None = None
+        self.trouble: StoreError | None = None
+        self._store, self._engine, self._open, self._refuse = store, engine, open_store, refuse
+        self._label = f"store {store}"
+        self._patience = engine.config.patience
+        self._logger = logger
+        self._served = 0
+        self._wait_until = 0.0
+        self._retry_at = 0.0
+        self._opening = threading.Lock()
+
+    def release(self) -> None:
+        """Close the store, to be opened again."""
+        with self._opening:
+            opened, self.opened = self.opened, None
+        if opened is not None:
+            opened.close()
+
+    def ready(self, deadline: float) -> Opened:
+        """Return the open store, opening or finding it again where need be.
+
+        Args:
+            deadline: Until when to wait for it; in any case no longer than `patience` after it was lost.
+        """
+        while True:
+            first = self.trouble is None
+            if self._opening.acquire(blocking=first):
+                try:
+                    opened = self._recover(deadline)
+                finally:
+                    self._opening.release()
+                if opened is not None:
+                    return opened
+            if time.monotonic() >= min(deadline, self._wait_until):
+                self._raise_trouble()
+            time.sleep(_LOOK_AGAIN)
+
+    def _recover(self, deadline: float) -> Opened | None:
+        """Open the store, or see whether it answers again; call it with the lock held.
+
+        Returns:
+            None where it doesn't, or it is too early to ask.
+        """
+        self._refuse()
+        now = time.monotonic()
+        if self.trouble is None and self.opened is not None:
+            return self.opened
+        waiting = now < min(deadline, self._wait_until)
+        if self.trouble is not None and not waiting and now < self._retry_at:
+            return None
+        try:
+            self.opened = self._open_again()
+        except Exception as error:
+            found = translate(error, self._label)
+            if found is None:
+                raise
+            self.fail(found)
+            if waiting and isinstance(found, Unavailable):
+                return None
+            self._raise_trouble(error)
+        if self.trouble is not None:
+            self._logger.info("the store is back")
+        self.trouble = None
+        return self.opened
+
+    def _open_again(self) -> Opened:
+        opened = self.opened
+        if opened is not None and not isinstance(self.trouble, Damaged):
+            opened.sessions.look()
+            return opened
+        if opened is not None and self._engine.exists():
+            # Another file may be there now, so nobody may use the old one when that is opened.
+            if not opened.sessions.retire():
+                message = f"The {self._label} is still in use by operations that began before."
+                raise Damaged(message)
+            self._served = opened.schema
+            self.opened = None
+            opened.close()
+        if self._served:
+            with self._engine.administer() as db:
+                if schema_number(self._store, db) < self._served:
+                    message = f"The {self._label} was replaced by something else: put it or a backup back."
+                    raise Damaged(message)
+        return self._open()
+
+    def fail(self, error: StoreError) -> None:
+        """Take note that the store can't be opened, and don't try again at once."""
+        self.note(error)
+        self._retry_at = time.monotonic() + self._engine.config.pause
+
+    def note(self, error: StoreError) -> None:
+        """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
+        if self.trouble is None:
+            self._logger.warning("the store is not available", reason=str(error), place=self._engine.config.place)
+            lost = self.opened is not None and isinstance(error, (ConnectionLost, OutcomeUnknown))
+            self._wait_until = time.monotonic() + self._patience if lost else 0.0
+            self._retry_at = 0.0
+        # Not ConnectionLost, which would stand for yet another connection that broke.
+        kind = Unavailable if isinstance(error, (ConnectionLost, OutcomeUnknown)) else type(error)
+        self.trouble = kind(str(error))
+
+    def _raise_trouble(self, cause: BaseException | None = None) -> NoReturn:
+        """Raise the trouble as an exception of its own, since several threads may."""
+        trouble = self.trouble
+        found = type(trouble)(str(trouble)) if trouble is not None else Unavailable(f"The {self._label} was just lost.")
+        raise found from cause
+
+    def is_outdated(self) -> bool:
+        """Return whether newer code has migrated the store, so that what failed is no defect of this code."""
+        opened = self.opened
+        if opened is None:
+            return False
+        try:
+            with self._engine.administer() as db:
+                return schema_number(self._store, db) > opened.schema
+        except StoreError:
+            return False

@@ -1,0 +1,237 @@
+"""The one connection of a SQLite store that writes, and the queue for it.
+
+Single statements that wait for it at the same time share a commit: one of their threads runs all of them in one
+transaction, and each is acknowledged once that is on the disk. A statement that fails undoes itself alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from plughost.stores._errors import Busy, Damaged, OutcomeUnknown
+from plughost.stores._failures import translate
+from plughost.stores._operation import Waits
+
+if TYPE_CHECKING:
+    from plughost.stores._config import StoreConfig
+    from plughost.stores._sessions import Fetch
+
+T = TypeVar("T")
+
+_MOST_TOGETHER: Final = 64
+
+
+class _Turn:
+    """A place in the queue for the connection that writes: of a transaction, or of a single statement."""
+
+    __slots__ = ("_fetch", "_sql", "_values", "failure", "passed", "result", "settled", "shared")
+
+    def __init__(self, fetch: Fetch[Any] | None = None, sql: str = "", values: tuple[object, ...] = ()) -> None:
+        self._fetch, self._sql, self._values = fetch, sql, values
+        self.shared = fetch is not None
+        self.settled = False
+        self.result: Any = None
+        self.failure: BaseException | None = None
+        self.passed = threading.Lock()
+        self.passed.acquire()
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        assert self._fetch is not None
+        try:
+            self.result = self._fetch(connection.execute(self._sql, self._values))
+        except Exception as error:  # noqa: BLE001 - its own thread raises it
+            self.failure = error
+
+
+class Writer:
+    """The one connection that writes, and the queue for it, in order of arrival."""
+
+    def __init__(
+        self, open_one: Callable[[], sqlite3.Connection], verify: Callable[[], None], config: StoreConfig, label: str
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            open_one: Returns a new connection that may write.
+            verify: Raises a `StoreError` where the file is not the one that was opened; called after each commit,
+                before anything is acknowledged.
+            config: The settings.
+            label: The store, for messages.
+        """
+        self.waits = Waits()
+        self._open_one = open_one
+        self._verify = verify
+        self._patience = config.patience
+        self._label = label
+        self._lock = threading.Lock()
+        self._queue: deque[_Turn] = deque()
+        self._taken = False
+        self._closed = False
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether somebody writes."""
+        return self._taken
+
+    def single(self, deadline: float, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+        """Run one statement and commit it, together with those of others that came meanwhile."""
+        turn = _Turn(fetch, sql, values)
+        self._await(turn, deadline)
+        if not turn.settled:
+            together = [turn]
+            try:
+                connection = self._begin(deadline)
+                together += self._join()
+                self._run_all(connection, together)
+            except BaseException as error:
+                for each in together:
+                    each.failure = error
+                raise
+            finally:
+                for each in together[1:]:
+                    each.settled = True
+                    each.passed.release()
+                self._pass_on()
+        if turn.failure is not None:
+            raise turn.failure
+        result: T = turn.result
+        return result
+
+    def begin(self, deadline: float) -> sqlite3.Connection:
+        """Return the connection in a transaction of the caller's own; `end` is to follow."""
+        self._await(_Turn(), deadline)
+        try:
+            return self._begin(deadline)
+        except BaseException:
+            self._pass_on()
+            raise
+
+    def end(self, *, commit: bool) -> None:
+        """End the transaction of the caller."""
+        connection = self._connection
+        assert connection is not None
+        try:
+            if commit:
+                self._commit(connection)
+            else:
+                self._roll_back(connection)
+        finally:
+            self._pass_on()
+
+    def leave(self, leave: Callable[[sqlite3.Connection], None]) -> None:
+        """Call a function with the connection, if there is one and nobody uses it."""
+        with self._lock:
+            if self._connection is not None and not self._taken:
+                leave(self._connection)
+
+    def close(self) -> None:
+        """Close the connection once nobody uses it."""
+        with self._lock:
+            self._closed = True
+            if self._taken:
+                return
+        self._drop()
+
+    def _await(self, turn: _Turn, deadline: float) -> None:
+        """Return when it is this one's turn, or somebody settled it."""
+        with self._lock:
+            if not self._taken:
+                self._taken = True
+                return
+            self._queue.append(turn)
+        begun = time.monotonic()
+        passed = turn.passed.acquire(timeout=max(0.0, deadline - begun))
+        self.waits.add(time.monotonic() - begun)
+        if passed:
+            return
+        with self._lock:
+            if turn in self._queue:
+                self._queue.remove(turn)
+                message = f"The {self._label} is busy: other writers held it for {self._patience:g} s."
+                raise Busy(message)
+        turn.passed.acquire()  # it came at this very moment, or its statement is being run
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().passed.release()
+                return
+            self._taken = False
+            closed = self._closed
+        if closed:
+            self._drop()
+
+    def _join(self) -> list[_Turn]:
+        """Return the single statements at the front of the queue."""
+        joined: list[_Turn] = []
+        with self._lock:
+            while self._queue and self._queue[0].shared and len(joined) < _MOST_TOGETHER:
+                joined.append(self._queue.popleft())
+        return joined
+
+    def _begin(self, deadline: float) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._open_one()
+        else:
+            self._verify()
+        connection = self._connection
+        left = deadline - time.monotonic()
+        waited = left < 0.99 * self._patience
+        if waited:  # another process may hold the file: nobody waits for that as long once more
+            connection.execute(f"PRAGMA busy_timeout = {max(0, int(left * 1000))}")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if not isinstance(translate(error, self._label), Busy):
+                self._drop()
+            raise
+        finally:
+            if waited and self._connection is not None:
+                connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
+        return connection
+
+    def _run_all(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
+        """Run single statements in the transaction that was begun, and commit it."""
+        for number, turn in enumerate(turns):
+            turn.run(connection)
+            if not connection.in_transaction:
+                # SQLite undid all of it, as when the disk is full: the others are run again, without this one.
+                done, rest = turns[:number], turns[number + 1 :]
+                connection.execute("BEGIN IMMEDIATE")
+                for each in done:
+                    each.failure = None
+                self._run_all(connection, done + rest)
+                return
+        self._commit(connection)
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
+                message = f"{self._label}: the disk failed at the commit, which may have been kept or not: {error}"
+                raise OutcomeUnknown(message) from error
+            raise
+        try:
+            self._verify()
+        except Damaged as error:
+            message = f"{error}; what was written at that moment is in the write-ahead log, and may be lost"
+            raise OutcomeUnknown(message) from error
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.rollback()
+        except sqlite3.Error:
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,401 @@
+"""A store as a plugin has it: operations that read and operations that write."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
+
+from plughost.stores._ailing import Ailing
+from plughost.stores._errors import (
+    Busy,
+    ConnectionLost,
+    Damaged,
+    MisusedStore,
+    OutcomeUnknown,
+    Overran,
+    StoreError,
+    Unavailable,
+)
+from plughost.stores._failures import translate
+from plughost.stores._gate import Gate
+from plughost.stores._migrations import Migration, read_migrations
+from plughost.stores._opening import Opening, naming, try_opening
+from plughost.stores._operation import enter, leave, waited
+from plughost.stores._presence import Presence
+from plughost.stores._sessions import Mode
+
+if TYPE_CHECKING:
+    import structlog
+
+    from plughost._api.declarations import Store
+    from plughost._api.events import Events
+    from plughost.stores._engines import Engine
+    from plughost.stores._sessions import Session
+
+E = TypeVar("E")
+T = TypeVar("T")
+K = TypeVar("K")
+P = ParamSpec("P")
+
+_FIRST_BACK_OFF: Final = 0.005
+_LONGEST_BACK_OFF: Final = 0.25
+
+
+class OpenStore(Generic[E]):
+    """A store, open or about to be: `E` is what its factory of entities returns, or `Session` where it has none.
+
+    An operation is a function whose first argument is that. It returns plain values: nothing of Pony may leave it. It
+    does nothing else of note, as it may be run again. One thread runs one operation at a time, of whichever store.
+
+    A store is prepared, then migrated, then open. Operations are refused before it is migrated, and wait from then on
+    until it is open.
+
+    Operations wait for a database that was just lost, for `StoreConfig.patience` seconds after the loss. From then on
+    they fail at once with `Unavailable`, until one, `StoreConfig.pause` seconds after the last that tried, finds it
+    back. A host starts without its database, too.
+
+    Attributes:
+        declared: The declaration.
+        plugin: The plugin that declared it.
+        engine: Its database.
+        events: Told of every operation while somebody watches.
+    """
+
+    def __init__(self, declared: Store, plugin: str, engine: Engine, logger: structlog.stdlib.BoundLogger) -> None:
+        """Remember what to open; see `open`."""
+        self.declared = declared
+        self.plugin = plugin
+        self.engine = engine
+        self.events: Events | None = None
+        self._label = f"store {declared.name}"
+        self._patience = engine.config.patience
+        self._gate = Gate(self._label, self._patience)
+        self._prepared = True
+        self._migrated: Opening | None = None
+        self._closed = False
+        self._logger = logger.bind(store=declared.name, plugin=plugin)
+        self._presence = Presence(
+            declared.name, engine, lambda: self._begin_opening().finish(), self._refuse, self._logger
+        )
+        self._ailing = Ailing(self._logger, engine.config.place)
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.declared.name
+
+    @property
+    def engine_name(self) -> Literal["sqlite", "postgresql"]:
+        """The engine's name, for the rare operation that needs SQL of its own for each."""
+        return "sqlite" if self.engine.config.path else "postgresql"
+
+    @property
+    def state(self) -> Literal["open", "unavailable", "closed"]:
+        """Whether it is open, waits for its database to be reachable (again), or is closed for good."""
+        if self._closed:
+            return "closed"
+        return "open" if self._presence.opened is not None and self._presence.trouble is None else "unavailable"
+
+    @property
+    def schema(self) -> int | None:
+        """The number of its schema; None before it was opened."""
+        return self._presence.opened.schema if self._presence.opened else None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What its connections are doing, by name: how many there are and may be, and the waits for them."""
+        opened = self._presence.opened
+        return opened.figures() if opened is not None else {}
+
+    @cached_property
+    def migrations(self) -> tuple[Migration, ...]:
+        """The migrations as they were when this was made: an upgrade in place replaces the files."""
+        with naming(self.plugin):
+            return read_migrations(self.declared, self.engine.config.engine)
+
+    def migrate(self, older: OpenStore[Any] | None = None) -> None:
+        """Migrate the store where nobody else sees it, until `open` keeps that or `close` undoes it.
+
+        Args:
+            older: The store as older code of this process serves it, and goes on to where this is undone.
+
+        Raises:
+            SetupError: Somebody has to mend something first; the message says what.
+            Unavailable: The database cannot be reached. Operations try again, once the store is open.
+            Busy: Others hold it. Operations try again, once the store is open.
+        """
+        enter(self._label)
+        try:
+            self._gate.shut()
+            self._prepared = False
+            self._migrated = self._begin_opening(older, rehearse=True)
+        except (Unavailable, Busy) as error:
+            if not self._prepared:
+                self._presence.fail(error)
+            raise
+        finally:
+            leave()
+
+    def _begin_opening(self, older: OpenStore[Any] | None = None, *, rehearse: bool = False) -> Opening:
+        given = (self.declared, self.plugin, self.engine, self.migrations, self._logger)
+        return Opening(*given, older=older, rehearse=rehearse)
+
+    def open(self) -> bool:
+        """Keep what was migrated, and let operations in.
+
+        Returns:
+            Whether anything was migrated.
+
+        Raises:
+            StoreError: What was migrated can't be kept, and nothing of it was. Operations try again.
+        """
+        opening, self._migrated = self._migrated, None
+        try:
+            if opening is not None:
+                self._presence.opened = opening.finish()
+            return opening is not None and opening.migrates
+        except StoreError as error:
+            self._presence.fail(error)
+            raise
+        finally:
+            self._gate.open()
+
+    def try_migrations(self) -> None:
+        """See whether the store could be migrated and opened, and leave it as it is.
+
+        Raises:
+            SetupError: It could not; the message says why.
+            Unavailable: That can't be tried at the moment.
+            Busy: Likewise.
+        """
+        try_opening(self.declared, self.plugin, self.engine, self.migrations, self._logger)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let operations wait while a block runs, with no connection left to the database.
+
+        Raises:
+            Busy: An operation that was begun before took too long.
+        """
+        self._gate.shut()
+        try:
+            self._presence.release()
+            yield
+        finally:
+            self._gate.open()
+
+    def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that only reads; on SQLite it waits for no writer.
+
+        Each of its queries sees what is committed by then.
+
+        Args:
+            operation: Called with the entities or the session, then `args` and `kwargs`; returns what this returns.
+            *args: What it needs.
+            **kwargs: What it needs.
+
+        Raises:
+            Busy: The database was too long in answering.
+            Unavailable: The database cannot be reached.
+            MisusedStore: It breaks a rule of this class.
+            StoreError: The database refused it.
+        """
+        return self._operate(Mode.READ, operation, args, kwargs)
+
+    def run(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation in one transaction, which is committed if it returns and undone if it raises.
+
+        Args:
+            operation: Called as by `read`; again from the start, after a moment, where others were in its way.
+            *args: What it needs.
+            **kwargs: What it needs.
+
+        Raises:
+            Duplicate: A unique value is there already. It may show as late as the commit, so catch it around `run`.
+            Busy: Others held what it needs for longer than `StoreConfig.patience` seconds.
+            Unavailable: The database cannot be reached or written.
+            OutcomeUnknown: It may have been committed or not.
+            MisusedStore: It breaks a rule of this class.
+            StoreError: The database refused it.
+        """
+        return self._operate(Mode.WRITE, operation, args, kwargs)
+
+    def single(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation of exactly one statement, which is committed when it returns to the operation.
+
+        That is the quickest way to write. On SQLite, such statements of several threads share a commit; on PostgreSQL
+        it is one round trip. If the connection is lost in that moment, the outcome is unknown, where `run` can ask.
+
+        Args:
+            operation: As for `run`. With entities it is run as by `run`.
+            *args: What it needs.
+            **kwargs: What it needs.
+
+        Raises:
+            StoreError: As `run`.
+        """
+        return self._operate(Mode.SINGLE, operation, args, kwargs)
+
+    def batches(
+        self, query: Callable[[E, K | None, int], Sequence[T]], key: Callable[[T], K], size: int = 1000
+    ) -> Iterator[Sequence[T]]:
+        """Yield all rows of a long list in batches, so that memory stays bounded and no session stays open.
+
+        Args:
+            query: Called with the entities or the session, the key of the last row so far (None at first) and `size`;
+                returns at most that many of the rows that follow, in the order of their keys.
+            key: Returns a row's key.
+            size: Rows in a batch.
+
+        Yields:
+            The batches, none of them empty.
+
+        Raises:
+            StoreError: As `read`.
+        """
+        after: K | None = None
+        while True:
+            rows = self.read(query, after, size)
+            if rows:
+                yield rows
+            if len(rows) < size:
+                return
+            after = key(rows[-1])
+
+    def ping(self) -> None:
+        """Ask the database for a sign of life, and whether it is in order.
+
+        Raises:
+            StoreError: As `read`.
+        """
+        self._tell("read", self._ping)
+
+    def _ping(self) -> None:
+        enter(self._label)
+        try:
+            self._gate.enter()
+            try:
+                self._presence.ready(0.0).sessions.look()
+            finally:
+                self._gate.leave()
+        except Exception as error:
+            found = translate(error, self._label)
+            if found is None:
+                raise
+            if isinstance(found, (ConnectionLost, Damaged)):
+                self._presence.note(found)
+            raise found from None if found is error else error
+        finally:
+            leave()
+
+    def close(self) -> None:
+        """Close the connections for good; operations that still run keep theirs until they are done."""
+        self._closed = True
+        migrated, self._migrated = self._migrated, None
+        if migrated is not None:
+            migrated.undo()
+        self._presence.release()
+        self._gate.open()
+
+    def _operate(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        if self.events is None or not self.events.watched:
+            return self._attempt(mode, operation, args, kwargs)
+        kind = "read" if mode is Mode.READ else "write"
+        return self._tell(kind, lambda: self._attempt(mode, operation, args, kwargs))
+
+    def _tell(self, kind: str, call: Callable[[], T]) -> T:
+        """Call a function, and tell of it where somebody watches."""
+        begun = time.perf_counter()
+        outcome = "ok"
+        try:
+            return call()
+        except StoreError as error:
+            outcome = type(error).__name__
+            raise
+        except Exception:
+            outcome = "undone"
+            raise
+        finally:
+            if self.events is not None:
+                figures = {"seconds": time.perf_counter() - begun, "waited": waited()}
+                self.events.emit("store", self.plugin, store=self.name, kind=kind, outcome=outcome, **figures)
+
+    def _attempt(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """Run an operation, and raise no driver's error."""
+        enter(self._label)
+        try:
+            self._gate.enter()
+            try:
+                return self._repeat(mode, operation, args, kwargs)
+            finally:
+                self._gate.leave()
+        finally:
+            leave()
+
+    def _repeat(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """Run an operation, again where that is safe and may help."""
+        presence = self._presence
+        deadline = time.monotonic() + self._patience
+        back_off = 0.0
+        lost = False
+        while True:
+            session: Session | None = None
+            try:
+                opened = presence.opened
+                if opened is None or presence.trouble is not None:
+                    opened = presence.ready(deadline)
+                # Pony decides itself how many statements it needs.
+                single = mode is Mode.SINGLE and opened.entities is not None
+                session = opened.sessions.session(Mode.WRITE if single else mode, deadline)
+                result = opened.perform(session, operation, args, kwargs)
+                if self._ailing.ailment is not None:
+                    self._ailing.succeeded(writes=session.writes)
+                return result
+            except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
+                again = not lost and session is not None and session.untouched
+                lost = self._judge(error, mode, deadline, again=again)
+            back_off = min(_LONGEST_BACK_OFF, 2 * back_off or _FIRST_BACK_OFF)
+            time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again
+
+    def _judge(self, error: Exception, mode: Mode, deadline: float, *, again: bool) -> bool:
+        """Return whether the connection was lost, if the operation is to be run again; raise what it failed with else.
+
+        Args:
+            error: What it failed with.
+            mode: What it does.
+            deadline: Until when it may be run again.
+            again: Whether to run it again if the connection was lost.
+        """
+        found = translate(error, self._label, reads=mode is Mode.READ)
+        if found is None:
+            raise error
+        if type(found) is StoreError and (self._closed or self._presence.is_outdated()):
+            found = Unavailable(f"The {self._label} was migrated by a newer version of its plugin: {found}")
+        elif type(found) is Unavailable and self.state == "open":
+            self._ailing.failed(found, writes=mode is not Mode.READ)
+        lost = isinstance(found, ConnectionLost)
+        if lost or isinstance(found, (Damaged, OutcomeUnknown)):
+            self._presence.note(found)
+        if not lost:
+            again = isinstance(found, Busy) and not isinstance(found, Overran) and time.monotonic() < deadline
+        if again:
+            return lost
+        if found is error:
+            raise found
+        raise found from error
+
+    def _refuse(self) -> None:
+        """Refuse operations of a store that is not to be opened yet, or any more."""
+        if self._prepared:
+            message = (
+                f"The {self._label} is not open yet: stores open after the hooks that build the host. "
+                "Use it in started, or when a request comes."
+            )
+            raise MisusedStore(message)
+        if self._closed:
+            message = f"The {self._label} is closed: another version of its plugin serves, or none."
+            raise Unavailable(message)

@@ -1,0 +1,267 @@
+"""What holds for every plugin (CONTRACT 2), made of what it declares: one line in a plugin's tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pytest
+
+from plughost.testing._databases import store_settings
+from plughost.testing._hosts import RunningHost, running_host
+
+if TYPE_CHECKING:
+    import httpx
+
+    from plughost import Operation, RouteGroup
+
+_LISTENERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "http/1.1": {"scheme": "http"},
+    "https/1.1": {"scheme": "https"},
+    "https/2": {"scheme": "https", "http2": True},
+}
+_MALFORMED: Final = (
+    b"",
+    b"{",
+    b"nope",
+    b"{'a': 1}",
+    b'{"a": "\xff"}',
+    b"\xef\xbb\xbf{}",
+    b'{"a": "\\ud800"}',
+    b'{"a": NaN}',
+    b'{"a": Infinity}',
+    b'{"a": 1e999999999}',
+    b'{"a": 1e99999999999999999999}',
+    b'{"a": ' + b"9" * 5000 + b"}",
+    b"[" * 100_000,
+    b'{"a":' * 2000 + b"1" + b"}" * 2000,
+)
+_NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5")
+_OTHER_TYPES: Final = ("text/plain", "application/xml", "application/x-www-form-urlencoded")
+_FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
+_DENIED: Final = frozenset({401, 403})
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """An operation, and how to call it."""
+
+    group: RouteGroup
+    path: str
+    method: str
+    operation: Operation
+    methods: frozenset[str]
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def error_type(self) -> str:
+        return self.group.errors.media_type.partition(";")[0]
+
+
+class Conformance:
+    """The tests; `conformance` makes a class of them for one plugin."""
+
+    plugin: ClassVar[str]
+    settings: ClassVar[Mapping[str, Any]]
+    other_types: ClassVar[Collection[str]]
+
+    @pytest.fixture(scope="class", params=["sqlite", "postgresql"])
+    @classmethod
+    def host(cls, request: pytest.FixtureRequest) -> Iterator[RunningHost]:
+        """A host that serves the plugin and what it requires, on each database."""
+        if request.param != "sqlite" and not _keeps_data(cls.plugin):
+            pytest.skip(f"{cls.plugin} keeps nothing in a database")
+        with (
+            store_settings(request.param) as stores,
+            running_host([cls.plugin], settings={**cls.settings, **stores}, strict=True) as host,
+        ):
+            yield host
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def calls(cls, host: RunningHost) -> list[tuple[str, _Called]]:
+        """Every operation of the plugin, with its site."""
+        return [
+            (site, called)
+            for site, view in host.host.view.sites.items()
+            for plugin, group in view.groups
+            if plugin == cls.plugin
+            for called in _operations(group)
+        ]
+
+    @pytest.fixture(params=_LISTENERS)
+    def ask(self, request: pytest.FixtureRequest, host: RunningHost) -> Iterator[_Ask]:
+        """Sends requests over each listener and version of HTTP."""
+        asking = _Ask(host, _LISTENERS[request.param])
+        yield asking
+        asking.close()
+
+    def test_a_malformed_body_is_refused(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+        """Whatever is wrong with a JSON body, the answer is 400, or the format's status for what is no object."""
+        for site, called in _with_body(calls):
+            invalid = {400, called.group.errors.validation_status}
+            for body, expected in [*((each, {400}) for each in _MALFORMED), *((each, invalid) for each in _NO_OBJECT)]:
+                answer = ask(site, called, content=body, headers={"Content-Type": "application/json"})
+                _refused(answer, called, expected | _DENIED if called.operation.security else expected, body[:20])
+
+    def test_a_body_of_another_type_is_415(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+        """What the operation doesn't read is refused before it is looked at."""
+        for site, called in _with_body(calls):
+            for kind in self.other_types:
+                answer = ask(site, called, content=b"{}", headers={"Content-Type": kind})
+                _refused(answer, called, {415, *(_DENIED if called.operation.security else ())}, kind)
+
+    def test_a_body_over_the_limit_is_413_and_others_are_served(
+        self, ask: _Ask, calls: list[tuple[str, _Called]]
+    ) -> None:
+        """A body above the limit is refused, and the next request is answered."""
+        for site, called in _with_body(calls):
+            size = (called.group.body_limit or 1024 * 1024) + 1
+            answer = ask(site, called, content=b" " * size, headers={"Content-Type": "application/json"})
+            _refused(answer, called, {413, *(_DENIED if called.operation.security else ())}, f"{size} bytes")
+            _refused(ask(site, called, content=b"{"), called, {400, *_DENIED}, "the next one")
+
+    def test_an_accept_that_excludes_all_is_406(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+        """Nobody is sent what they said they don't take."""
+        for site, called in calls:
+            if called.method == "GET" and called.operation.produces and not called.operation.security:
+                answer = ask(site, called, headers={"Accept": "image/x-nothing-makes-this"})
+                _refused(answer, called, {406}, "Accept")
+
+    def test_another_method_is_405_and_allow_names_those_that_work(
+        self, ask: _Ask, calls: list[tuple[str, _Called]]
+    ) -> None:
+        """A known path tells which methods it has, in an error and when it is asked."""
+        for site, called in calls:
+            for method in {"PUT", "POST", "DELETE", "PATCH"} - called.methods:
+                answer = ask(site, called, method=method, content=b"{}")
+                _refused(answer, called, {405}, method)
+                assert called.methods <= set(answer.headers["Allow"].split(", ")), called.label
+            answer = ask(site, called, method="OPTIONS")
+            assert answer.status_code in {200, 204}, called.label
+            assert called.methods <= set(answer.headers["Allow"].split(", ")), called.label
+
+    def test_head_is_get_without_a_body(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+        """HEAD is answered as GET is, and has no content."""
+        for site, called in calls:
+            if called.method == "GET":
+                head, get = ask(site, called, method="HEAD"), ask(site, called)
+                assert (head.status_code, head.content) == (get.status_code, b""), called.label
+                assert head.headers.get("Content-Type") == get.headers.get("Content-Type"), called.label
+
+    def test_one_trailing_slash_is_the_same_resource(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+        """A literal slash at the end is dropped once."""
+        for site, called in calls:
+            if called.method == "GET" and called.path != "/":
+                answer = ask(site, called, path=f"{called.path}/")
+                assert answer.status_code == ask(site, called).status_code, called.label
+
+    def test_unknown_paths_below_the_prefix_are_the_plugins_404(
+        self, ask: _Ask, calls: list[tuple[str, _Called]]
+    ) -> None:
+        """The prefix's owner answers for all that is below it, in its own format."""
+        for site, called in calls:
+            if called.group.prefix != "/":
+                answer = ask(site, called, method="GET", path=f"{called.group.prefix}/no/such/path/here")
+                _refused(answer, called, {404, *_DENIED}, "an unknown path")
+
+    def test_minor_versions_are_told_and_chosen(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+        """Each answer tells the version that served it; one that isn't spoken is 400 and names those that are."""
+        for site, called in calls:
+            spoken = called.group.versions
+            if not spoken or called.method != "GET":
+                continue
+            newest = max(spoken, key=lambda version: [int(part) for part in version.split(".")])
+            for sent, told in [({}, newest), *(({"API-Version": each}, each) for each in spoken)]:
+                answer = ask(site, called, headers=sent)
+                assert answer.headers["API-Version"] == told, called.label
+                assert "API-Version" in answer.headers["Vary"], called.label
+            for wrong in ("0.0", "nonsense", "999.1"):
+                answer = ask(site, called, headers={"API-Version": wrong})
+                _refused(answer, called, {400}, wrong)
+                assert newest in answer.text, called.label
+
+    def test_every_answer_carries_a_request_id_and_nosniff(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+        """A well-formed request id is kept, another is replaced."""
+        for site, called in calls:
+            if called.method == "GET":
+                assert ask(site, called).headers["X-Content-Type-Options"] == "nosniff", called.label
+                for sent, kept in (("a.b-1", True), ("a b", False), ("x" * 129, False)):
+                    told = ask(site, called, headers={"X-Request-ID": sent}).headers["X-Request-ID"]
+                    assert (told == sent) is kept, called.label
+
+
+def conformance(
+    plugin: str, settings: Mapping[str, Any] | None = None, other_types: Collection[str] = _OTHER_TYPES
+) -> type[Conformance]:
+    """Return tests of what holds for every plugin, made of what it declares; assign them to a name that pytest finds.
+
+        TestConformance = conformance("notes")
+
+    They run on a host with the plugin and what it requires, over HTTP/1.1, HTTPS and HTTP/2, and on SQLite and
+    PostgreSQL where it has a store.
+
+    Args:
+        plugin: The plugin's name.
+        settings: What `plughost.toml` would hold, such as a rate limit that the tests don't reach.
+        other_types: Media types that its operations with a body don't read.
+    """
+    return type(
+        "TestConformance",
+        (Conformance,),
+        {"plugin": plugin, "settings": dict(settings or {}), "other_types": tuple(other_types)},
+    )
+
+
+class _Ask:
+    """Sends requests to one kind of listener."""
+
+    def __init__(self, host: RunningHost, options: Mapping[str, Any]) -> None:
+        self._host = host
+        self._options = options
+        self._clients: dict[str, httpx.Client] = {}
+
+    def __call__(
+        self, site: str, called: _Called, *, method: str | None = None, path: str | None = None, **sent: Any
+    ) -> httpx.Response:
+        if site not in self._clients:
+            self._clients[site] = self._host.client(site, **self._options)
+        client = self._clients[site]
+        answer = client.request(method or called.method, path if path is not None else called.path, **sent)
+        assert answer.status_code < 500, f"{called.label}: {answer.status_code} {answer.text[:200]}"
+        return answer
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+
+def _keeps_data(plugin: str) -> bool:
+    """Tell whether a plugin, or one that it requires, has a store."""
+    with running_host([plugin], settings={"sites": {}}) as host:
+        return any(each.declared.stores for each in host.host.view.plugins if each.state == "active")
+
+
+def _operations(group: RouteGroup) -> Iterator[_Called]:
+    """Yield a group's operations, with a path in which each field has a value."""
+    for route in group.routes:
+        path = _FIELD.sub("1", group.prefix + route.path) or "/"
+        for method, operation in route.operations.items():
+            yield _Called(group, path, method, operation, frozenset(route.operations))
+
+
+def _with_body(calls: list[tuple[str, _Called]]) -> Iterator[tuple[str, _Called]]:
+    return ((site, called) for site, called in calls if called.operation.request is not None)
+
+
+def _refused(answer: httpx.Response, called: _Called, expected: Collection[int], what: object) -> None:
+    """Check an error: its status, that it is in the group's format, and that it says something."""
+    told = f"{called.label} with {what!r}: {answer.status_code} {answer.text[:200]}"
+    assert answer.status_code in expected, told
+    assert answer.headers["Content-Type"].partition(";")[0] == called.error_type, told
+    assert answer.text.strip(), told

@@ -1,0 +1,64 @@
+"""Plugins for tests that are not installed: an object in this process, dressed as a distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from plughost._plugins.discovery import ENTRY_POINT_GROUP
+
+if TYPE_CHECKING:
+    import os
+
+
+class _EntryPoint(metadata.EntryPoint):
+    """An entry point that leads to an object at hand."""
+
+    def load(self) -> Any:
+        loaded = vars(self)["plugin"]
+        if isinstance(loaded, BaseException):
+            raise loaded
+        return loaded
+
+
+class _Distribution(metadata.Distribution):
+    """A distribution that is on no disk."""
+
+    def __init__(self, text: str, points: metadata.EntryPoints) -> None:
+        self._text = text
+        self._points = points
+
+    @property
+    def entry_points(self) -> metadata.EntryPoints:
+        return self._points
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        raise FileNotFoundError(path)
+
+
+def plugin_distribution(
+    name: str,
+    plugin: object,
+    *,
+    version: str = "1.0",
+    requires: Sequence[str] = (),
+    distribution: str | None = None,
+) -> metadata.Distribution:
+    """Return a distribution that brings one plugin.
+
+    Args:
+        name: The plugin's name.
+        plugin: The module or object with the hook implementations; an exception to raise at import.
+        version: The distribution's version.
+        requires: What the distribution requires, as pip writes it.
+        distribution: The distribution's name; by default the plugin's, prefixed with `plughost-`.
+    """
+    point = _EntryPoint(name, "in_memory:plugin", ENTRY_POINT_GROUP)
+    vars(point)["plugin"] = plugin
+    lines = ["Metadata-Version: 2.1", f"Name: {distribution or f'plughost-{name}'}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+    return _Distribution("\n".join(lines) + "\n", metadata.EntryPoints([point]))

@@ -1,0 +1,169 @@
+"""A host that runs for the length of a test, on ports of its own, with data that is gone afterwards."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import ssl
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import tomlkit
+
+from plughost._api.events import Events
+from plughost._logging import silent_logger
+from plughost._runtime.host import Host
+from plughost._settings.sources import read_settings
+from plughost._tls.certificates import ensure_self_signed
+from plughost.testing._transports import ConnectionPerThread
+
+if TYPE_CHECKING:
+    import structlog
+
+    from plughost._plugins.discovery import Survey
+    from plughost.stores import OpenStore
+
+
+_OF_TRANSPORTS: Final = frozenset({"verify", "cert", "http1", "http2", "limits"})
+
+
+class RunningHost:
+    """A host that serves.
+
+    Attributes:
+        host: The host itself.
+    """
+
+    def __init__(self, host: Host) -> None:
+        """Wrap a host that was started."""
+        self.host = host
+
+    def port(self, site: str = "main", scheme: str = "http") -> int:
+        """Return the TCP port of a listener.
+
+        Raises:
+            KeyError: The site has no such listener, or no active plugin.
+        """
+        return self.host.ports[site, scheme]
+
+    def url(self, site: str = "main", scheme: str = "http") -> str:
+        """Return the address of a listener, without a slash at the end."""
+        name = "localhost" if scheme == "https" else "127.0.0.1"
+        return f"{scheme}://{name}:{self.port(site, scheme)}"
+
+    def client(self, site: str = "main", scheme: str = "http", **options: Any) -> httpx.Client:
+        """Return an HTTP client of a listener, which verifies the certificate.
+
+        Args:
+            site: The site.
+            scheme: `http` or `https`.
+            **options: What `httpx.Client` takes, such as `http2=True`: over HTTP/2, each thread has its own connection.
+        """
+        if scheme == "https":
+            assert self.host.tls is not None, "a host with an HTTPS listener has a certificate"
+            options.setdefault("verify", ssl.create_default_context(cafile=str(self.host.tls.certificate)))
+        options.setdefault("verify", False)  # there is nothing to verify, and to load what one would takes its time
+        options.setdefault("timeout", 30.0)
+        if options.get("http2"):
+            kept = {name: options.pop(name) for name in _OF_TRANSPORTS & options.keys()}
+            options["transport"] = ConnectionPerThread(trust_env=False, **kept)
+        return httpx.Client(base_url=self.url(site, scheme), trust_env=False, **options)
+
+    def store(self, name: str) -> OpenStore[Any]:
+        """Return an open store, for tests of what a plugin does with it.
+
+        Raises:
+            KeyError: No active plugin offers it.
+        """
+        assert self.host.generation is not None, "a host that runs has a generation"
+        return self.host.generation.stores[name]
+
+
+@contextmanager
+def running_host(
+    plugins: Collection[str] | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    dev: bool = True,
+    without: Collection[str] = (),
+    strict: bool = False,
+    distributions: Collection[metadata.Distribution] | None = None,
+    logger: structlog.stdlib.BoundLogger | None = None,
+    data_dir: Path | None = None,
+) -> Iterator[RunningHost]:
+    """Run a host for the length of a `with` block.
+
+    Args:
+        plugins: The plugins to serve, beside those that they require; all that are installed by default.
+        settings: What `plughost.toml` would hold, as nested mappings. Ports are chosen by the system unless set.
+        dev: Whether it runs with `--dev`.
+        without: Plugins to skip.
+        strict: Refuse to start when any plugin fails.
+        distributions: What is installed, for plugins that are not; see `plugin_distribution`. A list may be
+            changed while the host runs, and is looked at again by a reload.
+        logger: Where it logs; nowhere by default.
+        data_dir: Where it keeps its data; a folder that is removed afterwards by default.
+
+    Raises:
+        Refusal: A plugin that is required does not serve.
+    """
+    with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder:
+        file = Path(folder, "plughost.toml")
+        complete = _with_free_ports(settings or {}, data_dir or Path(folder, "data"))
+        if dev and data_dir is None:
+            complete.setdefault("tls", _certificate())
+        file.write_text(tomlkit.dumps(complete))
+        lines = Events()
+        host = Host(
+            read_settings(file, environment={}),
+            dev=dev,
+            without=without,
+            strict=strict,
+            logger=logger if logger is not None else silent_logger(lines),
+            distributions=distributions,
+            lines=lines,
+        )
+        survey = host.survey()
+        if plugins is not None:
+            host.skip(_others(survey, plugins))
+        host.start(survey)
+        try:
+            yield RunningHost(host)
+        finally:
+            host.stop()
+
+
+@cache
+def _certificate() -> dict[str, str]:
+    """Return settings with a certificate for all hosts of this process: to make one for each takes its time."""
+    folder = tempfile.mkdtemp(prefix="plughost-test-tls-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made = ensure_self_signed(Path(folder), ())
+    return {"certificate": str(made.certificate), "key": str(made.key)}
+
+
+def _others(survey: Survey, wanted: Collection[str]) -> set[str]:
+    found = {each.name: each for each in survey.plugins}
+    unknown = sorted(set(wanted) - set(found))
+    if unknown:
+        raise LookupError(f"no plugin {', '.join(unknown)} is installed; installed: {', '.join(found) or 'none'}")
+    needed = set(wanted).union(*(found[name].requires for name in wanted))
+    return set(found) - needed
+
+
+def _with_free_ports(settings: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:
+    sites = settings.get("sites", {})
+    free = {"http_port": 0, "https_port": 0}
+    return {
+        "data_dir": str(data_dir),
+        "grace_time": 10,
+        **settings,
+        "sites": {site: {**free, **sites.get(site, {})} for site in ("main", "library", "admin")},
+        "log": {"access": False, **settings.get("log", {})},
+    }

@@ -1,0 +1,65 @@
+"""Finding queries that Pony gets wrong: ternaries select the wrong rows, chained comparisons raise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_QUERIES: Final = frozenset(
+    {"select", "get", "exists", "left_join", "delete", "count", "sum", "avg", "min", "max", "group_concat", "distinct"}
+    | {"filter", "where", "order_by", "sort_by"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A place in a source file.
+
+    Attributes:
+        line: Counted from 1.
+        message: What is wrong there, and what to write instead.
+    """
+
+    line: int
+    message: str
+
+
+def query_faults(source: str) -> Iterator[Fault]:
+    """Yield the ternaries and chained comparisons in Pony's queries from generators and lambdas.
+
+    Args:
+        source: The source of a module that imports Pony; of another, nothing is found.
+
+    Raises:
+        SyntaxError: It is no Python.
+    """
+    tree = ast.parse(source)
+    if not any(_imports_pony(node) for node in ast.walk(tree)):
+        return
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and _called(call) in _QUERIES:
+            for argument in call.args:
+                if isinstance(argument, (ast.GeneratorExp, ast.Lambda)):
+                    yield from _faults_in(argument)
+
+
+def _faults_in(query: ast.AST) -> Iterator[Fault]:
+    for node in ast.walk(query):
+        if isinstance(node, ast.IfExp):
+            yield Fault(node.lineno, "a ternary in a Pony query selects the wrong rows: decide outside of the query")
+        elif isinstance(node, ast.Compare) and len(node.ops) > 1:
+            yield Fault(node.lineno, "Pony can't do a chained comparison: write `a <= x and x <= b`")
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _imports_pony(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")[0] == "pony"
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "pony" for alias in node.names)

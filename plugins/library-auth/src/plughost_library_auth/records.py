@@ -1,0 +1,210 @@
+"""The store `library-auth`: users, where accounts got in from, and revoked tokens; the only module that knows SQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr
+
+from plughost import Store
+from plughost.stores import Duplicate
+from plughost_library_auth.settings import Role, User, account_key, is_address
+
+if TYPE_CHECKING:
+    from plughost.stores import OpenStore
+
+KNOWN_FOR: Final = 90 * 86400
+"""Seconds that an address is known for after a login of the account from there."""
+
+_ADDRESSES: Final = 20  # of an account; past that, the one that was used longest ago is forgotten
+_OVERLAP: Final = 60  # seconds by which the clocks of hosts may differ, and a commit come late
+
+
+class NoSuchUser(LookupError):  # noqa: N818 - reads better where it is caught
+    """The store has no user with this address."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUser:
+    """A user of the store.
+
+    Attributes:
+        user: What the settings would hold of it.
+        disabled: Whether logins are refused.
+    """
+
+    user: User
+    disabled: bool
+
+
+def entities(db: Any) -> Any:
+    """Return Pony's database: a few statements on flat tables need no entities."""
+    return db
+
+
+STORE: Final = Store(
+    name="library-auth",
+    entities=entities,
+    migrations=files(__package__) / "migrations",
+    tables=("library_users", "library_logins", "library_revoked_tokens"),
+)
+
+
+class Records:
+    """What the plugin keeps. Each change is one transaction, on the disk before its method returns.
+
+    Every method raises `plughost.stores.StoreError` where the store can't be used.
+    """
+
+    def __init__(self, store: OpenStore[Any]) -> None:
+        """Take the open store `library-auth`."""
+        self._store = store
+
+    def find(self, email: str) -> tuple[User | None, int]:
+        """Return the user who may log in as this address, and the cost of the dearest hash of all users (0: none).
+
+        A name that no user can have takes the same work.
+        """
+        return self._store.read(_find, account_key(email) if is_address(email) else "")
+
+    def users(self) -> tuple[StoredUser, ...]:
+        """Return all users by address."""
+        return tuple(self._store.read(_users))
+
+    def add(self, user: User) -> bool:
+        """Add a user; tell whether there was none with this address."""
+        try:
+            self._store.run(_add, user)
+        except Duplicate:
+            return False
+        return True
+
+    def change(self, email: str, **values: Any) -> None:
+        """Change columns of a user.
+
+        Raises:
+            NoSuchUser: There is none with this address.
+        """
+        if not self._store.run(_change, account_key(email), values):
+            raise NoSuchUser(email)
+
+    def last_logins(self) -> Mapping[str, int]:
+        """Return when each account last got in, in seconds since the epoch, by `account_key`."""
+        return dict(self._store.read(_last_logins))
+
+    def note_login(self, email: str, network: str) -> None:
+        """Keep that an account got in from an address now."""
+        self._store.run(_note_login, account_key(email), network, int(time.time()))
+
+    def knows(self, email: str, network: str) -> bool:
+        """Tell whether an account got in from an address lately."""
+        account = account_key(email) if is_address(email) else ""
+        return self._store.read(_knows, account, network, int(time.time()) - KNOWN_FOR)
+
+    def revoke(self, token: str, expires: int) -> None:
+        """Keep that a token is good no more; forget those that have expired anyway."""
+        self._store.run(_revoke, token, expires, int(time.time()))
+
+    def revoked(self, since: float = 0.0) -> Mapping[str, int]:
+        """Return the tokens that were revoked, and when they expire.
+
+        Args:
+            since: Seconds since the epoch: those alone that were revoked since; a minute more, as clocks differ.
+        """
+        return dict(self._store.read(_revoked, int(since) - _OVERLAP, int(time.time())))
+
+
+def _find(db: Any, account: str) -> tuple[User | None, int]:
+    dearest = db.select("SELECT MAX(rounds) FROM library_users")[0] or 0
+    rows = db.select(
+        "SELECT email, password_hash, role FROM library_users WHERE account = $account AND disabled = 0",
+        {},
+        {"account": account},
+    )
+    return next((_user(*row) for row in rows), None), dearest
+
+
+def _users(db: Any) -> list[StoredUser]:
+    rows = db.select("SELECT email, password_hash, role, disabled FROM library_users ORDER BY account")
+    return [StoredUser(_user(email, hashed, role), bool(disabled)) for email, hashed, role, disabled in rows]
+
+
+def _user(email: str, password_hash: str, role: Role) -> User:
+    # What was validated when it was kept: to do so again would take a bcrypt of its own.
+    return User.model_construct(email=email, password_hash=SecretStr(password_hash), role=role)
+
+
+def _add(db: Any, user: User) -> None:
+    values = {
+        "account": user.key,
+        "email": user.email,
+        "password_hash": user.password_hash.get_secret_value(),
+        "rounds": user.rounds,
+        "role": user.role,
+    }
+    db.execute(
+        "INSERT INTO library_users (account, email, password_hash, rounds, role, disabled)"
+        " VALUES ($account, $email, $password_hash, $rounds, $role, 0)",
+        {},
+        values,
+    )
+
+
+def _change(db: Any, account: str, values: Mapping[str, Any]) -> bool:
+    columns = ", ".join(f"{name} = ${name}" for name in values)
+    query = f"UPDATE library_users SET {columns} WHERE account = $account"  # noqa: S608 - the names are our own
+    return bool(db.execute(query, {}, {**values, "account": account}).rowcount)
+
+
+def _last_logins(db: Any) -> list[tuple[str, int]]:
+    return list(map(tuple, db.select("SELECT account, MAX(last_login) FROM library_logins GROUP BY account")))
+
+
+def _note_login(db: Any, account: str, network: str, now: int) -> None:
+    db.execute(
+        "INSERT INTO library_logins (account, network, last_login) VALUES ($account, $network, $now)"
+        " ON CONFLICT (account, network) DO UPDATE SET last_login = excluded.last_login",
+        {},
+        {"account": account, "network": network, "now": now},
+    )
+    db.execute(
+        "DELETE FROM library_logins WHERE account = $account AND network NOT IN (SELECT network FROM library_logins"
+        " WHERE account = $account ORDER BY last_login DESC, network LIMIT $most)",
+        {},
+        {"account": account, "most": _ADDRESSES},
+    )
+
+
+def _knows(db: Any, account: str, network: str, since: int) -> bool:
+    values = {"account": account, "network": network, "since": since}
+    return bool(
+        db.select(
+            "SELECT last_login FROM library_logins"
+            " WHERE account = $account AND network = $network AND last_login >= $since",
+            {},
+            values,
+        )
+    )
+
+
+def _revoke(db: Any, token: str, expires: int, now: int) -> None:
+    db.execute("DELETE FROM library_revoked_tokens WHERE expires < $now", {}, {"now": now - _OVERLAP})
+    db.execute(
+        "INSERT INTO library_revoked_tokens (token, expires, revoked) VALUES ($token, $expires, $now)"
+        " ON CONFLICT (token) DO NOTHING",
+        {},
+        {"token": token, "expires": expires, "now": now},
+    )
+
+
+def _revoked(db: Any, since: int, now: int) -> list[tuple[str, int]]:
+    rows = db.select(
+        "SELECT token, expires FROM library_revoked_tokens WHERE revoked >= $since AND expires >= $now",
+        {},
+        {"since": since, "now": now},
+    )
+    return list(map(tuple, rows))

@@ -1,0 +1,151 @@
+"""`plughost library-auth users`: the users of the store, beside those of the settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from pydantic import SecretStr, ValidationError
+
+from plughost.stores import StoreError
+from plughost_library_auth.passwords import read_hash
+from plughost_library_auth.records import STORE, NoSuchUser, Records
+from plughost_library_auth.settings import User, account_key
+
+if TYPE_CHECKING:
+    from plughost import PluginContext
+    from plughost_library_auth.settings import Settings
+
+_ROLE: Final = click.Choice(("user", "admin"))
+
+
+@click.group("users")
+def users_group() -> None:
+    """Users of the store, beside those of the settings, which win where both have one."""
+
+
+@users_group.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+@click.pass_obj
+def list_command(context: PluginContext[Settings], as_json: bool) -> None:
+    """Show every user: role, where it is kept, last login, and what the audit trail calls it."""
+    with _readable_errors():
+        rows = list(_rows(context))
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        click.echo("There are no users. Add one: plughost library-auth users add EMAIL")
+    for row in rows:
+        state = " disabled" if row["disabled"] else ""
+        login = f"last login {row['last_login']}" if row["last_login"] else "no login yet"
+        click.echo(f"{row['email']}  {row['role']}{state}  ({row['kept']})  {login}  audit name {row['audit_name']}")
+
+
+@users_group.command("add")
+@click.argument("email")
+@click.option("--role", type=_ROLE, default="user", show_default=True, help="What the user may do.")
+@click.pass_obj
+def add_command(context: PluginContext[Settings], email: str, role: Any) -> None:
+    """Add the user EMAIL; the password is asked for, or read from standard input."""
+    with _readable_errors():
+        try:
+            user = User(email=email, password_hash=_new_hash(context), role=role)
+        except ValidationError as error:
+            raise click.ClickException(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        if not _records(context).add(user):
+            raise click.ClickException(f"there is a user {email} already; `users password` gives it a new password")
+    _tell(context, "user added", email, f"Added {email} with the role {role}.", role=role)
+
+
+@users_group.command("password")
+@click.argument("email")
+@click.pass_obj
+def password_command(context: PluginContext[Settings], email: str) -> None:
+    """Give the user EMAIL another password; it is asked for, or read from standard input."""
+    with _readable_errors():
+        hashed = _new_hash(context)
+        rounds = int(hashed.get_secret_value()[4:6])
+        _records(context).change(email, password_hash=hashed.get_secret_value(), rounds=rounds)
+    _tell(context, "user password changed", email, f"{email} has another password.")
+
+
+@users_group.command("role")
+@click.argument("email")
+@click.argument("role", type=_ROLE)
+@click.pass_obj
+def role_command(context: PluginContext[Settings], email: str, role: str) -> None:
+    """Give the user EMAIL another role; tokens keep theirs until they expire."""
+    with _readable_errors():
+        _records(context).change(email, role=role)
+    _tell(context, "user role changed", email, f"{email} has the role {role}.", role=role)
+
+
+@users_group.command("disable")
+@click.argument("email")
+@click.pass_obj
+def disable_command(context: PluginContext[Settings], email: str) -> None:
+    """Let the user EMAIL log in no more; tokens are good until they expire or are revoked."""
+    with _readable_errors():
+        _records(context).change(email, disabled=1)
+    _tell(context, "user disabled", email, f"{email} can't log in any more.")
+
+
+@users_group.command("enable")
+@click.argument("email")
+@click.pass_obj
+def enable_command(context: PluginContext[Settings], email: str) -> None:
+    """Let the user EMAIL log in again."""
+    with _readable_errors():
+        _records(context).change(email, disabled=0)
+    _tell(context, "user enabled", email, f"{email} can log in again.")
+
+
+def _rows(context: PluginContext[Settings]) -> Iterator[dict[str, Any]]:
+    records = _records(context)
+    logins = records.last_logins()
+    of_settings = {user.key: user for user in context.settings.users}
+    stored = {each.user.key: each for each in records.users()}
+    for key in sorted({*of_settings, *stored}):
+        user = of_settings[key] if key in of_settings else stored[key].user
+        yield {
+            "email": user.email,
+            "role": user.role,
+            "kept": "settings" if key in of_settings else "store",
+            "disabled": key not in of_settings and stored[key].disabled,
+            "last_login": _moment(logins.get(key)),
+            "audit_name": context.pseudonym(key),
+        }
+
+
+def _moment(seconds: int | None) -> str | None:
+    return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _records(context: PluginContext[Settings]) -> Records:
+    return Records(context.stores[STORE.name])
+
+
+def _new_hash(context: PluginContext[Settings]) -> SecretStr:
+    return SecretStr(read_hash(context.settings.bcrypt_rounds))
+
+
+def _tell(context: PluginContext[Settings], what: str, email: str, line: str, **more: Any) -> None:
+    context.audit(what, "ok", who=account_key(email), **more)
+    click.echo(line)
+    if account_key(email) in {user.key for user in context.settings.users}:
+        click.echo(f"The settings have a user {email}, too, and they win: this has no effect until it is gone there.")
+
+
+@contextmanager
+def _readable_errors() -> Iterator[None]:
+    try:
+        yield
+    except NoSuchUser as error:
+        raise click.ClickException(f"the store has no user {error}; `users list` shows who is there") from None
+    except StoreError as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,196 @@
+"""Guesses, revoked tokens and discovery on real hosts, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import bcrypt
+import httpx
+import pytest
+from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
+from authlib.oauth2.rfc9068 import JWTBearerTokenValidator
+from authlib.oidc.discovery import OpenIDProviderMetadata
+from joserfc.jwk import KeySet
+
+from plughost.testing import RunningHost, fresh_postgresql, running_host, store_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+USER = ("user@example.org", "user")
+LOGIN = "/mylibrary/setup/login"
+SECURED = "/mylibrary/setup/secured"
+AUDIENCE = "https://library.example.org"
+DISCOVERY = "/mylibrary/.well-known/openid-configuration"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Settings that put the store on each engine."""
+    with store_settings(request.param) as settings:
+        yield settings
+
+
+@pytest.fixture
+def host(settings: dict[str, Any]) -> Iterator[RunningHost]:
+    """A host with the demo users."""
+    with running_host(["library-auth"], settings=settings, strict=True) as host:
+        yield host
+
+
+def client_from(host: RunningHost, address: str) -> httpx.Client:
+    """Return a client of the host that comes from an address of this machine."""
+    return host.client("library", transport=httpx.HTTPTransport(local_address=address))
+
+
+def bearer(client: httpx.Client, user: tuple[str, str] = USER) -> dict[str, str]:
+    """Log in and return the header for later requests."""
+    answer = client.get(LOGIN, auth=user)
+    assert answer.status_code == 200, answer.text
+    return {"Authorization": f"Bearer {answer.text}"}
+
+
+def test_guesses_from_everywhere_lock_out_strangers_and_not_the_user(host: RunningHost) -> None:
+    """Thirty addresses have under a hundred guesses between them, waits grow, and the user still gets in."""
+    with ExitStack() as stack:
+        owner = stack.enter_context(client_from(host, "127.0.0.1"))
+        bearer(owner)
+        answers = []
+        for number in range(30):
+            stranger = stack.enter_context(client_from(host, f"127.0.1.{number + 1}"))
+            answers += [stranger.get(LOGIN, auth=(USER[0], f"guess {number} {each}")) for each in range(4)]
+        assert Counter(answer.status_code for answer in answers) == {401: 90, 429: 30}
+        waits = [int(answer.headers["Retry-After"]) for answer in answers if answer.status_code == 429]
+        assert waits == sorted(waits)
+        assert waits[0] < waits[-1]
+        bearer(owner)
+        assert stack.enter_context(client_from(host, "127.0.2.1")).get(LOGIN, auth=USER).status_code == 429
+
+
+def test_a_name_that_folds_to_another_s_is_its_own(host: RunningHost) -> None:
+    """U+017F is no s, whoever compares: neither a login nor a failure counts for the account that looks alike."""
+    with host.client("library") as client:
+        for _ in range(5):
+            assert client.get(LOGIN, auth=("u\u017fer@example.org", "user")).status_code == 401
+        bearer(client)
+        bearer(client, ("USER@example.org", "user"))
+
+
+def test_a_revoked_token_is_good_nowhere(host: RunningHost) -> None:
+    """A token that was taken back is 401 on every listener; another of the same user is not."""
+    with host.client("library") as plain, host.client("library", "https") as secure:
+        token, other = bearer(plain), bearer(plain)
+        answer = secure.delete(LOGIN, headers=token)
+        assert (answer.status_code, answer.content) == (204, b"")
+        for client in (plain, secure):
+            refused = client.get(SECURED, headers=token)
+            assert (refused.status_code, 'error="invalid_token"' in refused.headers["WWW-Authenticate"]) == (401, True)
+            assert client.delete(LOGIN, headers=token).status_code == 401
+            assert client.get(SECURED, headers=other).status_code == 200
+
+
+@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer x.y.z"}, {"Authorization": "Basic dXNlcjp1c2Vy"}])
+def test_only_a_good_token_is_revoked(host: RunningHost, header: dict[str, str]) -> None:
+    """Without a token, with garbage or with a password there is nothing to revoke."""
+    with host.client("library") as client:
+        assert client.delete(LOGIN, headers=header).status_code == 401
+
+
+def test_a_revoked_token_stays_so_after_a_restart(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Revocations are kept: the next process refuses the token from its first request on."""
+    with running_host(["library-auth"], settings=settings, data_dir=tmp_path) as host, host.client("library") as client:
+        token, other = bearer(client), bearer(client)
+        assert client.delete(LOGIN, headers=token).status_code == 204
+    with running_host(["library-auth"], settings=settings, data_dir=tmp_path) as host, host.client("library") as client:
+        assert client.get(SECURED, headers=token).status_code == 401
+        assert client.get(SECURED, headers=other).status_code == 200
+
+
+def test_hosts_that_share_a_store_share_revocations(tmp_path: Path) -> None:
+    """A token that one host revokes is refused by the other soon, without a request to it in between."""
+    with fresh_postgresql() as url, ExitStack() as stack:
+        clients: list[httpx.Client] = []
+        for name in ("one", "two"):
+            folder = tmp_path / name / "plugins" / "library-auth"
+            folder.mkdir(parents=True, mode=0o700)
+            if clients:  # hosts that take each other's tokens have the same keys
+                keys = tmp_path / "one" / "plugins" / "library-auth" / "signing-keys.json"
+                (folder / keys.name).write_bytes(keys.read_bytes())
+            options: dict[str, Any] = {"settings": {"stores": {"url": url}}, "data_dir": tmp_path / name}
+            host = stack.enter_context(running_host(["library-auth"], **options))
+            clients.append(stack.enter_context(host.client("library")))
+        one, two = clients
+        token = bearer(one)
+        assert two.get(SECURED, headers=token).status_code == 200
+        assert one.delete(LOGIN, headers=token).status_code == 204
+        until = time.monotonic() + 30
+        while two.get(SECURED, headers=token).status_code == 200 and time.monotonic() < until:
+            pass
+        assert two.get(SECURED, headers=token).status_code == 401
+
+
+class _Validator(JWTBearerTokenValidator):  # type: ignore[misc] # authlib has no types
+    """authlib's validator of access tokens, with the keys that discovery led to."""
+
+    def __init__(self, issuer: str, keys: dict[str, Any]) -> None:
+        super().__init__(issuer, AUDIENCE)
+        self._keys = keys
+
+    def get_jwks(self) -> KeySet:
+        return KeySet.import_key_set(self._keys)  # type: ignore[arg-type] # what is read may be anything
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_authlib_finds_and_verifies_all_by_itself(algorithm: str) -> None:
+    """From the address alone: valid metadata, whose issuer is where it was found, keys, and a token that verifies."""
+    table = {"plugins": {"library-auth": {"algorithm": algorithm, "audience": AUDIENCE}}}
+    with (
+        running_host(["library-auth"], settings=table, strict=True) as host,
+        host.client("library", "https") as client,
+    ):
+        metadata = client.get(DISCOVERY).json()
+        AuthorizationServerMetadata(metadata).validate()
+        OpenIDProviderMetadata(metadata).validate()
+        assert f"{metadata['issuer']}/.well-known/openid-configuration" == f"{host.url('library', 'https')}{DISCOVERY}"
+        validator = _Validator(metadata["issuer"], client.get(metadata["jwks_uri"]).json())
+        token = client.get(metadata["token_endpoint"], auth=USER).text
+        claims = validator.authenticate_token(token)
+        validator.validate_token(claims, [], None, roles=["user"])
+        assert claims["sub"] == "user@example.org"
+
+
+def test_a_made_up_host_changes_no_address(host: RunningHost) -> None:
+    """Neither the key set's address nor a token's issuer comes from the request."""
+    with host.client("library") as client:
+        metadata = client.get(DISCOVERY, headers={"Host": "evil.example"}).json()
+    assert not [value for value in metadata.values() if "evil" in str(value)]
+
+
+def test_a_set_issuer_is_where_the_keys_are() -> None:
+    """With an issuer that is an address, all of the metadata is below it."""
+    table = {"plugins": {"library-auth": {"issuer": "https://id.example.org/mylibrary"}}}
+    with running_host(["library-auth"], settings=table) as host, host.client("library") as client:
+        metadata = client.get(DISCOVERY).json()
+    assert metadata["issuer"] == "https://id.example.org/mylibrary"
+    assert metadata["jwks_uri"] == "https://id.example.org/mylibrary/.well-known/jwks.json"
+
+
+def test_logins_that_would_pile_up_are_refused() -> None:
+    """Of many logins at once some are 503 with Retry-After; none is a 500, and the token's owner is served."""
+    hashed = bcrypt.hashpw(b"user", bcrypt.gensalt(10)).decode()
+    user = {"email": USER[0], "password_hash": hashed, "role": "user"}
+    table = {"plugins": {"library-auth": {"users": [user]}}}
+    with running_host(["library-auth"], settings=table) as host, ExitStack() as stack:
+        clients = [stack.enter_context(host.client("library", "https")) for _ in range(16)]
+        token = bearer(clients[0])
+        pool = stack.enter_context(ThreadPoolExecutor(16))
+        logins = [pool.submit(client.get, LOGIN, auth=USER) for client in clients for _ in range(4)]
+        assert clients[0].get(SECURED, headers=token).status_code == 200
+        answers = [login.result() for login in logins]
+    assert {answer.status_code for answer in answers} <= {200, 503}
+    assert all("Retry-After" in answer.headers for answer in answers if answer.status_code == 503)

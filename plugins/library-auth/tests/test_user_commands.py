@@ -1,0 +1,132 @@
+"""`plughost library-auth users` and the host that serves meanwhile, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import bcrypt
+import pytest
+import tomlkit
+
+from plughost.testing import RunningHost, running_host, store_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOGIN = "/mylibrary/setup/login"
+ALICE = ("alice@example.org", "correct horse")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Settings with one user, on each engine."""
+    hashed = bcrypt.hashpw(b"settings", bcrypt.gensalt(4)).decode()
+    user = {"email": "bob@example.org", "password_hash": hashed, "role": "admin"}
+    with store_settings(request.param) as settings:
+        yield {**settings, "plugins": {"library-auth": {"users": [user], "bcrypt_rounds": 10}}}
+
+
+@pytest.fixture
+def run(settings: dict[str, Any], tmp_path: Path) -> Run:
+    """Run a command of the plugin with those settings, in a process of its own."""
+    file = tmp_path / "plughost.toml"
+    file.write_text(tomlkit.dumps({"data_dir": str(tmp_path / "data"), **settings}))
+
+    def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-c",
+            "from plughost._cli.main import main; main()",
+            "library-auth",
+            *arguments,
+            "--config",
+            str(file),
+        ]
+        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+
+    return run
+
+
+@pytest.fixture
+def host(settings: dict[str, Any], tmp_path: Path) -> Iterator[RunningHost]:
+    """A host on the same data."""
+    with running_host(["library-auth"], settings=settings, data_dir=tmp_path / "data", strict=True, dev=True) as host:
+        yield host
+
+
+def test_users_of_the_store_come_and_go_while_the_host_serves(run: Run, host: RunningHost) -> None:
+    """A user that is added logs in at once; password, role and disabling take effect with the next login."""
+    with host.client("library") as client:
+        assert client.get(LOGIN, auth=ALICE).status_code == 401
+        added = run("users", "add", ALICE[0], given=f"{ALICE[1]}\n")
+        assert (added.returncode, ALICE[1] in added.stdout + added.stderr) == (0, False), added.stderr
+        assert client.get(LOGIN, auth=("ALICE@example.org", ALICE[1])).status_code == 200
+        assert run("users", "password", ALICE[0], given="another\n").returncode == 0
+        assert client.get(LOGIN, auth=ALICE).status_code == 401
+        assert run("users", "role", ALICE[0], "admin").returncode == 0
+        token = client.get(LOGIN, auth=(ALICE[0], "another")).text
+        answer = client.get("/mylibrary/setup/secured/admin", headers={"Authorization": f"Bearer {token}"})
+        assert (answer.status_code, answer.json()["email"]) == (200, ALICE[0])
+        assert run("users", "disable", ALICE[0]).returncode == 0
+        assert client.get(LOGIN, auth=(ALICE[0], "another")).status_code == 401
+        assert run("users", "enable", ALICE[0]).returncode == 0
+        assert client.get(LOGIN, auth=(ALICE[0], "another")).status_code == 200
+        shown = {row["email"]: row for row in json.loads(run("users", "list", "--json").stdout)}
+    assert (shown[ALICE[0]]["kept"], shown[ALICE[0]]["role"], shown[ALICE[0]]["disabled"]) == ("store", "admin", False)
+    assert shown[ALICE[0]]["last_login"].startswith("20")
+    assert (shown["bob@example.org"]["kept"], shown["bob@example.org"]["last_login"]) == ("settings", None)
+
+
+def test_settings_win_where_both_have_a_user(run: Run, host: RunningHost) -> None:
+    """The store's password of a user whom the settings have is of no use, and whoever adds it is told."""
+    added = run("users", "add", "Bob@example.org", given="store\n")
+    assert "they win" in added.stdout
+    with host.client("library") as client:
+        assert client.get(LOGIN, auth=("bob@example.org", "store")).status_code == 401
+        assert client.get(LOGIN, auth=("bob@example.org", "settings")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "reason"),
+    [
+        (("add", "no address"), "x\n", "must be an e-mail address"),
+        (("add", "carol@example.org"), "\n", "the password is empty"),
+        (("add", "carol@example.org"), "x" * 73 + "\n", "73 bytes"),
+        (("password", "carol@example.org"), "x\n", "the store has no user carol@example.org"),
+        (("disable", "carol@example.org"), "", "the store has no user carol@example.org"),
+        (("role", "carol@example.org", "admin"), "", "the store has no user carol@example.org"),
+    ],
+)
+def test_what_can_not_be_done_is_one_readable_line(
+    run: Run, arguments: tuple[str, ...], given: str, reason: str
+) -> None:
+    """A name, a password or a user that is none ends with a reason, and no traceback."""
+    result = run("users", *arguments, given=given)
+    assert (result.returncode, "Traceback" in result.stderr) == (1, False)
+    assert reason in result.stderr
+
+
+def test_one_user_is_not_added_twice(run: Run) -> None:
+    """Another spelling of an address is the same user."""
+    assert run("users", "add", "carol@example.org", given="x\n").returncode == 0
+    again = run("users", "add", "CAROL@example.org", given="y\n")
+    assert (again.returncode, "already" in again.stderr) == (1, True)
+
+
+def test_a_key_is_rotated_for_the_named_settings(run: Run, tmp_path: Path) -> None:
+    """`rotate-key --config` writes into the data folder of those settings, and the audit trail tells of it."""
+    result = run("rotate-key")
+    assert "signs from now on" in result.stdout
+    assert (tmp_path / "data" / "plugins" / "library-auth" / "signing-keys.json").is_file()
+    event = json.loads(result.stderr.splitlines()[-1])
+    assert (event["event"], event["what"], event["outcome"], event["where"]) == (
+        "audit",
+        "key rotation",
+        "ok",
+        "command line",
+    )

@@ -1,0 +1,68 @@
+"""The benchmark compares like with like, and notices what fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from bench.__main__ import running, scratch
+from bench.load import LANES, Lane, Sample, Target, burst
+from bench.measure import DifferentError, compare_answers
+from bench.rows import ROWS
+from bench.sample import product
+from bench.servers import OURS, PEERS, Server
+
+ROWS_ON_SQLITE = [row for row in ROWS if row.engine == "sqlite"]
+BY_NAME = {row.name: row for row in ROWS}
+
+each_lane = pytest.mark.parametrize(
+    ("ours", "lane"), [("http", "http"), ("https", "https"), ("https", "h2")], indirect=["ours"], ids=LANES
+)
+
+
+@pytest.fixture(scope="module")
+def ours(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A plughost, loaded over HTTP or over HTTPS."""
+    with scratch() as place, running(OURS[:1], request.param, "sqlite", *place) as (server,):
+        server.database.fill(100)
+        yield server
+
+
+def test_every_peer_answers_as_plughost_does() -> None:
+    """Status and body of every row's request, and the statuses of refusals, are the same on all servers."""
+    kinds = [kind for kind in (*OURS[:1], *PEERS) if kind.name != "fastapi-2"]
+    with scratch() as place, running(kinds, "http", "sqlite", *place) as servers:
+        compare_answers(ROWS_ON_SQLITE, servers)
+        one_more = json.dumps(product(101))
+        assert servers[-1].ask("POST", "/api/v2/products", one_more)[0] == 201
+        with pytest.raises(DifferentError, match="GET /api/v2/products"):
+            compare_answers([BY_NAME["list"]], servers)
+
+
+@each_lane
+@pytest.mark.parametrize("row", ["get", "create"])
+def test_a_burst_is_answered(ours: Server, lane: Lane, row: str) -> None:
+    """Over HTTP/1.1, HTTPS and HTTP/2, reads and creates are answered, and each create creates."""
+    sample = _burst(ours, lane, BY_NAME[row].path, BY_NAME[row].body)
+    assert sample.requests > 0
+    assert sample.failed == 0
+
+
+@each_lane
+@pytest.mark.parametrize(("path", "body"), [("/api/v2/products/none", ""), ("/messages", '{"none": "%s %d"}')])
+def test_what_is_refused_counts_as_failed(ours: Server, lane: Lane, path: str, body: str) -> None:
+    """An answer other than 2xx is a failed request, for a read and for a create."""
+    sample = _burst(ours, lane, path, body)
+    assert sample.failed >= sample.requests > 0
+
+
+def _burst(server: Server, lane: Lane, path: str, body: str) -> Sample:
+    tool = "h2load" if lane == "h2" else "wrk"
+    if shutil.which(tool) is None:
+        pytest.skip(f"there is no {tool} here, which the load comes from")
+    method = "POST" if body else "GET"
+    headers = (("Content-Type", "application/json"),)
+    target = Target(method=method, url=server.url(path), headers=headers, body=body, connections=4)
+    return burst(target, lane, 2)

@@ -1,0 +1,101 @@
+"""Which versions of TLS are spoken, and which clients are let in."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from plughost import Operation, Route, RouteGroup, hookimpl
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+
+class _Hello:
+    def on_get(self, req: object, resp: object) -> None:
+        """Answer with nothing."""
+
+
+class _Greeting:
+    @hookimpl
+    def register_routes(self, context: object) -> list[RouteGroup]:
+        routes = (Route("", _Hello(), {"GET": Operation(summary="Greet", produces=())}),)
+        return [RouteGroup(prefix="/hello", routes=routes)]
+
+
+def _status(host: RunningHost, context: ssl.SSLContext) -> int:
+    with host.client("main", "https", verify=context) as client:
+        return client.get("/hello").status_code
+
+
+def _context(host: RunningHost) -> ssl.SSLContext:
+    assert host.host.tls is not None
+    return ssl.create_default_context(cafile=str(host.host.tls.certificate))
+
+
+@pytest.mark.parametrize(("policy", "old"), [("intermediate", True), ("modern", False)])
+def test_the_policy_decides_whether_tls_1_2_is_spoken(policy: str, old: bool) -> None:
+    """`intermediate` speaks TLS 1.2 and 1.3, `modern` 1.3 alone."""
+    with running_host(distributions=[plugin_distribution("hello", _Greeting())], dev=True) as first:
+        assert first.host.tls is not None
+        pair = {"certificate": str(first.host.tls.certificate), "key": str(first.host.tls.key)}
+        settings = {"tls": {**pair, "policy": policy}}
+        with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings) as host:
+            assert _status(host, _context(host)) == 200
+            context = _context(host)
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            if old:
+                assert _status(host, context) == 200
+            else:
+                with pytest.raises(httpx.ConnectError):
+                    _status(host, context)
+
+
+def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path) -> None:
+    """With `client_ca`, a client without a certificate, or with another authority's, gets no answer."""
+    ours, theirs = _authority(tmp_path / "ours"), _authority(tmp_path / "theirs")
+    settings = {"sites": {"main": {"client_ca": str(ours)}}}
+    with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings) as host:
+        context = _context(host)
+        context.load_cert_chain(ours.with_suffix(".client"))
+        assert _status(host, context) == 200
+        stranger = _context(host)
+        stranger.load_cert_chain(theirs.with_suffix(".client"))
+        for refused in (_context(host), stranger):
+            with pytest.raises(httpx.TransportError):
+                _status(host, refused)
+
+
+def _authority(path: Path) -> Path:
+    """Write an authority's certificate, and beside it one of a client that it signed; return the authority's file."""
+    authority = ec.generate_private_key(ec.SECP256R1())
+    path.with_suffix(".pem").write_bytes(_signed("authority", authority.public_key(), authority, ca=True))
+    client = ec.generate_private_key(ec.SECP256R1())
+    private = client.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.with_suffix(".client").write_bytes(_signed("client", client.public_key(), authority, ca=False) + private)
+    return path.with_suffix(".pem")
+
+
+def _signed(name: str, public: ec.EllipticCurvePublicKey, key: ec.EllipticCurvePrivateKey, *, ca: bool) -> bytes:
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")]))
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,162 @@
+"""A damaged installation or library ends no command; each command runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.host.packages import write_package
+
+from plughost._runtime.optional import ZSTD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Line, Serving
+
+    Serve = Callable[..., Serving]
+
+DAMAGE: dict[str, dict[str, str | bytes]] = {
+    "a-line-without-an-equals-sign": {"entry_points.txt": "[plughost.plugins]\nno target\n"},
+    "entry-points-in-no-section": {"entry_points.txt": "damaged = damaged\n"},
+    "binary-entry-points": {"entry_points.txt": b"[console_scripts]\n\xff=\xfe\n"},
+    "one-name-twice": {"entry_points.txt": "[plughost.plugins]\nx = a:b\nx = c:d\n"},
+    "no-metadata": {"entry_points.txt": ""},
+    "empty-metadata": {"METADATA": ""},
+    "binary-metadata": {"METADATA": b"Name: \xff\xfe\x00\nVersion: \xff\n"},
+    "a-garbage-record": {"RECORD": b'\xff\xfe\x00,,\n"a,b,c,d\n'},
+    "a-record-with-odd-sizes": {"RECORD": "a.py,sha256=x,many,more\n"},
+    "a-garbage-origin": {"direct_url.json": "{"},
+    "an-origin-that-is-a-list": {"direct_url.json": "[1]"},
+    "an-origin-that-is-half": {"direct_url.json": '{"archive_info": [], "dir_info": 3}'},
+    "a-marker-that-can-not-be-told": {"METADATA": "Requires-Dist: other<2; python_version < 'banana'\n"},
+}
+LOOKING = (("plugins",), ("check",), ("settings",), ("routes",), ("lock", "--dry-run"), ("stores",), ("--help",))
+
+
+def run(line: Line, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Run a command in a process of its own; return its exit code and all that it printed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", "from plughost._cli import main; main()", *arguments],
+        cwd=line.folder,
+        env={**os.environ, "PYTHONPATH": str(line.packages), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ended.returncode, ended.stdout
+
+
+def damage(line: Line) -> None:
+    """Put one distribution of each kind of damage on the path, and a folder that can't be read."""
+    for name, files in DAMAGE.items():
+        info = line.packages / f"{name.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        fields = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        if name != "no-metadata":
+            (info / "METADATA").write_text(fields)
+        for file, content in files.items():
+            whole = fields + content if file == "METADATA" and isinstance(content, str) and content else content
+            (info / file).write_bytes(whole if isinstance(whole, bytes) else whole.encode())
+    (line.packages / "endless-1.0.dist-info").symlink_to("endless-1.0.dist-info")
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
+def test_damaged_distributions_end_no_command(line: Line, arguments: tuple[str, ...]) -> None:
+    """Whatever the dist-info folders on the path hold, no command that looks ends in a traceback."""
+    line.install("good")
+    damage(line)
+    code, told = run(line, *arguments)
+    assert "Traceback" not in told, told
+    assert code in {0, 1}, told
+
+
+def test_damage_is_told_and_harms_no_other_plugin(line: Line) -> None:
+    """The plugins of other distributions are active, and below them stands what is damaged, and how."""
+    line.install("good")
+    damage(line)
+    states = {each["name"]: each["state"] for each in plugins(line)}
+    assert (states["good"], states["x"]) == ("active", "failed")
+    _, told = run(line, "plugins")
+    assert "a_line_without_an_equals_sign-1.0.dist-info is damaged: entry_points.txt can't be read" in told
+    assert "the line 'no target' has no =" in told
+    assert "x (one-name-twice 1.0) is failed.\n  metadata: its distribution names two objects for it" in told
+
+
+def plugins(line: Line) -> list[dict[str, Any]]:
+    """Return what `plughost plugins --json` lists."""
+    told: list[dict[str, Any]] = json.loads(run(line, "plugins", "--json")[1])
+    return told
+
+
+BROKEN = "raise {}('broken on purpose')\n"
+LIBRARIES = """
+[rate_limits]
+storage = "redis://127.0.0.1:1/0"
+[sites.library.compression]
+encodings = ["zstd"]
+[stores.urls]
+messages = "postgresql://postgres@127.0.0.1:1/nothing"
+"""
+
+
+@pytest.mark.parametrize("error", ["ImportError", "OSError"])
+def test_an_optional_library_that_can_not_be_imported_ends_no_command(line: Line, error: str) -> None:
+    """Commands that look show what there is, and `check` and `plugins` name the setting and the library."""
+    line.install("good")
+    for module in ("redis", "psycopg2", ZSTD.replace(".", "/")):
+        (line.packages / module).mkdir(parents=True)
+        (line.packages / module / "__init__.py").write_text(BROKEN.format(error))
+    (line.folder / "plughost.toml").write_text(LIBRARIES)
+    told = {arguments: run(line, *arguments) for arguments in LOOKING if arguments[0] != "lock"}
+    for arguments, (code, text) in told.items():
+        assert "Traceback" not in text, text
+        assert code in {0, 1}, f"{arguments}: {text}"
+    for command in ("check", "plugins"):
+        assert f"rate_limits.storage: redis can't be imported ({error}: broken on purpose)" in told[command,][1]
+        assert f"sites.library.compression.encodings: {ZSTD} can't be imported" in told[command,][1]
+        assert told[command,][0] == 1
+    assert "/good" in told["routes",][1]
+
+
+@pytest.mark.parametrize("settings", ["colour = 1", 'data_dir = "data"\n[sites', "disabled = 3", "\0", 'strict = "'])
+def test_status_works_while_the_settings_can_not_be_used(line: Line, serving: Serve, settings: str) -> None:
+    """What a host does that serves is shown, after a warning; only the data folder of the settings is needed."""
+    line.install("good")
+    line.configure('data_dir = "data"')
+    host = serving()
+    (line.folder / "plughost.toml").write_text(f'data_dir = "data"\n{settings}\n')
+    code, told = run(line, "status")
+    assert "Warning: plughost.toml: " in told
+    assert f"is serving, process {host.process.pid}" in told
+    assert code == 0
+
+
+def test_why_says_of_any_distribution_why_it_is_no_plugin(line: Line) -> None:
+    """No entry point, one in the wrong group, damage, and what is not there: each has its sentence."""
+    line.install("good")
+    line.install("bad", "raise RuntimeError('broken on purpose')")
+    points = {"plain": None, "tool": "[console_scripts]\ntool = tool:main\n", "typo": "[plughost.plugin]\nt = t:t\n"}
+    for name, text in points.items():
+        write_package(line.packages, f"plughost-{name}", {}, entry_points=text)
+    damage(line)
+    for name, told in {
+        "good": "good (cli-good 1.0) is active, and serves /good on the site main.",
+        "cli-good": "good (cli-good 1.0) is active",
+        "bad": "bad (cli-bad 1.0) is failed.\n  import: RuntimeError",
+        "plain": "plughost-plain 1.0 is installed, and is no plugin: it has no entry points.",
+        "tool": "it has entry points in console_scripts, none in plughost.plugins.",
+        "typo": "plughost-typo: its entry point t is in the group plughost.plugin",
+        "binary-entry-points": "is installed, and damaged: entry_points.txt can't be read",
+        "gooood": "; did you mean good?",
+    }.items():
+        code, text = run(line, "plugins", "--why", name)
+        assert told in text
+        assert code == (0 if "good (" in told else 1)
+    assert "plughost-typo: its entry point t is in the group plughost.plugin" in run(line, "plugins")[1]

@@ -1,0 +1,54 @@
+"""Whose files are that root's commands make in the data folder of a service's user."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Line
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def data(line: Line) -> Path:
+    """The data folder of a user that is not root."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files for others")
+    line.configure('data_dir = "data"')
+    folder = line.folder / "data"
+    folder.mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    return folder
+
+
+def test_what_root_makes_belongs_to_the_owner_of_the_folder(line: Line, data: Path) -> None:
+    """Folders and files of a command, private ones too, are the owner's when it has ended."""
+    assert line.run("cert", "create").exit_code == 0
+    made = list(data.rglob("*"))
+    assert data / "tls" / "key.pem" in made
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(NOBODY, NOBODY)}
+
+
+def test_what_fails_leaves_nothing_of_root_either(line: Line, data: Path) -> None:
+    """A command that ends with an error hands over what it had made."""
+    (data / "tls").mkdir()
+    (data / "tls" / "begun").touch()
+    assert line.run("cert", "export").exit_code == 1
+    assert (data / "tls" / "begun").stat().st_uid == NOBODY
+
+
+def test_nothing_else_of_root_is_given_away(line: Line, data: Path) -> None:
+    """A link, and a file with a second name elsewhere, may have been put there by the owner, and stay root's."""
+    secret, other = line.folder / "secret", line.folder / "other"
+    secret.touch()
+    other.touch()
+    (data / "link").symlink_to(secret)
+    os.link(other, data / "name")
+    assert line.run("cert", "create").exit_code == 0
+    assert secret.stat().st_uid == other.stat().st_uid == 0

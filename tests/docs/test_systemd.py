@@ -1,0 +1,40 @@
+"""The unit file of the documentation is one that systemd takes, and that gives a host little to do harm with."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PAGES = Path(__file__).parents[2] / "docs" / "operators"
+BLOCK = re.compile(r"^```ini\n# (/etc/systemd/system/\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def units() -> dict[str, list[str]]:
+    """Return the unit files that the pages show, by name."""
+    found: dict[str, list[str]] = {}
+    for page in sorted(PAGES.glob("*.md")):
+        for path, content in BLOCK.findall(page.read_text(encoding="utf-8")):
+            found.setdefault(Path(path).name, []).append(content)
+    return found
+
+
+def test_a_unit_file_is_shown_once() -> None:
+    """No page has another version of a unit, nor a part of one."""
+    assert {name: len(each) for name, each in units().items()}["plughost.service"] == 1
+    assert all(len(each) == 1 for each in units().values())
+    shown = sum(page.read_text(encoding="utf-8").count("ExecStart=") for page in PAGES.glob("*.md"))
+    assert shown == 1
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_unit_is_exposed_little(tmp_path: Path) -> None:
+    """`systemd-analyze security` rates it below 3.0."""
+    unit = tmp_path / "plughost.service"
+    unit.write_text(units()["plughost.service"][0])
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=30", "--no-pager", str(unit)]
+    rated = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert rated.returncode == 0, rated.stdout + rated.stderr

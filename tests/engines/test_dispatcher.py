@@ -1,0 +1,312 @@
+"""Of all threads that answer requests one is active; who takes long gives way, and holds no more than its share."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plughost._servers.dispatcher import Crew, Dispatcher, Job
+
+if TYPE_CHECKING:
+    from tests.engines.conftest import Until
+
+THREADS, SHARE, QUEUE = 8, 2, 3
+
+
+class Task(Job):
+    """A job that calls a function."""
+
+    def __init__(self, dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> None:
+        """Begin with nothing done."""
+        self.lane = dispatcher.lane(plugin)
+        self.begun = False
+        self.since = 0.0
+        self._run = run
+        self.refused = threading.Event()
+
+    def run(self) -> None:
+        """Do what it was told."""
+        self._run()
+
+    def refuse(self) -> None:
+        """Note that it was refused."""
+        self.refused.set()
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    """A dispatcher with the default share, whose threads are ended."""
+    made = Dispatcher(THREADS, queue=QUEUE, patience=30)
+    yield made
+    assert made.close(20)
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """What slow jobs wait for; set at the end, whatever happens."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def leave(dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> Task:
+    """Have a function called by the dispatcher's own threads."""
+    task = Task(dispatcher, run, plugin)
+    dispatcher.leave(task)
+    return task
+
+
+def hold(dispatcher: Dispatcher, release: threading.Event, until: Until, plugin: str, jobs: int) -> None:
+    """Have a plugin hold threads."""
+    for _ in range(jobs):
+        leave(dispatcher, lambda: release.wait(20), plugin)
+    until(lambda: dispatcher.loads()[plugin].held == jobs)
+
+
+def holds_one(dispatcher: Dispatcher, plugin: str) -> bool:
+    """Return whether a plugin holds one thread."""
+    return dispatcher.loads()[plugin].held == 1
+
+
+def test_every_job_is_done_once(dispatcher: Dispatcher) -> None:
+    """Jobs of several submitters are all done, each once."""
+    done: list[int] = []
+    finished = threading.Semaphore(0)
+
+    def job(number: int) -> None:
+        done.append(number)
+        finished.release()
+
+    def submit(first: int) -> None:
+        for number in range(first, first + 3000):
+            leave(dispatcher, partial(job, number))
+
+    submitters = [threading.Thread(target=submit, args=(number * 3000,)) for number in range(3)]
+    for each in submitters:
+        each.start()
+    for _ in range(9000):
+        assert finished.acquire(timeout=20)
+    assert sorted(done) == list(range(9000))
+
+
+def test_quick_jobs_run_one_after_the_other_in_their_order(dispatcher: Dispatcher) -> None:
+    """However many threads there are, those that have nothing to wait for don't meet."""
+    running, most, begun = 0, 0, []
+    finished = threading.Semaphore(0)
+
+    def job(number: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        begun.append(number)
+        running -= 1
+        finished.release()
+
+    for number in range(500):
+        leave(dispatcher, partial(job, number))
+    for _ in range(500):
+        assert finished.acquire(timeout=20)
+    assert begun == sorted(begun)
+    assert most == 1
+
+
+def test_a_slow_job_gives_way(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+    """While one waits, the next are done by another thread."""
+    hold(dispatcher, release, until, "slow", 1)
+    done = threading.Event()
+    leave(dispatcher, done.set, "quick")
+    assert done.wait(20)
+    assert dispatcher.loads()["slow"].held == 1
+    release.set()
+    until(lambda: dispatcher.loads()["slow"].held == 0)
+
+
+def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+    """What else it is asked waits in its own queue, and others are served."""
+    hold(dispatcher, release, until, "slow", SHARE)
+    late, done = threading.Event(), threading.Event()
+    leave(dispatcher, late.set, "slow")
+    leave(dispatcher, done.set, "quick")
+    assert done.wait(20)
+    assert not late.is_set()
+    assert dispatcher.loads()["slow"] == (SHARE, 1, 0)
+    release.set()
+    assert late.wait(20)
+
+
+def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+    """The request after the last that may wait is refused at once, and counted."""
+    hold(dispatcher, release, until, "slow", SHARE)
+    waiting = [leave(dispatcher, lambda: None, "slow") for _ in range(QUEUE)]
+    refused = leave(dispatcher, lambda: None, "slow")
+    assert refused.refused.wait(20)
+    assert not any(each.refused.is_set() for each in waiting)
+    assert dispatcher.loads()["slow"] == (SHARE, QUEUE, 1)
+
+
+def test_all_that_wait_go_on_once_slow_ones_end(release: threading.Event, until: Until) -> None:
+    """Those that waited are quick, and no slow one is left whose end could let in the next: each lets in the next."""
+    dispatcher = Dispatcher(THREADS, patience=60)
+    hold(dispatcher, release, until, "slow", SHARE)
+    done = threading.Semaphore(0)
+    for _ in range(40):
+        leave(dispatcher, done.release, "slow")
+    until(lambda: dispatcher.loads()["slow"] == (SHARE, 40, 0))
+    release.set()
+    assert all(done.acquire(timeout=20) for _ in range(40))
+    until(lambda: dispatcher.loads()["slow"] == (0, 0, 0))
+    assert dispatcher.close(20)
+
+
+def test_who_waits_too_long_is_refused(release: threading.Event, until: Until) -> None:
+    """Also where none of those before ever ends."""
+    dispatcher = Dispatcher(THREADS, patience=0.05)
+    hold(dispatcher, release, until, "slow", SHARE)
+    ran = threading.Event()
+    assert leave(dispatcher, ran.set, "slow").refused.wait(20)
+    assert not ran.is_set()
+    assert dispatcher.loads()["slow"] == (SHARE, 0, 1)
+    release.set()
+    assert dispatcher.close(20)
+
+
+def test_what_was_begun_is_never_refused(release: threading.Event, until: Until) -> None:
+    """The rest of a response waits for as long as it takes."""
+    dispatcher = Dispatcher(THREADS, queue=0, patience=0.05)
+    hold(dispatcher, release, until, "slow", SHARE)
+    done = threading.Event()
+    rest = Task(dispatcher, done.set, "slow")
+    rest.begun = True
+    dispatcher.leave(rest)
+    until(lambda: leave(dispatcher, lambda: None, "slow").refused.wait(0.2))
+    release.set()
+    assert done.wait(20)
+    assert not rest.refused.is_set()
+    assert dispatcher.close(20)
+
+
+def test_a_plugin_that_holds_nothing_may_always_begin(
+    dispatcher: Dispatcher, release: threading.Event, until: Until
+) -> None:
+    """However many others hold their share, the last to come is served."""
+    for number in range(2 * THREADS):
+        hold(dispatcher, release, until, f"slow{number}", 1)
+    done = threading.Event()
+    leave(dispatcher, done.set, "quick")
+    assert done.wait(20)
+
+
+def test_a_job_that_raises_ends_no_thread(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and the next one is done."""
+
+    def fail() -> None:
+        raise SystemExit
+
+    done = threading.Event()
+    with caplog.at_level(logging.ERROR):
+        leave(dispatcher, fail)
+        leave(dispatcher, done.set)
+        assert done.wait(20)
+    assert "was not answered" in caplog.text
+
+
+class Receivers:
+    """Threads that receive jobs from a channel, as granian's do, and know nothing of each other."""
+
+    def __init__(self, dispatcher: Dispatcher, threads: int) -> None:
+        """Start them."""
+        self.crew: Crew = dispatcher.crew(threads)
+        self._dispatcher = dispatcher
+        self._jobs: list[Job | None] = []
+        self._there = threading.Semaphore(0)
+        self._threads = [threading.Thread(target=self._receive, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def give(self, job: Job | None) -> None:
+        """Have one of them receive a job."""
+        self._jobs.append(job)
+        self._there.release()
+
+    def _receive(self) -> None:
+        while True:
+            self._there.acquire()
+            job = self._jobs.pop(0)
+            if job is None:
+                return
+            self._dispatcher.bring(job, self.crew)
+
+    def close(self) -> None:
+        """End them."""
+        self._dispatcher.dismiss(self.crew)
+        for _ in self._threads:
+            self.give(None)
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+    """Though slow requests hold more threads than an engine has, it goes on receiving; so do two engines at once."""
+    with ExitStack() as stack:
+        engines = [Receivers(dispatcher, 3) for _ in range(2)]
+        for each in engines:
+            stack.callback(each.close)
+        stack.callback(release.set)
+        for round_ in range(4):
+            for engine in engines:
+                name = f"slow{round_}-{id(engine)}"
+                engine.give(Task(dispatcher, lambda: release.wait(20), name))
+                until(partial(holds_one, dispatcher, name))
+        for engine in engines:
+            for number in range(50):
+                done = threading.Event()
+                engine.give(Task(dispatcher, done.set, f"quick{number}"))
+                assert done.wait(20)
+
+
+def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher) -> None:
+    """Quick and slow requests of two engines at once are all done, each once."""
+    finished = threading.Semaphore(0)
+    done: list[int] = []
+
+    def job(number: int) -> None:
+        if number % 100 == 0:
+            time.sleep(0.02)
+        done.append(number)
+        finished.release()
+
+    with ExitStack() as stack:
+        engines = [Receivers(dispatcher, 4) for _ in range(2)]
+        for each in engines:
+            stack.callback(each.close)
+        for number in range(4000):
+            task = Task(dispatcher, partial(job, number), f"plugin{number % 7}")
+            task.begun = True  # none is refused
+            engines[number % 2].give(task)
+        for _ in range(4000):
+            assert finished.acquire(timeout=20)
+    assert sorted(done) == list(range(4000))
+
+
+def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
+    """A job that goes on is left to itself, and told of."""
+    dispatcher = Dispatcher(2)
+    entered = threading.Event()
+
+    def job() -> None:
+        entered.set()
+        release.wait(20)
+
+    leave(dispatcher, job)
+    assert entered.wait(20)
+    assert not dispatcher.close(0.1)
+    release.set()
+    assert dispatcher.close(20)

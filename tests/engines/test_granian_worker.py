@@ -1,0 +1,184 @@
+"""What of granian isn't public and is relied on: each of these fails where a new granian has changed it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from plughost._servers.base import EngineOptions
+from plughost._servers.granian_worker import GranianWorker, Watcher
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
+
+
+def body(data: bytes, *, more: bool = False) -> dict[str, Any]:
+    """Return a message with a part of a response."""
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+@contextmanager
+def working(schedule: Callable[[Watcher], None]) -> Iterator[tuple[GranianWorker, int]]:
+    """Run a worker; yield it and its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        worker = GranianWorker(listening, EngineOptions(), None, 4)
+        worker.start(schedule)
+        yield worker, listening.getsockname()[1]
+        worker.stop()
+        assert worker.ended.wait(20)
+
+
+def ask(port: int, path: str = "/", content: bytes | None = None) -> tuple[int, bytes]:
+    """Send a request, and return status and body of its response."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET" if content is None else "POST", path, content)
+        with connection.getresponse() as response:
+            return response.status, response.read()
+
+
+def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
+    """The scheduler gets scope and protocol, and `send` acts at once."""
+    seen: list[Any] = []
+
+    def schedule(watcher: Watcher) -> None:
+        seen.append((watcher.scope["raw_path"], watcher.scope["http_version"], watcher.scope["client"][0]))
+        watcher.proto.send(START)
+        watcher.proto.send(body(b"done"))
+
+    with working(schedule) as (_, port):
+        assert ask(port, "/a%2Fb") == (200, b"done")
+    assert seen == [(b"/a%2Fb", "1.1", "127.0.0.1")]
+
+
+def test_a_body_is_told_by_callbacks() -> None:
+    """`receive` returns something whose callback is called with it, and whose result is the message."""
+
+    def schedule(watcher: Watcher) -> None:
+        parts: list[bytes] = []
+
+        def take(later: Any) -> None:
+            message = later.result()
+            parts.append(message["body"])
+            if message["more_body"]:
+                watcher.proto.receive().add_done_callback(take)
+            else:
+                watcher.proto.send(START)
+                watcher.proto.send(body(b"%d" % len(b"".join(parts))))
+
+        watcher.proto.receive().add_done_callback(take)
+
+    with working(schedule) as (_, port):
+        assert ask(port, content=b"x" * 300_000) == (200, b"300000")
+
+
+def test_what_is_waited_for_can_be_cancelled() -> None:
+    """The callback is called then, and its result raises."""
+    ended: list[str] = []
+
+    def schedule(watcher: Watcher) -> None:
+        def take(later: Any) -> None:
+            try:
+                later.result()
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+            watcher.proto.send(START)
+            watcher.proto.send(body(b"gave up"))
+
+        later = watcher.proto.receive()
+        later.add_done_callback(take)
+        later.cancel()
+
+    with working(schedule) as (_, port), socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n")
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert response.read() == b"gave up"
+    assert ended == ["cancelled"]
+
+
+def test_a_full_buffer_is_told() -> None:
+    """`send` returns what has a callback once four parts wait for the client, and calls it when there is room."""
+    blocked, room = threading.Event(), threading.Event()
+
+    def schedule(watcher: Watcher) -> None:
+        def end(_: object) -> None:
+            room.set()
+            watcher.proto.send(body(b""))
+
+        watcher.proto.send(START)
+        for _ in range(200):
+            later: Any = watcher.proto.send(body(b"x" * 1_000_000, more=True))
+            if hasattr(later, "add_done_callback"):
+                later.add_done_callback(end)
+                blocked.set()
+                return
+
+    with working(schedule) as (_, port), socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        assert blocked.wait(20)
+        assert not room.is_set()
+        while client.recv(1 << 20):
+            pass
+        assert room.is_set()
+
+
+def test_a_client_that_leaves_is_told() -> None:
+    """Once the body is complete, `receive` waits for the client to go."""
+    left = threading.Event()
+
+    def schedule(watcher: Watcher) -> None:
+        def notice(later: Any) -> None:
+            if later.result()["type"] == "http.disconnect":
+                left.set()
+            else:
+                watcher.proto.receive().add_done_callback(notice)
+
+        watcher.proto.receive().add_done_callback(notice)
+
+    with working(schedule) as (_, port):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert left.wait(20)
+
+
+def test_a_response_without_an_end_is_cut_off() -> None:
+    """`done` resets what has no end yet, and answers 500 where nothing was sent."""
+
+    def schedule(watcher: Watcher) -> None:
+        if watcher.scope["raw_path"] == b"/half":
+            watcher.proto.send(START)
+            watcher.proto.send(body(b"half", more=True))
+        watcher.done()
+
+    with working(schedule) as (_, port):
+        assert ask(port, "/nothing")[0] == 500
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            ask(port, "/half")
+
+
+def test_the_port_is_closed_and_connections_stay() -> None:
+    """`refuse` takes the socket from granian without its connections."""
+
+    def schedule(watcher: Watcher) -> None:
+        watcher.proto.send(START)
+        watcher.proto.send(body(b"still"))
+
+    with working(schedule) as (worker, port), socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert response.read() == b"still"
+        worker.refuse()
+        with socket.socket() as late:
+            assert late.connect_ex(("127.0.0.1", port)) != 0
+        client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"

@@ -1,0 +1,162 @@
+"""What a route declares and what its responders take: refused at mount where they don't fit."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from plughost import Operation, Parameter, Route, RouteGroup, hookimpl
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import falcon
+
+    from plughost import PluginContext
+
+PAGE = Parameter(name="page", place="query", description="Which.", schema={"type": "integer"})
+
+
+class Plugin:
+    """Mounts one resource."""
+
+    def __init__(self, responder: Callable[..., object], path: str, operation: Operation) -> None:
+        """Make the resource of a responder."""
+        self._route = Route(path, type("Item", (), {"on_get": responder})(), {"GET": operation})
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        return [RouteGroup(prefix="/items", routes=(self._route,))]
+
+
+def mounted(responder: Callable[..., object], path: str = "/{sku}", *parameters: Parameter, **options: Any) -> str:
+    """Return why a host doesn't serve a route; empty where it does."""
+    plugin = Plugin(responder, path, Operation(summary="Get", parameters=parameters, **options))
+    with running_host(distributions=[plugin_distribution("items", plugin)]) as host:
+        assert host.host.generation is not None
+        failure = next(iter(host.host.generation.roster)).failure
+        return str(failure or "")
+
+
+def lacks(self: Any, req: Any, resp: Any) -> None:
+    """Take no field."""
+
+
+def on_get(self: Any, req: Any, resp: Any, sku: str) -> None:
+    """Take the field."""
+
+
+def takes_more(self: Any, req: Any, resp: Any, sku: str, colour: str) -> None:
+    """Take what nobody gives."""
+
+
+def takes_page(self: Any, req: Any, resp: Any, sku: str, *, page: int) -> None:
+    """Take a parameter."""
+
+
+def takes_default(self: Any, req: Any, resp: Any, sku: str, colour: str = "") -> None:
+    """Take what may be left out."""
+
+
+def takes_all(self: Any, req: Any, resp: Any, **values: Any) -> None:
+    """Take whatever there is."""
+
+
+def takes_nothing(self: Any) -> None:
+    """Take not even a request."""
+
+
+def positional(self: Any, req: Any, resp: Any, sku: str, /) -> None:
+    """Take a field, and not by name."""
+
+
+@functools.wraps(takes_more)
+def decorated(self: Any, req: Any, resp: Any, **values: Any) -> None:
+    """Add an argument, as a hook of Falcon's may."""
+
+
+def declared(name: str, place: Any = "query", **schema: Any) -> Parameter:
+    """Return a parameter."""
+    return Parameter(name=name, place=place, description="It.", schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("responder", "parameters"),
+    [(on_get, ()), (takes_page, (PAGE,)), (takes_default, ()), (takes_all, (PAGE,)), (decorated, ())],
+)
+def test_what_fits_is_mounted(responder: Callable[..., object], parameters: tuple[Parameter, ...]) -> None:
+    """Fields, declared parameters, defaults, `**values` and what decorators add."""
+    assert mounted(responder, "/{sku}", *parameters) == ""
+
+
+@pytest.mark.parametrize(
+    ("responder", "parameters", "reason"),
+    [
+        (lacks, (), "lacks of Item: it lacks the argument 'sku', a field of the path: write (self, req, resp, sku)"),
+        (takes_more, (), "takes_more of Item: its argument 'colour' is neither a field of the path nor a declared"),
+        (takes_page, (), "its argument 'page' is neither a field of the path nor a declared parameter: declare it"),
+        (takes_nothing, (), "it is called with a request and a response: write (self, req, resp)"),
+        (positional, (), "it lacks the argument 'sku', a field of the path"),
+        (on_get, (declared("isbn", "path"),), "it declares the path parameter 'isbn', which the path lacks"),
+        (on_get, (declared("sku"),), "two of its parameters would be the argument 'sku'"),
+        (on_get, (declared("a-b"), declared("a_b")), "two of its parameters would be the argument 'a_b'"),
+        (on_get, (declared("a", "cookie"),), "the parameter 'a' has no place 'cookie'"),
+        (on_get, (declared("a", type="object"),), "the type 'object' is none of string, integer, number, boolean"),
+        (on_get, (declared("a", type="integer", multipleOf=5),), "multipleOf is not enforced for the type integer"),
+        (on_get, (declared("a", type="integer", default="x"),), "'x', which its schema names, must be an integer"),
+        (on_get, (declared("a", type="integer", maximum=5, examples=[6]),), "6, which its schema names, must be less"),
+        (on_get, (declared("a", type="array"),), "an array has items"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    responder: Callable[..., object], parameters: tuple[Parameter, ...], reason: str
+) -> None:
+    """The plugin fails with the hook, the prefix, the route, the responder, and what to do."""
+    said = mounted(responder, "/{sku}", *parameters)
+    assert said.startswith("register_routes: route group '/items': route '/{sku}': ")
+    assert reason in said
+
+
+def test_roles_need_bearer() -> None:
+    """Roles are a principal's, and only that scheme has one."""
+    assert "it declares roles" in mounted(on_get, security=("basic",), roles=("admin",))
+
+
+class Returns:
+    """Returns what it should have set."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> dict[str, int]:
+        """Return it."""
+        return {"a": 1}
+
+
+@pytest.mark.parametrize("dev", [True, False])
+def test_what_a_responder_returns_is_missed_in_development(dev: bool) -> None:
+    """With `--dev` it is a 500 whose log line says what to do; else it is the empty 200 that Falcon makes of it."""
+    plugin = Plugin(Returns.on_get, "", Operation(summary="Get"))
+    settings = {"sites": {"main": {"listeners": ["http"]}}}
+    logged: list[Any] = []
+    logger = _keeping(logged)
+    with (
+        running_host(
+            distributions=[plugin_distribution("items", plugin)], dev=dev, settings=settings, logger=logger
+        ) as host,
+        host.client() as client,
+    ):
+        assert client.get("/items").status_code == (500 if dev else 200)
+    errors = [str(each["exc_info"]) for each in logged if each["event"] == "unhandled exception"]
+    said = "Returns.on_get returned a dict, which Falcon ignores: set resp.media (or resp.text, resp.data), and return"
+    assert [each.startswith(said) for each in errors] == [True] * dev
+
+
+def _keeping(logged: list[Any]) -> Any:
+    def keep(logger: object, method: str, event: Any) -> Any:
+        logged.append(event)
+        raise structlog.DropEvent
+
+    return structlog.wrap_logger(structlog.ReturnLogger(), processors=[keep])

@@ -1,0 +1,288 @@
+"""What an operation declares of its requests is enforced before the resource is called (CONTRACT 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+import falcon
+import pytest
+from tests.http.table import LANES, Lane
+
+from plughost import Answer, Operation, Parameter, Principal, Route, RouteGroup, hookimpl
+from plughost.http import PLAIN_TEXT, ProblemDetails, Request
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import httpx
+
+    from plughost import PluginContext
+
+Place = Literal["path", "query", "header"]
+
+
+def parameter(name: str, place: Place = "query", /, **options: Any) -> Parameter:
+    """Return a parameter; what is no option of it belongs to its schema."""
+    own = {key: options.pop(key) for key in ("required", "allow_empty", "refusal") if key in options}
+    return Parameter(name=name, place=place, description="One.", schema=options or {"type": "string"}, **own)
+
+
+EVERYTHING = (
+    parameter("number", "path", type="integer", minimum=1, maximum=99),
+    parameter("page", type="integer", minimum=0, default=3),
+    parameter("price", type="number", minimum=0.1, exclusiveMaximum=100),
+    parameter("colour", type="string", enum=["red", "blue"]),
+    parameter("code", type="string", minLength=2, maxLength=4, pattern="^[a-z]+$"),
+    parameter("gift", type="boolean"),
+    parameter("tag", type="array", items={"type": "integer"}, allow_empty=True),
+    parameter("X-Reader", "header", required=True),
+    parameter("X-Sizes", "header", type="array", items={"type": "string", "enum": ["S", "M"]}),
+)
+
+
+class Shows:
+    """Answers with what it was given."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, **values: object) -> None:
+        """Show each value and its type."""
+        resp.media = {name: f"{type(value).__name__} {value}" for name, value in values.items()}
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response, number: str, page: int) -> None:
+        """Show those that it names."""
+        resp.media = {"number": number, "page": page}
+
+
+class Absent:
+    """Its ids are numbers; what isn't there has no body."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, number: int) -> None:
+        """Show the number."""
+        resp.media = number
+
+
+class Secret:
+    """Tells who asks."""
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Tell."""
+        resp.media = req.principal.name if req.principal else req.auth
+
+
+class Plugin:
+    """Mounts them, and is no authenticator."""
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount the same in several formats."""
+        number = parameter("number", "path", type="integer", refusal=404)
+        page = parameter("page", type="integer", refusal=404)
+        post = Operation(summary="Post", parameters=(parameter("page", type="integer", default=0),))
+        absent = Operation(
+            summary="Get", parameters=(number,), answers={404: Answer(description="None.", media_types=())}
+        )
+        routes = (
+            Route("/all/{number}", Shows(), {"GET": Operation(summary="Get", parameters=EVERYTHING), "POST": post}),
+            Route("/ids/{number}", Absent(), {"GET": Operation(summary="Get", parameters=(number, page))}),
+            Route("/empty/{number}", Absent(), {"GET": absent}),
+            Route("/bearer", Secret(), {"GET": Operation(summary="Get", security=("bearer",))}),
+            Route("/admin", Secret(), {"GET": Operation(summary="Get", security=("bearer",), roles=("admin", "root"))}),
+            Route("/either", Secret(), {"GET": Operation(summary="Get", security=("basic", "bearer"))}),
+        )
+        return [
+            RouteGroup(prefix="/problems", routes=routes, realm="shelf"),
+            RouteGroup(prefix="/strict", routes=routes, errors=ProblemDetails(validation_status=422)),
+            RouteGroup(prefix="/text", routes=routes, errors=PLAIN_TEXT),
+        ]
+
+
+class Knows:
+    """An authenticator: the token is the name, and `root` has that role."""
+
+    @hookimpl
+    def register_authenticator(self, context: PluginContext[Any]) -> Any:
+        """Return it."""
+
+        def find(req: Request) -> Principal | None:
+            scheme, _, token = (req.auth or "").partition(" ")
+            if scheme.lower() != "bearer":
+                return None
+            if token == "bad":
+                raise falcon.HTTPUnauthorized(description="A bad token.", challenges=['Bearer error="invalid_token"'])
+            return Principal(token, frozenset({token}))
+
+        return find
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Mapping[str, RunningHost]]:
+    """A host on each engine, with an authenticator."""
+    with ExitStack() as stack:
+        yield {
+            engine: stack.enter_context(
+                running_host(
+                    distributions=[plugin_distribution("all", Plugin()), plugin_distribution("knows", Knows())],
+                    settings={"sites": {"main": {"http_engine": engine}}},
+                    strict=True,
+                )
+            )
+            for engine in ("waitress", "granian")
+        }
+
+
+@pytest.fixture(params=LANES, ids=str)
+def client(request: pytest.FixtureRequest, hosts: Mapping[str, RunningHost]) -> Iterator[httpx.Client]:
+    """A client on each lane, which sends what is required."""
+    lane: Lane = request.param
+    with hosts[lane.engine].client(scheme=lane.scheme, http2=lane.http2) as opened:
+        opened.headers["X-Reader"] = "Ann"
+        yield opened
+
+
+def test_values_are_handed_over_converted(client: httpx.Client) -> None:
+    """Each value has its type, under the parameter's name as Python may have it."""
+    query = "page=7&price=1.50&colour=red&code=abc&gift=true&tag=1&tag=-2"
+    answer = client.get(f"/problems/all/42?{query}", headers={"X-Sizes": "S, M"})
+    assert answer.json() == {
+        "number": "int 42",
+        "page": "int 7",
+        "price": f"Decimal {Decimal('1.50')}",
+        "colour": "str red",
+        "code": "str abc",
+        "gift": "bool True",
+        "tag": "tuple (1, -2)",
+        "x_reader": "str Ann",
+        "x_sizes": "tuple ('S', 'M')",
+    }
+
+
+def test_what_is_absent_is_the_default(client: httpx.Client) -> None:
+    """The schema's default, else None, and nothing of an array; an empty value counts so where that is declared."""
+    answer = client.get("/problems/all/1?tag=")
+    assert answer.json() == {
+        "number": "int 1",
+        "page": "int 3",
+        "x_reader": "str Ann",
+        "tag": "tuple ()",
+        "x_sizes": "tuple ()",
+    } | dict.fromkeys(("price", "colour", "code", "gift"), "NoneType None")
+
+
+def test_only_named_values_are_handed_over(client: httpx.Client) -> None:
+    """A responder is called with the parameters that it names; the first of a repeated one counts."""
+    assert client.post("/problems/all/x?page=5&page=6").json() == {"number": "x", "page": 5}
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "message"),
+    [
+        ("page=x", "page", "must be an integer"),
+        ("page=", "page", "must be an integer"),
+        ("page=1.0", "page", "must be an integer"),
+        ("page=%D9%A1", "page", "must be an integer"),
+        ("page=-1", "page", "must be greater than or equal to 0"),
+        (f"page=-{'9' * 5000}", "page", "must be greater than or equal to 0"),
+        ("price=NaN", "price", "must be a number"),
+        ("price=0.0999", "price", "must be greater than or equal to 0.1"),
+        ("price=100", "price", "must be less than 100"),
+        ("colour=Red", "colour", "must be one of red, blue"),
+        ("code=a", "code", "size must be at least 2"),
+        ("code=abcde", "code", "size must be between 0 and 4"),
+        ("code=ab%0A", "code", "must match ^[a-z]+$"),
+        ("gift=yes", "gift", "must be true or false"),
+        ("tag=1&tag=x", "tag", "'x' must be an integer"),
+    ],
+)
+def test_what_breaks_the_schema_is_refused(client: httpx.Client, query: str, field: str, message: str) -> None:
+    """The violation names the parameter, in the contract's words."""
+    answer = client.get(f"/problems/all/1?{query}")
+    assert (answer.status_code, answer.json()["title"]) == (400, "Constraint Violation")
+    assert answer.json()["violations"] == [{"field": field, "message": message}]
+
+
+@pytest.mark.parametrize("price", ["0.1", "99.9999", "1e1"])
+def test_bounds_are_exact(client: httpx.Client, price: str) -> None:
+    """A bound of the schema is the decimal that was written, not the nearest binary number."""
+    assert client.get(f"/problems/all/1?price={price}").status_code == 200
+
+
+@pytest.mark.parametrize(("prefix", "status"), [("/problems", 400), ("/strict", 422)])
+def test_all_that_is_wrong_is_refused_at_once(client: httpx.Client, prefix: str, status: int) -> None:
+    """One violation for each parameter, of the path, the query and the header fields, also for HEAD."""
+    client.headers["X-Reader"] = ""
+    url, headers = f"{prefix}/all/100?page=x&gift=1", {"X-Sizes": "S,XL"}
+    answer = client.get(url, headers=headers)
+    assert answer.status_code == client.head(url, headers=headers).status_code == status
+    assert {each["field"]: each["message"] for each in answer.json()["violations"]} == {
+        "number": "must be less than or equal to 99",
+        "page": "must be an integer",
+        "gift": "must be true or false",
+        "X-Reader": "must not be blank",
+        "X-Sizes": "'XL' must be one of S, M",
+    }
+
+
+def test_refusals_are_in_the_format_of_the_group(client: httpx.Client) -> None:
+    """Plain text has a line for each violation."""
+    del client.headers["X-Reader"]
+    answer = client.get("/text/all/0")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    assert answer.text == "number: must be greater than or equal to 1\nX-Reader: must not be blank"
+
+
+def test_what_names_nothing_is_not_found(client: httpx.Client) -> None:
+    """With `refusal=404` it is 404 and says why; without a body where the operation says so of its 404."""
+    answer = client.get("/problems/ids/x?page=y")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        404,
+        "number: must be an integer; page: must be an integer",
+    )
+    empty = client.get("/problems/empty/x")
+    assert (empty.status_code, empty.content, "Content-Type" in empty.headers) == (404, b"", False)
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the header of a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize("sent", [{}, {"Authorization": ""}, {"Authorization": "Basic"}, {"Authorization": "Odd x"}])
+def test_without_credentials_it_is_401(client: httpx.Client, sent: dict[str, str]) -> None:
+    """Every scheme that lets one in is a challenge, in the group's realm; nothing of it is kept."""
+    answer = client.get("/problems/either", headers=sent)
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (401, "no-store")
+    assert answer.headers["WWW-Authenticate"] == 'Basic realm="shelf", charset="UTF-8", Bearer realm="shelf"'
+    assert client.get("/strict/bearer").headers["WWW-Authenticate"] == 'Bearer realm="all"'
+    assert client.head("/strict/bearer").status_code == 401
+    assert client.options("/strict/bearer").status_code == 200
+
+
+def test_the_authenticator_verifies_tokens(client: httpx.Client) -> None:
+    """The resource sees the principal; what the authenticator refuses is refused in its words."""
+    assert client.get("/problems/bearer", headers=bearer("ann")).json() == "ann"
+    answer = client.get("/problems/bearer", headers=bearer("bad"))
+    assert (answer.status_code, answer.json()["detail"]) == (401, "A bad token.")
+    assert client.get("/problems/bearer", headers={"Authorization": "Basic eDp5"}).status_code == 401
+
+
+def test_other_schemes_are_the_resources(client: httpx.Client) -> None:
+    """The host sees to it that there are credentials, and hands the request on."""
+    assert client.get("/problems/either", headers={"Authorization": "basic eDp5"}).json() == "basic eDp5"
+    assert client.get("/problems/either", headers=bearer("ann")).json() == "ann"
+
+
+def test_roles_decide(client: httpx.Client) -> None:
+    """A user without any of the roles is 403, with the challenge of RFC 6750."""
+    assert client.get("/problems/admin", headers=bearer("root")).json() == "root"
+    answer = client.get("/problems/admin", headers=bearer("ann"))
+    assert answer.status_code == 403
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="shelf", error="insufficient_scope"'
+
+
+def test_without_an_authenticator_nobody_is_let_in() -> None:
+    """A declared security is never open."""
+    with running_host(distributions=[plugin_distribution("all", Plugin())]) as host, host.client() as client:
+        assert client.get("/problems/bearer", headers=bearer("ann")).status_code == 401

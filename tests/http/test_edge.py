@@ -1,0 +1,140 @@
+"""Hosts that a site isn't reached by, and web pages of other sites, on each engine (CONTRACT 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.http.table import LANES, Lane, Table
+
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import httpx
+
+PAGE = "https://app.example.org"
+SITE = {
+    "allowed_hosts": ["127.0.0.1", "localhost", "Shop.example", "*.shop.example", "[::1]"],
+    "cors": {"origins": [PAGE]},
+}
+WRITES = ("POST", "PUT", "DELETE", "PATCH")
+
+
+def table_host(*, site: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Return a host with the table's plugin."""
+    settings = {"sites": {"main": site or {}}, **options.pop("settings", {})}
+    return running_host(distributions=[plugin_distribution("table", Table())], settings=settings, **options)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Mapping[str, RunningHost]]:
+    """A host on each engine, behind a proxy that is trusted."""
+    with ExitStack() as stack:
+        yield {
+            engine: stack.enter_context(
+                table_host(site={**SITE, "http_engine": engine}, settings={"trusted_proxies": ["127.0.0.1"]})
+            )
+            for engine in ("waitress", "granian")
+        }
+
+
+@pytest.fixture(params=LANES, ids=str)
+def client(request: pytest.FixtureRequest, hosts: Mapping[str, RunningHost]) -> Iterator[httpx.Client]:
+    """A client on each lane."""
+    lane: Lane = request.param
+    with hosts[lane.engine].client(scheme=lane.scheme, http2=lane.http2) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("host", ["shop.example", "SHOP.example:8080", "www.shop.example", "shop.example.", "[::1]:1"])
+def test_hosts_of_the_setting_are_answered(client: httpx.Client, host: str) -> None:
+    """Names in any case, subdomains of those with a star, addresses, each with any port."""
+    assert client.get("/table/items/a", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evilshop.example", "127.0.0.2", "shop.example.evil.example"])
+def test_other_hosts_are_refused(client: httpx.Client, host: str) -> None:
+    """It is 400 in the format of the group, or problem details, whatever is asked for and exists."""
+    answer = client.get("/table/items/a", headers={"Host": host})
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    text = client.get("/text/items/a", headers={"Host": host})
+    assert (text.status_code, text.headers["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    assert client.get("/nowhere", headers={"Host": host}).status_code == 400
+    assert client.options("/table/items/a", headers={"Host": host}).status_code == 400
+
+
+def test_the_host_that_a_trusted_proxy_names_counts(client: httpx.Client) -> None:
+    """What the client asked the proxy for is checked, not what the proxy asks for."""
+    assert client.get("/table/items/a", headers={"X-Forwarded-Host": "shop.example"}).status_code == 200
+    assert client.get("/table/items/a", headers={"X-Forwarded-Host": "evil.example"}).status_code == 400
+
+
+FOREIGN: list[dict[str, str]] = [
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"},
+    {"Sec-Fetch-Site": "same-site", "Origin": "https://evil.shop.example"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "http://127.0.0.1"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "null"},
+    {"Origin": ""},
+    {"Origin": "https://app.example.org.evil.example"},
+    {"Origin": "http://["},
+]
+
+
+@pytest.mark.parametrize("sent", FOREIGN, ids=str)
+@pytest.mark.parametrize("method", WRITES)
+def test_a_page_of_another_site_writes_nothing(client: httpx.Client, sent: dict[str, str], method: str) -> None:
+    """It is 403 in the format of the group, whatever the method."""
+    answer = client.request(method, "/table/items/a", headers=sent, content=b'{"text": "x"}')
+    assert (answer.status_code, answer.headers["Content-Type"]) == (403, "application/problem+json")
+    text = client.request(method, "/text/items/a", headers=sent, content=b'{"text": "x"}')
+    assert (text.status_code, text.headers["Content-Type"]) == (403, "text/plain; charset=utf-8")
+
+
+@pytest.mark.parametrize("sent", FOREIGN, ids=str)
+def test_it_may_ask(client: httpx.Client, sent: dict[str, str]) -> None:
+    """Reading changes nothing, and the browser keeps the answer from the page."""
+    for method in ("GET", "HEAD", "OPTIONS"):
+        assert client.request(method, "/table/items/a", headers=sent).status_code == 200
+
+
+def test_own_pages_allowed_pages_and_other_clients_write(client: httpx.Client) -> None:
+    """A page of the same host, one that CORS lets in, what a user typed, and what is no browser."""
+    authority = client.base_url.netloc.decode()
+    for sent in (
+        {},
+        {"Origin": f"http://{authority}"},
+        {"Origin": f"https://{authority}"},
+        {"Origin": "https://shop.example", "X-Forwarded-Host": "shop.example", "X-Forwarded-Proto": "https"},
+        {"Origin": "http://shop.example", "Host": "shop.example:80"},
+        {"Origin": f"https://{authority}", "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": PAGE, "Sec-Fetch-Site": "cross-site"},
+        {"Origin": PAGE},
+    ):
+        assert client.post("/table/items/a", json={"text": "x"}, headers=sent).status_code == 201, sent
+
+
+@pytest.mark.parametrize(
+    ("site", "warned"),
+    [
+        ({"address": "0.0.0.0"}, True),
+        ({"address": "0.0.0.0", "allowed_hosts": ["shop.example"]}, False),
+        ({"address": "0.0.0.0", "allowed_hosts": ["*"]}, False),
+        ({}, False),
+    ],
+)
+def test_a_site_that_answers_every_host_warns(site: dict[str, Any], warned: bool) -> None:
+    """Unless it is reached from this machine only, or the settings name the hosts."""
+    with table_host(site=site) as host:
+        assert host.host.generation is not None
+        warnings = [each for each in host.host.generation.warnings if "allowed_hosts" in each]
+    assert [each.startswith("the site main is reached from elsewhere (0.0.0.0)") for each in warnings] == [
+        True
+    ] * warned

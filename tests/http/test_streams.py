@@ -1,0 +1,207 @@
+"""Streams pass through every layer of the host as Falcon and PEP 3333 know them, on each engine."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.http.table import LANES, Lane, route
+
+from plughost import RouteGroup, hookimpl
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+    import httpx
+
+    from plughost import PluginContext
+
+LINES = b"short line\n" * 100_000
+
+
+class OnlyReads:
+    """A stream with `read` and `close`, and no other method; keeps the sizes that were asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        """Begin at the start."""
+        self._file = io.BytesIO(data)
+        self.sizes: list[int] = []
+        self.closed = 0
+
+    def read(self, size: int) -> bytes:
+        """Read as a file does."""
+        self.sizes.append(size)
+        return self._file.read(size)
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+
+
+class Iterable(OnlyReads):
+    """The same with lines, as a file that is open has them."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Fail: a file is sent in blocks."""
+        raise AssertionError("a file was sent line by line")
+
+
+class Parts:
+    """An iterable of parts without `read`."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        """Take them."""
+        self._parts = parts
+        self.closed = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate."""
+        return iter(self._parts)
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+
+
+Stream = OnlyReads | Parts
+
+
+class Sends:
+    """Answers with what the test put there."""
+
+    stream: Stream = Parts([])
+    length: int | None = None
+    status = 200
+    fails = False
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Send it."""
+        resp.content_type = "text/plain"
+        resp.status = self.status
+        if self.length is None:
+            resp.stream = self.stream  # type: ignore[assignment]  # Falcon takes any that reads or iterates
+        else:
+            resp.set_stream(self.stream, self.length)  # type: ignore[arg-type]  # Falcon's asks for less than it types
+        if self.fails:
+            raise ValueError("late")
+
+
+class Plugin:
+    """Mounts it."""
+
+    def __init__(self) -> None:
+        """Keep the resource for the tests."""
+        self.sends = Sends()
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        return [RouteGroup(prefix="/stream", routes=(route("", self.sends),))]
+
+
+Served = tuple[RunningHost, Plugin]
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[dict[str, Served]]:
+    """A host on each engine, with the access log and compression."""
+    with ExitStack() as stack:
+        running = {}
+        for engine in ("waitress", "granian"):
+            plugin = Plugin()
+            settings = {
+                "sites": {"main": {"http_engine": engine, "compression": {"encodings": ["gzip"]}}},
+                "log": {"access": True},
+            }
+            distributions = [plugin_distribution("stream", plugin)]
+            running[engine] = stack.enter_context(running_host(distributions=distributions, settings=settings)), plugin
+        yield running
+
+
+@pytest.fixture(params=LANES, ids=str)
+def client(request: pytest.FixtureRequest, hosts: dict[str, Served], sends: Sends) -> Iterator[httpx.Client]:
+    """A client on each lane, which asks for no encoding by itself."""
+    lane: Lane = request.param
+    with hosts[lane.engine][0].client(scheme=lane.scheme, http2=lane.http2) as opened:
+        opened.headers["Accept-Encoding"] = "identity"
+        yield opened
+
+
+@pytest.fixture
+def sends(request: pytest.FixtureRequest, hosts: dict[str, Served]) -> Iterator[Sends]:
+    """What is sent by the host of the lane, and nothing of the test before."""
+    resource = hosts[request.getfixturevalue("request").node.callspec.params["client"].engine][1].sends
+    yield resource
+    resource.length, resource.status, resource.fails = None, 200, False
+
+
+def closed_once(client: httpx.Client, stream: Stream) -> bool:
+    """Tell whether a stream was closed once, by the time that another request is answered."""
+    client.get("/nothing")
+    return stream.closed == 1
+
+
+@pytest.mark.parametrize("kind", [OnlyReads, Iterable])
+@pytest.mark.parametrize("with_length", [True, False])
+def test_a_file_goes_out_in_large_blocks(
+    client: httpx.Client, sends: Sends, kind: type[OnlyReads], with_length: bool
+) -> None:
+    """A stream with `read` is never iterated, is read 64 KiB at a time, and is closed once."""
+    sends.stream = file = kind(LINES)
+    sends.length = len(LINES) if with_length else None
+    answer = client.get("/stream")
+    assert answer.content == LINES
+    assert answer.headers.get("Content-Length") == (str(len(LINES)) if with_length else None)
+    assert min(file.sizes) >= 64 * 1024
+    assert closed_once(client, file)
+
+
+def test_an_iterable_goes_out_part_by_part(client: httpx.Client, sends: Sends) -> None:
+    """A stream without `read` is iterated, and is closed once."""
+    sends.stream = parts = Parts([b"one ", b"", b"two"])
+    assert client.get("/stream").content == b"one two"
+    assert closed_once(client, parts)
+
+
+@pytest.mark.parametrize("kind", [OnlyReads, Iterable])
+def test_a_compressed_file_is_read_in_large_blocks(client: httpx.Client, sends: Sends, kind: type[OnlyReads]) -> None:
+    """Compression reads a file as the server would."""
+    sends.stream, sends.length = kind(LINES), len(LINES)
+    file = sends.stream
+    with client.stream("GET", "/stream", headers={"Accept-Encoding": "gzip"}) as answer:
+        assert gzip.decompress(b"".join(answer.iter_raw())) == LINES
+    assert min(file.sizes) >= 64 * 1024
+    assert closed_once(client, file)
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
+def test_a_stream_that_is_not_sent_is_closed(client: httpx.Client, sends: Sends, method: str, status: int) -> None:
+    """Where a response has no body its stream is closed all the same, unread."""
+    sends.stream, sends.length, sends.status = OnlyReads(LINES), len(LINES), status
+    file = sends.stream
+    answer = client.request(method, "/stream")
+    assert (answer.status_code, answer.content) == (status, b"")
+    assert file.sizes == []
+    assert closed_once(client, file)
+
+
+def test_a_stream_of_a_request_that_failed_is_closed(client: httpx.Client, sends: Sends) -> None:
+    """What a responder had prepared before it raised is closed, and the error is sent in its place."""
+    sends.stream, sends.length, sends.fails = OnlyReads(LINES), len(LINES), True
+    file = sends.stream
+    answer = client.get("/stream")
+    assert (answer.status_code, answer.json()["title"]) == (500, "Internal Server Error")
+    assert file.sizes == []
+    assert closed_once(client, file)
+
+
+def test_no_more_is_sent_than_content_length_says(client: httpx.Client, sends: Sends) -> None:
+    """A file that is longer than its Content-Length is cut there (PEP 3333), and the connection stays in step."""
+    sends.stream, sends.length = OnlyReads(b"x" * 200_000), 100_000
+    assert len(client.get("/stream").content) == 100_000
+    sends.stream, sends.length = Parts([b"after"]), None
+    assert client.get("/stream").content == b"after"

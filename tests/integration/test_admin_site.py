@@ -1,0 +1,36 @@
+"""The site `admin`: what is for operators goes there by a setting each, and strangers elsewhere see nothing of it."""
+
+from __future__ import annotations
+
+from plughost.testing import running_host
+
+PLUGINS = ["library-auth", "health", "metrics", "openapi", "messages"]
+PATHS = ("/q/health", "/q/health/live", "/q/metrics", "/q/openapi")
+
+
+def test_what_is_for_operators_is_on_their_site_alone() -> None:
+    """Nothing under /q answers on the other sites; on `admin` all of it does, to tokens with the role only."""
+    moved = {name: {"site": "admin"} for name in ("health", "metrics", "openapi")}
+    settings = {"plugins": moved, "sites": {"admin": {"required_role": "admin"}}}
+    with (
+        running_host(PLUGINS, settings=settings, strict=True) as host,
+        host.client("library") as library,
+        host.client("main") as main,
+        host.client("admin") as admin,
+    ):
+        tokens = {}
+        for name in ("user", "admin"):
+            token = library.get("/mylibrary/setup/login", auth=(f"{name}@example.org", name)).text
+            tokens[name] = {"Authorization": f"Bearer {token}"}
+        for path in PATHS:
+            assert [client.get(path).status_code for client in (main, library)] == [404, 404]
+            assert admin.get(path).status_code == 401
+            assert admin.get(path, headers=tokens["user"]).status_code == 403
+            assert admin.get(path, headers=tokens["admin"]).status_code == 200
+        assert main.get("/messages").status_code == 200
+
+
+def test_without_a_plugin_the_site_opens_no_port() -> None:
+    """Until a plugin is put there, there is no site `admin`."""
+    with running_host(["health"]) as host:
+        assert "admin" not in {listener.site for listener in host.host.serving.engines}

@@ -1,0 +1,177 @@
+"""A host killed while its plugin is upgraded, rolled back or removed under load: what it acknowledged is there.
+
+`PLUGHOST_TEST_CHANGES` sets the number of kills with each engine, three by default.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+from tests.integration.notes import Lot, Version, lot
+
+from plughost._api.errors import NotRunning
+from plughost.testing import store_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHANGES: Final = int(os.environ.get("PLUGHOST_TEST_CHANGES", "3"))
+BATCH: Final = 10
+"""Kills with one host's data."""
+
+CLIENTS: Final = 4
+LOOK: Final = 4
+"""In each fourth change, another command opens the store's file as well."""
+
+KINDS: Final = ("upgrade", "migrate", "fail", "bad sql", "downgrade", "uninstall")
+
+
+@dataclass
+class Writers:
+    """Clients that add notes, each with a text of its own, until the host is gone.
+
+    Attributes:
+        sent: The texts that were sent.
+        acknowledged: Those that were answered 201.
+        answers: How often each status was answered since the host was started.
+    """
+
+    sent: set[str] = field(default_factory=set)
+    acknowledged: set[str] = field(default_factory=set)
+    answers: Counter[int] = field(default_factory=Counter)
+    _numbers: Iterator[int] = field(default_factory=count)
+    _answered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def begin(self, host: Lot) -> None:
+        """Start to write."""
+        self.answers.clear()
+        self._answered = threading.Semaphore(0)
+        self._threads = [threading.Thread(target=self._write, args=(host.client(),)) for _ in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _write(self, client: httpx.Client) -> None:
+        with client, suppress(httpx.TransportError):
+            while True:
+                text = f"note {next(self._numbers)}"
+                self.sent.add(text)
+                answer = client.post("/notes", json={"text": text})
+                if answer.status_code == 201:
+                    self.acknowledged.add(text)
+                self.answers[answer.status_code] += 1
+                self._answered.release()
+
+    def await_answers(self, number: int) -> None:
+        """Return when the clients have had so many answers more."""
+        for _ in range(number):
+            assert self._answered.acquire(timeout=120), "the host answers no more"
+
+    def join(self) -> None:
+        """Wait until every client has seen that the host is gone."""
+        for thread in self._threads:
+            thread.join()
+
+    def check(self, host: Lot) -> None:
+        """See that all that was acknowledged is there, and nothing twice or from nowhere."""
+        listed = host.notes()
+        assert len(listed) == len(set(listed)), "a note is there twice"
+        assert not self.acknowledged - set(listed), "acknowledged notes are lost"
+        assert set(listed) <= self.sent
+
+
+def change(host: Lot, target: Version | None, *, look: bool) -> None:
+    """Install a version, or none, and let the host take it up, as long as it lives; look at the stores, or don't."""
+    if target is None:
+        host.uninstall()
+    else:
+        target.install(host.packages)
+    with suppress(NotRunning, ConnectionError):
+        host.ask("reload")
+    if look:
+        assert host.run("stores")[0] == 0
+
+
+def target_of(kind: str, now: Version) -> Version | None:
+    """Return what a change of some kind leads to."""
+    build = now.build + 1
+    versions = {
+        "upgrade": Version(now.schema, build),
+        "migrate": Version(now.schema + 1, build),
+        "fail": Version(now.schema + 1, build, broken=True),
+        "bad sql": Version(now.schema + 1, build, bad_sql=True),
+        "downgrade": Version(max(1, now.schema - 1), build),
+    }
+    return versions.get(kind)
+
+
+def settle(host: Lot, now: Version, target: Version | None) -> Version:
+    """See that the host serves what is installed or says why not, and bring a good version back; return it."""
+    state, reason = host.state()
+    if target is not None and target.good and target.schema >= now.schema:
+        assert (state, reason) == ("active", "")
+        return target
+    if target is None:
+        assert state is None
+    elif target.good and state == "active":  # it was downgraded to the schema that it has
+        return target
+    else:
+        told = {"broken": "broken on purpose", "bad_sql": "nonsense"}
+        expected = next((text for name, text in told.items() if getattr(target, name)), "newer")
+        assert state == "failed", (state, reason)
+        assert expected in reason, reason
+    again = Version(now.schema, now.build + 2)
+    again.install(host.packages)
+    report = host.ask("reload")
+    assert report["ok"], report
+    return again
+
+
+@pytest.mark.parametrize("batch", range(-(-CHANGES // BATCH)))
+@pytest.mark.parametrize(("engine", "server"), [("sqlite", "waitress"), ("postgresql", "granian")])
+def test_what_was_acknowledged_survives_kill_9_in_a_change(
+    engine: str, server: str, batch: int, tmp_path: Path
+) -> None:
+    """Upgrades, failed ones, rollbacks and removals under load, each cut short by kill -9 at a random moment.
+
+    After each, every acknowledged write is there, none twice, and the host serves what is installed or says why not.
+    No request is answered with anything but 201, or 503 while a migration that older code can't live with is applied,
+    or 404 once the plugin is not there.
+    """
+    chance = random.Random(f"{engine} {batch}")  # a test that fails is to fail again
+    writers = Writers()
+    now = Version(1)
+    target: Version | None = now
+    with store_settings(engine) as settings, lot(tmp_path, settings, server) as host:
+        now.install(host.packages)
+        for number in range(batch * BATCH, min(CHANGES, (batch + 1) * BATCH)):
+            host.start()
+            now = settle(host, now, target)
+            writers.check(host)
+            kind = KINDS[number % len(KINDS)]
+            target = target_of(kind, now)
+            writers.begin(host)
+            writers.await_answers(chance.randrange(20))
+            look = number % LOOK == 0
+            changing = threading.Thread(target=change, args=(host, target), kwargs={"look": look})
+            changing.start()
+            writers.await_answers(chance.randrange(120))
+            host.kill()
+            changing.join()
+            writers.join()
+            gone = {404} if target is None else set()
+            assert writers.answers.keys() <= {201, 503} | gone, (kind, writers.answers, host.output.read_text()[-4000:])
+        host.start()
+        settle(host, now, target)
+        writers.check(host)
+    assert writers.acknowledged

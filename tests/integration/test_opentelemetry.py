@@ -1,0 +1,33 @@
+"""A host under the agent of OpenTelemetry, which replaces `falcon.App` before the host is imported."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.integration.kit import host_process
+
+AGENT = str(Path(sys.executable).with_name("opentelemetry-instrument"))
+EXPORT = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+
+
+def spans(text: str) -> list[dict[str, Any]]:
+    """Return the spans that the agent's exporter has printed, each an object of JSON over several lines."""
+    return [json.loads(each) for each in re.findall(r"^\{$.*?^\}$", text, re.DOTALL | re.MULTILINE)]
+
+
+def test_requests_are_traced_by_the_agent(tmp_path: Path) -> None:
+    """`opentelemetry-instrument plughost serve` serves, and traces requests by their route, after a reload too."""
+    with host_process(tmp_path, under=[AGENT, "--"], environment=EXPORT) as host:
+        with host.client() as client:
+            assert client.get("/api/v2/products/none").status_code == 404
+            assert host.ask("reload")["ok"]
+            assert client.get("/api/v2/products").status_code == 200
+        assert host.stop() == 0
+        assert host.process.stdout is not None
+        told = [(each["name"], each["attributes"]["http.status_code"]) for each in spans(host.process.stdout.read())]
+    assert told == [("GET /api/v2/products/{sku}", 404), ("GET /api/v2/products", 200)]
+    assert "Traceback" not in host.errors.read_text()

@@ -1,0 +1,141 @@
+"""Readiness goes down before the ports close, and says why; all is served meanwhile, on either engine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from tests.integration.kit import LANES, PATIENCE, HostProcess, host_process, until
+
+if TYPE_CHECKING:
+    from plughost._settings.sources import EngineName
+
+AGES = 600.0
+"""A delay, in seconds, that no test waits for."""
+
+
+@pytest.fixture(params=["waitress", "granian"])
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., HostProcess]]:
+    """Start hosts with every plugin, whose HTTP listener is of each engine; HTTPS is granian's."""
+    engine: EngineName = request.param
+    with ExitStack() as stack:
+
+        def starting(**settings: Any) -> HostProcess:
+            complete = {"sites": {"main": {"http_engine": engine}}, **settings}
+            return stack.enter_context(host_process(tmp_path, complete))
+
+        yield starting
+
+
+class Prober:
+    """A load balancer's probe over a connection of its own each time, in a thread, until nobody listens.
+
+    Attributes:
+        seen: What each probe found: a status, or `refused`.
+        reasons: Why the host was not ready, each as it was told.
+    """
+
+    def __init__(self, host: HostProcess, scheme: str) -> None:
+        """Begin."""
+        self.seen: list[int | str] = []
+        self.reasons: set[str] = set()
+        self._host, self._scheme = host, scheme
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        lane = next(lane for lane in LANES if lane.scheme == self._scheme)
+        while "refused" not in self.seen:
+            with self._host.client(lane) as client:
+                try:
+                    answer = client.get("/q/health/ready")
+                except httpx.ConnectError:
+                    self.seen.append("refused")
+                    continue
+            self.seen.append(answer.status_code)
+            checks = {check["name"]: check for check in answer.json()["checks"]}
+            if checks["host"]["status"] == "DOWN":
+                self.reasons.add(checks["host"]["data"]["reason"])
+
+    def join(self) -> list[int | str]:
+        """Wait until it was refused; return what it found, each run of the same once."""
+        self._thread.join(PATIENCE)
+        return [each for number, each in enumerate(self.seen) if not number or self.seen[number - 1] != each]
+
+
+def served(host: HostProcess) -> set[int]:
+    """Return the status codes of a service over new connections on every lane."""
+    statuses = set()
+    for lane in LANES:
+        with host.client(lane) as client:
+            statuses.add(client.get("/api/v2/products").status_code)
+    return statuses
+
+
+def run(host: HostProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command beside a host."""
+    command = [sys.executable, "-c", "from plughost._cli import main; main()", *arguments]
+    return subprocess.run(
+        [*command, "--config", "plughost.toml"],
+        cwd=host.data_dir.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def test_a_prober_sees_503_before_it_is_refused(start: Callable[..., HostProcess]) -> None:
+    """From SIGTERM on readiness is down and says why, new connections are served, and another SIGTERM ends that."""
+    host = start(shutdown_delay=AGES)
+    probers = [Prober(host, scheme) for scheme in ("http", "https")]
+    until(lambda: all(200 in prober.seen for prober in probers))
+    host.process.send_signal(signal.SIGTERM)
+    until(lambda: all(503 in prober.seen for prober in probers))
+    assert served(host) == {200}
+    status = host.ask("status")
+    assert (status["phase"], status["unready"]) == ("leaving", next(iter(probers[0].reasons)))
+    assert "shutdown_delay" in status["unready"]
+    assert "leaving" in host.ask("reload")["problems"][0]
+    assert host.stop() == 0
+    for prober in probers:
+        assert prober.join() == [200, 503, "refused"]
+    assert "all is served for 600 s (setting shutdown_delay)" in host.errors.read_text()
+
+
+def test_drain_does_the_same_by_hand(start: Callable[..., HostProcess]) -> None:
+    """`plughost drain` lets readiness be down and all be served, over a reload too; `--undo` takes it back."""
+    host = start()
+    assert "Readiness is down" in run(host, "drain").stdout
+    assert host.ask("reload")["ok"]
+    with host.client() as client:
+        answer = client.get("/q/health/ready")
+        assert answer.status_code == 503
+        checks = {check["name"]: check for check in answer.json()["checks"]}
+        assert "plughost drain" in checks["host"]["data"]["reason"]
+    assert served(host) == {200}
+    assert "down: plughost drain took it out of service" in run(host, "status").stdout
+    undone = run(host, "drain", "--undo", "--json")
+    assert (undone.returncode, json.loads(undone.stdout)) == (0, {"phase": "serving", "unready": None})
+    with host.client() as client:
+        assert client.get("/q/health/ready").status_code == 200
+
+
+def test_what_was_drained_by_hand_need_not_wait_again(start: Callable[..., HostProcess]) -> None:
+    """The time for which readiness was down already counts for shutdown_delay; a drain can't be undone in a stop."""
+    host = start(shutdown_delay=AGES)
+    run(host, "drain")
+    host.process.send_signal(signal.SIGTERM)
+    until(lambda: host.ask("status")["phase"] == "leaving")
+    refused = run(host, "drain", "--undo")
+    assert (refused.returncode, "asked to stop" in refused.stdout) == (1, True)
+    assert host.stop() == 0

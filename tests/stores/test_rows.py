@@ -1,0 +1,252 @@
+"""Rows: operations of stores without entities, on each engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, Session, StoreError, Stores, StoresConfig
+
+from .conftest import PRODUCTS, Declare
+from .operations import add as add_entity
+
+INSERT = "INSERT INTO products (sku, price, stock) VALUES (?, ?, ?)"
+
+
+@dataclass(frozen=True)
+class Stock:
+    """A record."""
+
+    sku: str
+    stock: int
+
+
+def add(session: Session, sku: str, stock: int = 1) -> int:
+    """Add a product and return its id."""
+    return session.insert(INSERT, sku, Decimal("19.99"), stock)
+
+
+def skus(session: Session) -> list[str]:
+    """Return all SKUs."""
+    return [sku for (sku,) in session.rows("SELECT sku FROM products ORDER BY sku")]
+
+
+@pytest.fixture
+def store(opening: Callable[..., Stores], config: StoresConfig, declare: Declare) -> OpenStore[Session]:
+    """An open store of products, without entities."""
+    return opening(config, declare(PRODUCTS, entities=None, tables=("products",)))["catalog"]
+
+
+def test_rows_are_tuples_and_records_what_they_are_made_of(store: OpenStore[Session]) -> None:
+    """Values go in and come out, with question marks in SQL, whatever characters they hold."""
+    for sku in ("b", "a%?", "ä'\"\\"):
+        store.single(add, sku, 2)
+    assert store.read(skus) == ["a%?", "b", "ä'\"\\"]
+    assert store.read(Session.row, "SELECT sku, stock FROM products WHERE sku = ?", "a%?") == ("a%?", 2)
+    assert store.read(Session.row, "SELECT sku FROM products WHERE sku = ?", "c") is None
+    records = store.read(Session.records, Stock, "SELECT sku, stock FROM products WHERE sku LIKE 'a%'")
+    assert records == [Stock("a%?", 2)]
+    assert store.run(Session.change, "UPDATE products SET stock = stock + ?", 1) == 3
+
+
+def test_an_operation_that_raises_is_undone(store: OpenStore[Session]) -> None:
+    """All statements of `run` are one transaction."""
+
+    def add_and_fail(session: Session) -> None:
+        add(session, "a")
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        store.run(add_and_fail)
+    with pytest.raises(Duplicate) as caught:
+        store.run(lambda session: [add(session, "b"), add(session, "b")])
+    assert caught.value.columns == ("sku",)
+    assert store.read(skus) == []
+
+
+@pytest.mark.parametrize("write", [add, lambda session, sku: session.change("DELETE FROM products WHERE sku = ?", sku)])
+def test_a_read_that_writes_is_refused_by_the_database(store: OpenStore[Session], write: Callable[..., Any]) -> None:
+    """Whatever the SQL says, a read keeps nothing, and says what to use."""
+    store.single(add, "a")
+    with pytest.raises(MisusedStore, match="use run"):
+        store.read(write, "b" if write is add else "a")
+    assert store.read(skus) == ["a"]
+
+
+def test_a_single_operation_is_one_statement(store: OpenStore[Session]) -> None:
+    """A second one is refused, since the first is committed by then."""
+    with pytest.raises(MisusedStore, match="one statement"):
+        store.single(lambda session: [add(session, "a"), add(session, "b")])
+    assert store.read(skus) == ["a"]
+
+
+def test_a_session_is_of_no_use_after_its_operation(store: OpenStore[Session]) -> None:
+    """Neither one that read nor one that wrote can be used on."""
+    kept: list[Session] = []
+    store.read(kept.append)
+    store.run(kept.append)
+    for session in kept:
+        with pytest.raises(MisusedStore, match="over"):
+            skus(session)
+    with pytest.raises(MisusedStore, match="generator"):
+        store.read(lambda session: (row for row in session.rows("SELECT 1")))
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\ud800", 2**63, -(2**63) - 1, Decimal("NaN"), Decimal("Infinity")])
+def test_what_no_column_can_hold_is_a_value_error(store: OpenStore[Session], value: Any) -> None:
+    """The same on each engine, whether it is stored or looked for."""
+    with pytest.raises(ValueError):
+        store.read(Session.rows, "SELECT 1 FROM products WHERE sku = ?", value)
+    with pytest.raises(ValueError):
+        store.single(Session.change, "UPDATE products SET sku = ?", value)
+
+
+def test_decimals_and_moments_can_be_kept(store: OpenStore[Session]) -> None:
+    """SQLite keeps them as numbers and text, of which both engines make the same again."""
+    moment = datetime(2026, 11, 22, 1, 2, 3)
+    store.run(Session.insert, "INSERT INTO products (sku, price, stock) VALUES (?, ?, 1)", "a", Decimal("0.1"))
+    (price, found) = store.read(Session.row, "SELECT price, CAST(? AS VARCHAR(40)) FROM products", moment) or ()
+    assert (Decimal(str(price)).normalize(), datetime.fromisoformat(found)) == (Decimal("0.1"), moment)
+
+
+def test_racing_single_statements_are_each_kept_or_refused(store: OpenStore[Session]) -> None:
+    """Statements that share a commit fail each for itself."""
+
+    def create(number: int) -> int | None:
+        try:
+            return store.single(add, f"sku {number % 30}")
+        except Duplicate:
+            return None
+
+    with ThreadPoolExecutor(12) as threads:
+        ids = [each for each in threads.map(create, range(60)) if each is not None]
+    assert len(ids) == len(set(ids)) == 30
+    assert len(store.read(skus)) == 30
+
+
+def test_single_statements_that_wait_share_a_commit(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
+) -> None:
+    """Those that queue behind a transaction are committed together: the file sees one commit for all."""
+    store: OpenStore[Session] = opening(sqlite_config, declare(PRODUCTS, entities=None, tables=("products",)))[
+        "catalog"
+    ]
+    store.single(add, "zero")
+    log = sqlite_config.folder / "catalog.sqlite3-wal"
+    holds, go_on = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        add(session, "first")
+        holds.set()
+        assert go_on.wait(30)
+
+    waited = store.figures["lock_waits"]
+    before = log.stat().st_size
+    with ThreadPoolExecutor(9) as threads:
+        holding = threads.submit(store.run, hold)
+        assert holds.wait(30)
+        together = [threads.submit(store.single, add, f"sku {number}") for number in range(8)]
+        while len(store._presence.opened.sessions.writer._queue) < 8:  # type: ignore[union-attr]
+            threading.Event().wait(0.001)
+        go_on.set()
+        holding.result()
+        assert len({each.result() for each in together}) == 8
+    assert store.figures["lock_waits"] == waited + 8
+    frames = (log.stat().st_size - before) // (4096 + 24)
+    assert frames < 2 * 8, "each commit writes a page of the table and one of its index at least"
+
+
+def test_a_writer_waits_as_long_as_it_says(
+    opening: Callable[..., Stores], config: StoresConfig, declare: Declare
+) -> None:
+    """A row or file that somebody holds is waited for once: the operation is not begun again afterwards."""
+    store: OpenStore[Session] = opening(config, declare(PRODUCTS, entities=None, tables=("products",)))["catalog"]
+    store.single(add, "a")
+    attempts: list[int] = []
+    holds, done = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        session.change("UPDATE products SET stock = 5")
+        holds.set()
+        done.wait(30)
+
+    def change(session: Session) -> None:
+        attempts.append(1)
+        session.change("UPDATE products SET stock = 6")
+
+    with ThreadPoolExecutor(1) as thread:
+        holding = thread.submit(store.run, hold)
+        assert holds.wait(30)
+        for operation in (store.run, store.single):
+            with pytest.raises(Busy):
+                operation(change)
+        done.set()
+        holding.result()
+    assert attempts == [1, 1]
+
+
+def test_entities_and_rows_share_a_transaction(
+    opening: Callable[..., Stores], config: StoresConfig, declare: Declare, products: Any
+) -> None:
+    """`db.session` sees what the entities changed, and both are undone together."""
+    store: OpenStore[Any] = opening(config, products)["catalog"]
+
+    def both(db: Any, *, fail: bool) -> list[Any]:
+        add_entity(db, "entity")
+        db.Product(sku="unflushed", price=Decimal(1), stock=1)
+        db.session.insert("INSERT INTO products (sku, name, price, stock) VALUES (?, '', 1, 1)", "row")
+        if fail:
+            raise KeyError
+        return [sku for (sku,) in db.session.rows("SELECT sku FROM products ORDER BY sku")]
+
+    with pytest.raises(KeyError):
+        store.run(both, fail=True)
+    assert store.read(lambda db: db.session.rows("SELECT 1 FROM products")) == []
+    assert store.run(both, fail=False) == ["entity", "row", "unflushed"]
+    with pytest.raises(MisusedStore, match="use run"):
+        store.read(lambda db: db.session.change("DELETE FROM products"))
+
+
+def test_an_error_that_an_operation_swallows_keeps_nothing_half(store: OpenStore[Session]) -> None:
+    """On PostgreSQL the rest of the transaction is refused; on SQLite the statement alone is undone."""
+
+    def swallow(session: Session) -> None:
+        add(session, "a")
+        with suppress(Exception):  # an author's mistake
+            add(session, "a")
+
+    if store.engine_name == "sqlite":
+        store.run(swallow)
+        assert store.read(skus) == ["a"]
+    else:
+        with pytest.raises(StoreError):
+            store.run(swallow)
+        assert store.read(skus) == []
+
+
+def test_pony_is_imported_only_for_entities(tmp_path: Any, declare: Declare) -> None:
+    """A host whose stores have none does without it."""
+    folder = declare(PRODUCTS, entities=None, tables=("products",)).migrations
+    code = f"""
+import sys
+from pathlib import Path
+from plughost import Store
+from plughost.stores import Session, StoresConfig, open_stores
+store = Store(name="catalog", migrations=Path({str(folder)!r}), tables=("products",))
+stores = open_stores({{"p": (store,)}}, StoresConfig(folder=Path({str(tmp_path)!r})))
+stores["catalog"].read(Session.rows, "SELECT * FROM products")
+stores.close()
+print("pony" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

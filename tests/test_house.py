@@ -1,0 +1,96 @@
+"""The house: what is public, what is private, and that imports go one way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+HOST: Final = ROOT / "host" / "plughost"
+PUBLIC: Final = frozenset(
+    {"plughost", "plughost.http", "plughost.ratelimits", "plughost.stores", "plughost.testing"},
+)
+
+
+def _modules() -> dict[str, Path]:
+    """Return the host's modules by dotted name."""
+    found = {}
+    for path in HOST.rglob("*.py"):
+        parts = ("plughost", *path.relative_to(HOST).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules of ours that a file imports, wherever it does, for types too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in modules else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_what_is_not_public_begins_with_an_underscore() -> None:
+    """Every module of the host is one of the five public ones, or has a private name on its way."""
+    open_doors = {name for name in _modules() if not any(part.startswith("_") for part in name.split("."))}
+    assert open_doors == PUBLIC
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_each_public_module_says_what_it_offers(name: str) -> None:
+    """It has an `__all__`, and each name in it is there."""
+    code = f"import {name} as door; print([each for each in door.__all__ if not hasattr(door, each)])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_our_plugins_import_what_every_plugin_may() -> None:
+    """No distribution beside the host, and no example, imports what is private."""
+    sources = [*(ROOT / "plugins").glob("*/src/**/*.py"), *(ROOT / "docs").rglob("*.py")]
+    assert sources
+    modules = _modules()
+    inside = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources
+        for name in _imports(path, modules)
+        if name.partition(".")[0] == "plughost" and name not in PUBLIC
+    }
+    assert inside == set()
+
+
+def test_imports_go_one_way() -> None:
+    """No module of the host leads back to itself, imports for types included."""
+    modules = _modules()
+    graph = {name: {each for each in _imports(path, modules) if each in modules} for name, path in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_importing_the_package_is_light() -> None:
+    """`import plughost` brings no web framework, no server, no ORM, no validation and no command line."""
+    heavy = {
+        "click",
+        "cryptography",
+        "falcon",
+        "granian",
+        "limits",
+        "pony",
+        "pydantic",
+        "rich",
+        "structlog",
+        "waitress",
+    }
+    code = "import sys, plughost; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert heavy & set(done.stdout.split()) == set()

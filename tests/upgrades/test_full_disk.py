@@ -1,0 +1,86 @@
+"""A disk that is full: told once, survived, and told once that it is over."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.kit import until
+from tests.upgrades.keeping import RENAME, create, install, keeping_host, listed
+
+if TYPE_CHECKING:
+    from tests.integration.kit import HostProcess
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a host's stores, on a disk of its own that is small."""
+    folder = tmp_path / "data" / "stores"
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a disk that is full is not tested: only root can mount one ({done.stderr.strip()})")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def full(disk: Path) -> Iterator[None]:
+    """Leave no room on a disk while a block runs."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+def told(host: HostProcess, *, of: str) -> list[dict[str, str]]:
+    """Return the lines of a host's log about a store."""
+    lines = [line for line in host.errors.read_text().splitlines() if f'"{of}"' in line]
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def test_the_log_says_once_what_failed_and_where_and_once_that_it_is_well(
+    tmp_path: Path, packages: Path, disk: Path
+) -> None:
+    """However many requests fail; they are 503 with Retry-After, and reading goes on."""
+    install(packages, "1.0")
+    with keeping_host(tmp_path, packages) as host, host.client() as client:
+        before = create(host, 3)
+        with full(disk):
+            for _ in range(5):
+                answer = client.post("/notes", json={"text": "lost"})
+                assert (answer.status_code, int(answer.headers["Retry-After"]) > 0) == (503, True)
+                assert listed(host) == ("1.0", before)
+        after = create(host, 3)
+        assert listed(host) == ("1.0", before | after)
+        failed = told(host, of="the store can't be written")
+        assert len(failed) == 1, host.errors.read_text()
+        assert failed[0]["store"] == "notes"
+        assert failed[0]["place"] == str(disk / "notes.sqlite3")
+        assert "disk is full" in failed[0]["reason"]
+        assert len(told(host, of="the store is well again")) == 1
+
+
+def test_a_migration_that_finds_no_room_changes_nothing(tmp_path: Path, packages: Path, disk: Path) -> None:
+    """The reload is refused with the reason, the older version serves on, and the next try succeeds."""
+    install(packages, "1.0")
+    with keeping_host(tmp_path, packages) as host:
+        before = create(host, 3)
+        install(packages, "2.0", RENAME, column="content", declared=", breaking=(2,)")
+        with full(disk):
+            report = host.ask("reload")
+            assert report["swapped"] is False
+            assert "migrations of the store notes failed" in json.dumps(report)
+            assert listed(host) == ("1.0", before)
+        until(lambda: host.ask("reload")["ok"])
+        assert listed(host) == ("2.0", before)

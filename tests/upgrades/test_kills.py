@@ -1,0 +1,82 @@
+"""A host that is killed in the middle of a migration: the store is as it was."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.kit import until
+from tests.upgrades.keeping import RENAME, create, install, keeping_host, listed
+
+from plughost._api.errors import NotRunning
+
+if TYPE_CHECKING:
+    from tests.integration.kit import HostProcess
+
+LONG = """
+INSERT INTO notes (text)
+WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20000000)
+SELECT 'number' FROM numbers;
+"""
+
+
+def migrating(host: HostProcess, settings: Mapping[str, Any]) -> Callable[[], bool]:
+    """Return what tells whether a migration has begun."""
+    url = settings["stores"].get("url")
+    if url is None:
+        return lambda: _is_locked(host.data_dir / "stores" / "notes.sqlite3")
+    return lambda: _is_inserting(url)
+
+
+def _is_locked(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+    return False
+
+
+def _is_inserting(url: str) -> bool:
+    driver = pytest.importorskip("psycopg2")
+    with closing(driver.connect(url)) as server, server.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND datname = current_database()"
+            " AND query LIKE '%WITH RECURSIVE numbers%' AND pid <> pg_backend_pid()"
+        )
+        return bool(cursor.fetchall())
+
+
+def test_a_host_that_is_killed_while_it_migrates_has_changed_nothing(
+    tmp_path: Path, packages: Path, settings: Mapping[str, Any]
+) -> None:
+    """The older version, put back, finds its schema and every acknowledged row; nothing has to be cleaned up.
+
+    A PostgreSQL server may take a second to notice, and requests are 503 until then.
+    """
+    install(packages, "1.0")
+    with keeping_host(tmp_path, packages, settings) as host:
+        acknowledged = create(host, 5)
+        install(packages, "2.0", RENAME, LONG.replace("(text)", "(content)"), column="content")
+
+        def reload() -> None:
+            with suppress(NotRunning, ConnectionError):
+                host.ask("reload")
+
+        reloading = threading.Thread(target=reload)
+        reloading.start()
+        until(migrating(host, settings))
+        host.process.kill()
+        host.process.wait()
+        reloading.join()
+    install(packages, "1.0")
+    with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
+        until(lambda: client.get("/notes").status_code != 503)
+        assert listed(host) == ("1.0", acknowledged)
+        more = create(host, 2)
+        assert listed(host)[1] == acknowledged | more

@@ -1,0 +1,63 @@
+"""A host in this process that does all that it can do with a SQLite store, watched by an audit hook.
+
+Prints what opened a database, its log or its shared memory otherwise than through `_sqlite_files`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.upgrades.keeping import ADD, install
+
+found: set[str] = set()
+
+
+def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    """Take down who opens what."""
+    if event not in {"open", "sqlite3.connect"} or not isinstance(arguments[0], (str, bytes)):
+        return
+    path = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
+    if ".sqlite3" not in path or path.endswith((".lock", ".new")):
+        return
+    frame = sys._getframe(1)
+    caller = Path(frame.f_code.co_filename)
+    through = event == "sqlite3.connect" and (caller.name == "_sqlite_files.py" or "pony" in caller.parts)
+    if not through:
+        found.add(f"{caller.name} line {frame.f_lineno}: {event} {Path(path).name}")
+
+
+def main(folder: Path) -> None:
+    """Install, serve, look, back up, upgrade and purge."""
+    packages = folder / "packages"
+    sys.path.insert(0, str(packages))
+    install(packages, "1.0")
+    sys.addaudithook(watch)
+    from plughost.stores import browse  # noqa: PLC0415 - after the hook
+    from plughost.stores._care import backup, purge, restore  # noqa: PLC0415 - after the hook
+    from plughost.stores._health import check, statistics  # noqa: PLC0415 - after the hook
+    from plughost.testing import running_host  # noqa: PLC0415 - after the hook
+
+    with running_host(["notes"], dev=False, settings={"data_dir": str(folder / "data"), "sites": HTTP}) as host:
+        with host.client() as client:
+            client.post("/notes", json={"text": "a"}).raise_for_status()
+        for version in ("1.0", "2.0"):
+            if version == "2.0":
+                install(packages, version, ADD)
+                assert host.host.reload().changed == ("notes",)
+            store = host.store("notes")
+            assert check(store).up
+            assert statistics(store).rows == {"notes": 1}
+            assert browse(store, "notes").total == 1
+            backup(store, folder / f"{version}.copy")
+        host.host.stop()
+        restore(store, folder / "2.0.copy")
+        purge(store)
+    sys.stdout.writelines(f"{each}\n" for each in sorted(found))
+
+
+HTTP = {"main": {"listeners": ["http"], "http_port": 0}, "library": {"listeners": ["http"], "http_port": 0}}
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
