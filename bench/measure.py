@@ -174,15 +174,15 @@ def compare_answers(rows: Iterable[Row], servers: Sequence[Server]) -> None:
         for server in servers:
             server.database.fill(row.products)
         body = row.body % (f"check-{row.name}", 1) if row.body else None
-        answers = {server.kind.title: _answer(server, row.method, row.path, body) for server in servers}
-        _same(f"{row.method} {row.path}", answers)
+        responses = {server.kind.title: _answer(server, row.method, row.path, body) for server in servers}
+        _same(f"{row.method} {row.path}", responses)
     for method, path, body, headers, status in _REFUSALS:
         refused = {server.kind.title: server.ask(method, path, body, headers)[0] for server in servers}
         _same(f"{method} {path} {body}", {"the contract": status} | refused)
 
 
-def _same(what: str, answers: Mapping[str, Any]) -> None:
-    (first, expected), *others = answers.items()
+def _same(what: str, responses: Mapping[str, Any]) -> None:
+    (first, expected), *others = responses.items()
     for title, answer in others:
         if answer != expected:
             raise DifferentError(f"{what}: {title} answers otherwise than {first}:\n{answer}\n{expected}")

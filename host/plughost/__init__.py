@@ -10,7 +10,6 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from plughost._api.context import PluginContext
 from plughost._api.declarations import (
-    Answer,
     Check,
     Health,
     Middleware,
@@ -19,6 +18,7 @@ from plughost._api.declarations import (
     Page,
     Parameter,
     Principal,
+    Response,
     Route,
     RouteGroup,
     Store,
@@ -36,14 +36,12 @@ from plughost._api.host import (
     ReloadReport,
     SiteView,
 )
-from plughost._api.observed import AnsweredRequest, RequestKind
+from plughost._api.observed import RequestKind, RequestRecord
 from plughost._api.values import Value
 from plughost._files import locked_folder, tighten, write_private
 from plughost._plugins.isolation import TookTooLong, bounded
 
 __all__ = [
-    "Answer",
-    "AnsweredRequest",
     "CertificateError",
     "CertificateInfo",
     "Check",
@@ -67,6 +65,8 @@ __all__ = [
     "Principal",
     "ReloadReport",
     "RequestKind",
+    "RequestRecord",
+    "Response",
     "Route",
     "RouteGroup",
     "SiteView",

@@ -226,10 +226,10 @@ def test_processes_that_start_at_once_agree(folder: Path, handshake: Any) -> Non
         assert process.stdin
         process.stdin.write("go\n")
         process.stdin.flush()
-    answers = [process.communicate(timeout=60)[0].split(maxsplit=2) for process in processes]
-    assert sorted(made for made, _, _ in answers) == ["False", "False", "False", "True"]
-    assert len({sha256 for _, sha256, _ in answers}) == 1
-    assert {warnings.strip() for _, _, warnings in answers} == {"()"}
+    responses = [process.communicate(timeout=60)[0].split(maxsplit=2) for process in processes]
+    assert sorted(made for made, _, _ in responses) == ["False", "False", "False", "True"]
+    assert len({sha256 for _, sha256, _ in responses}) == 1
+    assert {warnings.strip() for _, _, warnings in responses} == {"()"}
     assert handshake(ensure_self_signed(folder, []), "localhost")
 
 

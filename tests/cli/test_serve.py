@@ -68,9 +68,9 @@ def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, numbe
     """After SIGTERM or SIGINT a slow request is answered, and the exit code is 0."""
     line.install("slow", SLOW)
     host = serving()
-    answers: list[Any] = []
+    responses: list[Any] = []
     asking = threading.Thread(
-        target=lambda: answers.append(httpx.get(f"{host.url()}/slow", trust_env=False, timeout=60).json())
+        target=lambda: responses.append(httpx.get(f"{host.url()}/slow", trust_env=False, timeout=60).json())
     )
     asking.start()
     until((line.folder / "begun").exists)
@@ -78,7 +78,7 @@ def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, numbe
     (line.folder / "go-on").touch()
     code, errors = host.ended()
     asking.join(60)
-    assert (code, answers) == (0, ["answered"])
+    assert (code, responses) == (0, ["answered"])
     assert "Stopping: answering what is in flight" in errors
     assert "Traceback" not in errors
 

@@ -141,7 +141,7 @@ def _check_settings(block: Block) -> None:
     file.write_text(block.text + "\n", encoding="utf-8")
     generation = Host(read_settings(file, {}), logger=silent_logger()).build(look_only=True)
     generation.close()
-    invalid = [str(entry.failure) for entry in generation.roster if "checked.toml" in str(entry.failure)]
+    invalid = [str(entry.failure) for entry in generation.registry if "checked.toml" in str(entry.failure)]
     assert [*invalid, *generation.warnings] == []
 
 

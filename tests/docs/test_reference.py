@@ -62,7 +62,7 @@ def _settings_models() -> dict[str, type[BaseModel]]:
     """Return the models of the installed plugins' settings, by plugin."""
     generation = Host(read_settings(None, {}), logger=silent_logger()).build(look_only=True)
     generation.close()
-    return {entry.name: entry.settings_model for entry in generation.roster if entry.settings_model is not None}
+    return {entry.name: entry.settings_model for entry in generation.registry if entry.settings_model is not None}
 
 
 def test_every_setting_of_the_host_is_in_the_reference() -> None:

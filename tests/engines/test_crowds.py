@@ -132,8 +132,8 @@ def test_a_long_request_outlives_the_idle_time_out(serve: Serve, lane: Lane, gat
     """A connection that waits for its answer is not idle."""
     served = serve(gate, lane, idle_timeout=1)
     with served.connect() as idle:
-        answers: list[str] = []
-        waiting = threading.Thread(target=lambda: answers.append(served.client().get("/held").text))
+        responses: list[str] = []
+        waiting = threading.Thread(target=lambda: responses.append(served.client().get("/held").text))
         waiting.start()
         gate.wait_until_entered()
         with contextlib.suppress(ConnectionError):
@@ -142,7 +142,7 @@ def test_a_long_request_outlives_the_idle_time_out(serve: Serve, lane: Lane, gat
             assert later.recv(1) == b""
     gate.opened.set()
     waiting.join(20)
-    assert answers == ["/held"]
+    assert responses == ["/held"]
 
 
 @pytest.mark.parametrize("days", [1, -1], ids=["ahead", "back"])

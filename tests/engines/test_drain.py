@@ -49,9 +49,9 @@ def refuses(served: Served) -> bool:
 def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until, attempt: int) -> None:
     """Ten slow requests are all answered after the port was closed."""
     served = serve(gate, lane, threads=10)
-    answers: list[str] = []
+    responses: list[str] = []
     asking = [
-        threading.Thread(target=lambda n=n: answers.append(served.client().get(f"/held{n}").text)) for n in range(10)
+        threading.Thread(target=lambda n=n: responses.append(served.client().get(f"/held{n}").text)) for n in range(10)
     ]
     for thread in asking:
         thread.start()
@@ -63,7 +63,7 @@ def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, u
         thread.join(20)
     draining.join(20)
     assert draining.answered is True
-    assert sorted(answers) == [f"/held{n}" for n in range(10)]
+    assert sorted(responses) == [f"/held{n}" for n in range(10)]
 
 
 @pytest.mark.parametrize("attempt", TRIES)
@@ -96,10 +96,10 @@ def test_streams_of_one_connection_are_answered(serve: Serve, lane: Lane, gate: 
             draining = Draining(served)
             await asyncio.to_thread(until, lambda: refuses(served))
             gate.opened.set()
-            answers = await asked
+            responses = await asked
             await asyncio.to_thread(draining.join, 20)
             assert draining.answered is True
-            return [answer.text for answer in answers]
+            return [answer.text for answer in responses]
 
     assert asyncio.run(ask()) == [f"/held{number}" for number in range(6)]
 

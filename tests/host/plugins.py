@@ -84,7 +84,7 @@ def group_of(resource: object, prefix: str = "/say", path: str = "", **options: 
 def reason(host: RunningHost, plugin: str) -> str:
     """Return why a plugin of a running host does not serve."""
     assert host.host.generation is not None
-    entry = host.host.generation.roster.get(plugin)
+    entry = host.host.generation.registry.get(plugin)
     assert entry is not None
     return f"{entry.state}: {entry.failure}"
 

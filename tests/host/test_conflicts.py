@@ -108,9 +108,9 @@ def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
     ]
     with running_host(distributions=installed) as host, host.client() as client:
         assert client.get("/say/it").json() == {"word": "it"}
-        answers = {path: client.get(path) for path in ("/say/more", "/say/more/x")}
-    assert {path: answer.status_code for path, answer in answers.items()} == {"/say/more": 200, "/say/more/x": 404}
-    assert {answer.headers["x-out"] for answer in answers.values()} == {"b"}
+        responses = {path: client.get(path) for path in ("/say/more", "/say/more/x")}
+    assert {path: answer.status_code for path, answer in responses.items()} == {"/say/more": 200, "/say/more/x": 404}
+    assert {answer.headers["x-out"] for answer in responses.values()} == {"b"}
 
 
 def test_a_site_of_its_own_is_no_conflict() -> None:

@@ -304,7 +304,7 @@ def test_a_failing_life_cycle_hook_is_noted_and_the_plugin_serves(hook: str, err
         with host.client() as client:
             assert client.get("/bad").status_code == 200
         assert host.host.generation is not None
-        entry = host.host.generation.roster.get("bad")
+        entry = host.host.generation.registry.get("bad")
         host.host.stop()
     assert entry is not None
     assert [failure.stage for failure in entry.trouble] == [hook]

@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import CapturingLogger
 from tests.host.plugins import Plugin, Speaker, reason, serving, until
 
-from plughost import AnsweredRequest, Observer, RequestKind
+from plughost import Observer, RequestKind, RequestRecord
 from plughost._apps.site import Site
-from plughost._runtime.request_log import AnsweredRequests
+from plughost._runtime.request_log import RequestLog
 from plughost.http._request import Request
 from plughost.testing import plugin_distribution, running_host
 
@@ -29,9 +29,9 @@ class Watcher:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.batches: list[tuple[AnsweredRequest, ...]] = []
+        self.batches: list[tuple[RequestRecord, ...]] = []
 
-    def __call__(self, requests: tuple[AnsweredRequest, ...]) -> None:
+    def __call__(self, requests: tuple[RequestRecord, ...]) -> None:
         """Keep requests."""
         self.batches.append(requests)
 
@@ -108,7 +108,7 @@ def test_an_observer_is_told_what_was_asked_and_answered() -> None:
 
 def test_a_status_that_cannot_be_sent_counts_as_what_is_sent_instead() -> None:
     """A status that is none is told as 500."""
-    request = AnsweredRequest(0.0, 0.0, "GET", "/", "nonsense", None, "main", "HTTP/1.1", "x")
+    request = RequestRecord(0.0, 0.0, "GET", "/", "nonsense", None, "main", "HTTP/1.1", "x")
     assert request.code == 500
     assert request._replace(status=204).code == 204
 
@@ -201,7 +201,7 @@ def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told(erro
     """The log names plugin and observer; the other observers and the requests go on."""
     watcher, log = Watcher(), CapturingLogger()
 
-    def fail(requests: tuple[AnsweredRequest, ...]) -> None:
+    def fail(requests: tuple[RequestRecord, ...]) -> None:
         raise error
 
     installed = [
@@ -221,7 +221,7 @@ def test_an_observer_that_hangs_holds_nobody_up() -> None:
     """Requests are answered while an observer is busy, and a scrape waits for it for a second at most."""
     busy, going_on = threading.Event(), threading.Event()
 
-    def hang(requests: tuple[AnsweredRequest, ...]) -> None:
+    def hang(requests: tuple[RequestRecord, ...]) -> None:
         busy.set()
         going_on.wait(30)
 
@@ -262,7 +262,7 @@ def test_what_is_answered_before_observers_are_known_is_told_to_them() -> None:
     with running_host(distributions=installed) as host:
         generation, site = host.host.generation, host.host.serving.sites["main"]
         assert generation is not None
-        answered = AnsweredRequests(host.host.logger)
+        answered = RequestLog(host.host.logger)
         app = falcon.App(request_type=Request, middleware=[answered])
         list(Site(site.name, app)(falcon.testing.create_environ("/early"), lambda status, headers: None))
         answered.hand_to(generation.observers())
@@ -314,7 +314,7 @@ def test_observers_that_fall_behind_are_told_of_the_first_requests_and_the_log_s
     busy, going_on = threading.Event(), threading.Event()
     watcher = Watcher()
 
-    def slow(requests: tuple[AnsweredRequest, ...]) -> None:
+    def slow(requests: tuple[RequestRecord, ...]) -> None:
         busy.set()
         going_on.wait(30)
         watcher(requests)
@@ -342,7 +342,7 @@ def test_observers_that_fall_behind_are_told_of_the_first_requests_and_the_log_s
 def test_what_is_no_observer_fails_the_plugin() -> None:
     """A plugin whose hook returns something else, or an observer without a function, fails with the reason."""
 
-    async def later(requests: tuple[AnsweredRequest, ...]) -> None:
+    async def later(requests: tuple[RequestRecord, ...]) -> None:
         """Do nothing."""
 
     broken: dict[str, Callable[..., Any]] = {

@@ -200,7 +200,7 @@ def test_a_slow_request_is_answered_by_the_code_it_reached(scheme: str) -> None:
     vars(old)["stopping"] = hookimpl(lambda context: told.append(f"stopping after {slow.count}"))
     installed = [plugin_distribution("one", old)]
     with running_host(distributions=installed) as host, host.client(scheme=scheme) as client:
-        asking, answers = in_background(lambda: client.get("/say").json())
+        asking, responses = in_background(lambda: client.get("/say").json())
         assert slow.begun.wait(30)
         installed[0] = plugin_distribution("one", Speaker("new"), version="2.0")
         reloading, reports = in_background(host.host.reload)
@@ -211,7 +211,7 @@ def test_a_slow_request_is_answered_by_the_code_it_reached(scheme: str) -> None:
         slow.go_on.set()
         for thread in (asking, reloading):
             thread.join(30)
-        assert answers == [{"word": "old", "count": 1}]
+        assert responses == [{"word": "old", "count": 1}]
         assert reports[0].changed == ("one",)
         assert told == ["stopping after 1"]
 

@@ -39,7 +39,7 @@ def mounted(responder: Callable[..., object], path: str = "/{sku}", *parameters:
     plugin = Plugin(responder, path, Operation(summary="Get", parameters=parameters, **options))
     with running_host(distributions=[plugin_distribution("items", plugin)]) as host:
         assert host.host.generation is not None
-        failure = next(iter(host.host.generation.roster)).failure
+        failure = next(iter(host.host.generation.registry)).failure
         return str(failure or "")
 
 

@@ -11,7 +11,7 @@ import falcon
 import pytest
 from tests.http.table import LANES, Lane
 
-from plughost import Answer, Operation, Parameter, Principal, Route, RouteGroup, hookimpl
+from plughost import Operation, Parameter, Principal, Response, Route, RouteGroup, hookimpl
 from plughost.http import PLAIN_TEXT, ProblemDetails, Request
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
@@ -82,7 +82,7 @@ class Plugin:
         page = parameter("page", type="integer", refusal=404)
         post = Operation(summary="Post", parameters=(parameter("page", type="integer", default=0),))
         absent = Operation(
-            summary="Get", parameters=(number,), answers={404: Answer(description="None.", media_types=())}
+            summary="Get", parameters=(number,), responses={404: Response(description="None.", media_types=())}
         )
         routes = (
             Route("/all/{number}", Shows(), {"GET": Operation(summary="Get", parameters=EVERYTHING), "POST": post}),

@@ -160,8 +160,8 @@ def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
         return [b"new"]
 
     site = Site("main", old)  # type: ignore[arg-type] # any WSGI app will do
-    answers: list[Any] = []
-    slow = threading.Thread(target=lambda: answers.append(site(create_environ(), lambda *_: None)))
+    responses: list[Any] = []
+    slow = threading.Thread(target=lambda: responses.append(site(create_environ(), lambda *_: None)))
     slow.start()
     assert answering.wait(30)
     site.swap(new)  # type: ignore[arg-type] # any WSGI app will do
@@ -170,7 +170,7 @@ def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
     go_on.set()
     assert not site.drain(30)
     slow.join()
-    assert answers == [[b"old"]]
+    assert responses == [[b"old"]]
 
 
 def test_requests_in_flight_are_told_by_plugin_also_when_their_app_was_swapped_out() -> None:

@@ -48,14 +48,14 @@ class Writers:
 
     sent: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
-    answers: Counter[int] = field(default_factory=Counter)
+    responses: Counter[int] = field(default_factory=Counter)
     _numbers: Iterator[int] = field(default_factory=count)
     _answered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def begin(self, host: Lot) -> None:
         """Start to write."""
-        self.answers.clear()
+        self.responses.clear()
         self._answered = threading.Semaphore(0)
         self._threads = [threading.Thread(target=self._write, args=(host.client(),)) for _ in range(CLIENTS)]
         for thread in self._threads:
@@ -69,7 +69,7 @@ class Writers:
                 answer = client.post("/notes", json={"text": text})
                 if answer.status_code == 201:
                     self.acknowledged.add(text)
-                self.answers[answer.status_code] += 1
+                self.responses[answer.status_code] += 1
                 self._answered.release()
 
     def await_answers(self, number: int) -> None:
@@ -170,7 +170,11 @@ def test_what_was_acknowledged_survives_kill_9_in_a_change(
             changing.join()
             writers.join()
             gone = {404} if target is None else set()
-            assert writers.answers.keys() <= {201, 503} | gone, (kind, writers.answers, host.output.read_text()[-4000:])
+            assert writers.responses.keys() <= {201, 503} | gone, (
+                kind,
+                writers.responses,
+                host.output.read_text()[-4000:],
+            )
         host.start()
         settle(host, now, target)
         writers.check(host)

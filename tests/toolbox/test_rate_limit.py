@@ -29,10 +29,10 @@ def remaining(answer: httpx.Response) -> str:
 
 def test_one_request_too_many_is_429_in_the_plugin_s_format(client: httpx.Client) -> None:
     """Three are let in and told how many are left; the fourth is told when to come back."""
-    answers = [client.get("/notes") for _ in range(4)]
-    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
-    assert [remaining(answer) for answer in answers] == ["2", "1", "0", "0"]
-    refused = answers[-1]
+    responses = [client.get("/notes") for _ in range(4)]
+    assert [answer.status_code for answer in responses] == [200, 200, 200, 429]
+    assert [remaining(answer) for answer in responses] == ["2", "1", "0", "0"]
+    refused = responses[-1]
     assert refused.headers["Retry-After"] == refused.headers["RateLimit-Reset"]
     assert refused.headers["Content-Type"] == "application/problem+json"
     assert (refused.json()["title"], refused.json()["status"]) == ("Too Many Requests", 429)
@@ -79,8 +79,8 @@ def test_users_are_counted_by_name_and_others_by_address(client: httpx.Client) -
 
 def test_an_address_that_nobody_vouches_for_is_not_believed(client: httpx.Client) -> None:
     """Without a trusted proxy, a forwarded address buys no further requests."""
-    answers = [client.get("/notes", headers={"X-Forwarded-For": f"192.0.2.{number}"}) for number in range(4)]
-    assert answers[-1].status_code == 429
+    responses = [client.get("/notes", headers={"X-Forwarded-For": f"192.0.2.{number}"}) for number in range(4)]
+    assert responses[-1].status_code == 429
 
 
 def test_behind_a_trusted_proxy_clients_are_told_apart() -> None:

@@ -47,9 +47,9 @@ def test_two_hosts_count_together_exactly(redis: PrivateRedis) -> None:
             host = stack.enter_context(notes_host(NotesPlugin("50/hour"), rate_limits={"storage": redis.url}))
             clients.append(stack.enter_context(host.client()))
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda number: clients[number % 2].get("/notes"), range(120)))
-    assert Counter(answer.status_code for answer in answers) == {200: 50, 429: 70}
-    left = [int(answer.headers["RateLimit-Remaining"]) for answer in answers if answer.status_code == 200]
+            responses = list(pool.map(lambda number: clients[number % 2].get("/notes"), range(120)))
+    assert Counter(answer.status_code for answer in responses) == {200: 50, 429: 70}
+    left = [int(answer.headers["RateLimit-Remaining"]) for answer in responses if answer.status_code == 200]
     assert sorted(left) == list(range(50))
 
 

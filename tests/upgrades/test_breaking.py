@@ -24,7 +24,7 @@ BREAKING = ", breaking=(2,)"
 
 def busy(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], set[str]]:
     """Let clients read and write while a change is made; return their answers, and the notes acknowledged."""
-    answers: Counter[int] = Counter()
+    responses: Counter[int] = Counter()
     acknowledged: set[str] = set()
     done = threading.Event()
     url = host.url()
@@ -35,7 +35,7 @@ def busy(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], se
                 text = f"{client_number} {number}"
                 created, read = client.post("/notes", json={"text": text}), client.get("/notes")
                 for answer in (created, read):
-                    answers[answer.status_code] += 1
+                    responses[answer.status_code] += 1
                     assert answer.status_code != 503 or int(answer.headers["Retry-After"]) > 0
                 if created.status_code == 201:
                     acknowledged.add(text)
@@ -49,7 +49,7 @@ def busy(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], se
         done.set()
         for each in clients:
             each.result()
-    return answers, acknowledged
+    return responses, acknowledged
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_an_upgrade_under_load_loses_nothing_and_answers_no_500(
             report = host.ask("reload")
             assert report["ok"], report
 
-        answers, acknowledged = busy(host, upgrade)
-        assert set(answers) <= expected, host.errors.read_text()
+        responses, acknowledged = busy(host, upgrade)
+        assert set(responses) <= expected, host.errors.read_text()
         version, notes = listed(host)
         assert (version, acknowledged - notes) == ("2.0", set())
         host.process.kill()
@@ -95,8 +95,8 @@ def test_a_breaking_migration_that_fails_lets_the_older_version_go_on(
             install(packages, "2.0", RENAME, "SELECT nonsense FROM nowhere;", declared=BREAKING, column="content")
             assert host.ask("reload")["swapped"] is False
 
-        answers, acknowledged = busy(host, upgrade)
-        assert set(answers) <= {200, 201, 503}, host.errors.read_text()
+        responses, acknowledged = busy(host, upgrade)
+        assert set(responses) <= {200, 201, 503}, host.errors.read_text()
         version, notes = listed(host)
         assert (version, acknowledged - notes) == ("1.0", set())
 

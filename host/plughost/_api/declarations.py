@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from plughost._api.observed import AnsweredRequest, RequestKind
+    from plughost._api.observed import RequestKind, RequestRecord
     from plughost.http._errors import ErrorFormat
 
 JSON: tuple[str, ...] = ("application/json",)
@@ -63,7 +63,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """One possible response of an operation, as the API description shows it.
 
     Attributes:
@@ -103,7 +103,7 @@ class Operation:
 
     summary: str
     request: type[BaseModel] | None = None
-    answers: Mapping[int, Answer] = field(default_factory=dict)
+    responses: Mapping[int, Response] = field(default_factory=dict)
     produces: tuple[str, ...] = JSON
     parameters: tuple[Parameter, ...] = ()
     security: tuple[str, ...] = ()
@@ -253,7 +253,7 @@ class Observer:
     """
 
     name: str
-    observe: Callable[[tuple[AnsweredRequest, ...]], None] | None = None
+    observe: Callable[[tuple[RequestRecord, ...]], None] | None = None
     at_most: int | None = None
     observe_times: Callable[[Mapping[RequestKind, Sequence[float]]], None] | None = None
 

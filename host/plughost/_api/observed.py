@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from plughost._apps.mounted import Mounted
 
 
-class AnsweredRequest(NamedTuple):
+class RequestRecord(NamedTuple):
     """A request that was answered, as observers are told of it.
 
     Attributes:

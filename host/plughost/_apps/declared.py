@@ -66,7 +66,7 @@ class _Parameters:
         readers = [Reader(each) for each in operation.parameters]
         takes_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         self._readers = [(each, takes_all or each.argument in signature.parameters) for each in readers]
-        absent = operation.answers.get(404)
+        absent = operation.responses.get(404)
         self._absent_has_body = absent is None or bool(absent.media_types)
 
     def __call__(self, req: Request, params: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import click
 from plughost._cli.options import settings_of
 from plughost._plugins import loader, registration
 from plughost._plugins.discovery import discover
-from plughost._plugins.registry import Entry, Roster, State
+from plughost._plugins.registry import Entry, Registry, State
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.host import Host
 from plughost._runtime.optional import unusable
@@ -82,21 +82,21 @@ def _disabled() -> tuple[str, ...]:
         return ()
 
 
-def _roster(name: str, found: Collection[Found]) -> tuple[Roster, Entry, pluggy.PluginManager]:
+def _roster(name: str, found: Collection[Found]) -> tuple[Registry, Entry, pluggy.PluginManager]:
     """Import a plugin and those that it requires, and nothing else."""
     wanted = next(each for each in found if each.name == name)
-    roster = Roster(each for each in found if each.name == name or each.name in wanted.requires)
+    registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
     manager = loader.new_manager()
-    loader.load(roster, manager)
-    return roster, next(entry for entry in roster if entry.found is wanted), manager
+    loader.load(registry, manager)
+    return registry, next(entry for entry in registry if entry.found is wanted), manager
 
 
 def _load(name: str, found: Collection[Found]) -> tuple[Entry, list[click.Command]]:
     """Return a plugin and its commands; none where it is broken."""
-    roster, entry, manager = _roster(name, found)
+    registry, entry, manager = _roster(name, found)
     commands: list[click.Command] | None = None
     if "register_commands" in entry.hooks:
-        commands = roster.attempt(
+        commands = registry.attempt(
             entry, "register_commands", lambda: list(loader.call(manager, entry, "register_commands"))
         )
     return entry, commands or []
@@ -140,13 +140,13 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
-    roster, entry, manager = _roster(name, discover())
-    registration.validate_settings(roster, manager, settings)
+    registry, entry, manager = _roster(name, discover())
+    registration.validate_settings(registry, manager, settings)
     host = Host(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
     registration.give_contexts(
-        roster,
+        registry,
         manager,
         data_root=settings.data_dir,
         logger=host.logger,
@@ -156,7 +156,7 @@ def _context(name: str, config: Path | None) -> Any:
         audits=CommandAudit(host.logger, settings.data_dir, settings.path(settings.host.log.audit)),
     )
     if "register_stores" in entry.hooks:
-        registration.declare_stores(roster, manager)
+        registration.declare_stores(registry, manager)
         entry.context = replace(entry.context, stores=_Stores(entry, settings))
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.found.label}: {entry.failure}")

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from plughost._plugins.registry import Roster
-    from plughost._runtime.control import Answer
+    from plughost._plugins.registry import Registry
+    from plughost._runtime.control import Response
     from plughost._settings.sources import Settings
 
 
@@ -70,7 +70,7 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     inherited = inherit()
     sockets, predecessor = Sockets(inherited.sockets), Predecessor(inherited)
     host = Host(settings, dev=dev, without=without, strict=strict, logger=logger, sockets=sockets, lines=lines)
-    commands: dict[str, Callable[..., Answer]] = {
+    commands: dict[str, Callable[..., Response]] = {
         "ping": dict,
         "status": lambda: status_of(host),
         "drain": lambda undo=False: _drain(host, undo=undo),
@@ -89,8 +89,8 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
         host.start()
         control.start()
     except Refusal as error:
-        show_roster(error.roster, console(stderr=True))
-        reasons = [f"{entry.found.label}: {entry.failure}" for entry in error.roster if entry.failure is not None]
+        show_roster(error.registry, console(stderr=True))
+        reasons = [f"{entry.found.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
         predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
         raise click.ClickException(f"plughost does not start: {error}.") from None
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
@@ -137,13 +137,13 @@ def check(settings: Settings, dev: bool, without: Collection[str], strict: bool,
     try:
         generation = host.build(look_only=True)
     except Refusal as error:
-        roster = error.roster
+        registry = error.registry
         problems.append(str(error))
     else:
-        roster, warnings = generation.roster, generation.warnings
+        registry, warnings = generation.registry, generation.warnings
         problems += _certificate_problems(settings, generation.sites.keys(), dev=dev)
         generation.close()
-    problems += [f"{entry.found.label} is {entry.state}: {entry.failure}" for entry in roster if entry.failure]
+    problems += [f"{entry.found.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if as_json:
         print_json({"ok": not problems, "problems": problems, "warnings": list(warnings)})
     else:
@@ -151,9 +151,9 @@ def check(settings: Settings, dev: bool, without: Collection[str], strict: bool,
             click.echo(f"problem: {problem}")
         for warning in warnings:
             click.echo(f"warning: {warning}")
-        active = len(roster.active())
+        active = len(registry.active())
         click.echo(
-            f"Not ready to serve: see above. {active} of {len(roster.entries)} plugins are well."
+            f"Not ready to serve: see above. {active} of {len(registry.entries)} plugins are well."
             if problems
             else f"{active} plugins, all well."
         )
@@ -177,7 +177,7 @@ def show_start(host: Host, out: Console) -> None:
         table.add_row("  No plugin mounts a route, so no port is open. Install one: pip install plughost-catalog-v2")
     out.print(table)
     out.print()
-    show_roster(generation.roster, out)
+    show_roster(generation.registry, out)
     lines = [*generation.announcements()]
     if host.tls is not None:
         lines += [*host.tls.warnings, f"Certificate: {host.tls.certificate}"]
@@ -188,11 +188,11 @@ def show_start(host: Host, out: Console) -> None:
     _log_start(host)
 
 
-def show_roster(roster: Roster, out: Console) -> None:
+def show_roster(registry: Registry, out: Console) -> None:
     """Print each plugin with its state, and where it is mounted or why it is not."""
     table = plain_table()
     table.show_header = False
-    for entry in sorted(roster, key=lambda each: each.name):
+    for entry in sorted(registry, key=lambda each: each.name):
         if entry.failure is not None:
             told = f"{entry.failure}"
         else:
@@ -206,7 +206,7 @@ def show_roster(roster: Roster, out: Console) -> None:
     out.print(table)
 
 
-def _drain(host: Host, *, undo: bool) -> Answer:
+def _drain(host: Host, *, undo: bool) -> Response:
     host.drain(undo=undo)
     return {"phase": host.phase.value, "unready": host.unready}
 
@@ -215,7 +215,7 @@ def _tell_the_end(host: Host, *, answered: bool) -> None:
     """End with exit code 1 where the host did not end well, and say why."""
     if not sys.stderr.isatty():
         host.logger.info("stopped", answered=answered)
-    trouble = trouble_of(host.generation.roster.active()) if host.generation is not None else ()
+    trouble = trouble_of(host.generation.registry.active()) if host.generation is not None else ()
     for label, reason in trouble:
         _tell(host, f"{label}: {reason}")
     if not answered:

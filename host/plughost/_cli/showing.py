@@ -50,9 +50,9 @@ def plugins(
     """
     generation = _build(settings, without, dev=dev, rehearsed=True)
     if why is not None:
-        _explain(explain(why, generation.roster, Survey()), as_json)
+        _explain(explain(why, generation.registry, Survey()), as_json)
         return
-    entries = sorted(generation.roster, key=lambda each: each.name)
+    entries = sorted(generation.registry, key=lambda each: each.name)
     if as_json:
         print_json([_plugin(entry) for entry in entries])
     elif not entries:
@@ -119,7 +119,7 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
 def settings(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
     """Show every setting in force with its default and its source; secrets are masked."""
     generation = _build(settings, without, dev=dev)
-    models = {entry.name: entry.settings for entry in generation.roster if entry.settings is not None}
+    models = {entry.name: entry.settings for entry in generation.registry if entry.settings is not None}
     values = list(settings.values(models))
     if as_json:
         print_json([{"key": v.key, "value": v.value, "default": v.default, "source": v.source} for v in values])

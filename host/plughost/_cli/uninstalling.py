@@ -123,7 +123,7 @@ def _stores(settings: Settings, plugins: Sequence[str], *, needed: bool) -> list
     """Return the stores of plugins that hold something, prepared while their code is still there."""
     enabled = replace(settings, host=settings.host.model_copy(update={"disabled": ()}))
     seen = Host(enabled, logger=silent_logger()).look()
-    broken = [str(entry.failure) for entry in seen.roster if entry.name in plugins and entry.failure is not None]
+    broken = [str(entry.failure) for entry in seen.registry if entry.name in plugins and entry.failure is not None]
     try:
         found = [store for store in seen.stores.values() if store.plugin in plugins and store.engine.exists()]
     except StoreError as error:

@@ -5,44 +5,44 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from plughost._plugins.registry import Entry, Failure, Roster, State
+from plughost._plugins.registry import Entry, Failure, Registry, State
 from plughost._plugins.validation import unroutable
 
 _field = re.compile(r"\{[^{}]*\}")
 
 
-def find_store_conflicts(roster: Roster) -> None:
+def find_store_conflicts(registry: Registry) -> None:
     """Fail every plugin that claims a store or a table that an earlier one has; see `find_conflicts`."""
     owners: dict[str, Entry] = {}
-    for entry in roster.active():
-        _claim(roster, entry, list(_stores(entry)), owners)
+    for entry in registry.active():
+        _claim(registry, entry, list(_stores(entry)), owners)
 
 
-def find_conflicts(roster: Roster) -> None:
+def find_conflicts(registry: Registry) -> None:
     """Fail every plugin that claims what an earlier one has.
 
-    The earlier one, in the roster's order, keeps what it claimed; the message names both.
+    The earlier one, in the registry's order, keeps what it claimed; the message names both.
     """
     owners: dict[str, Entry] = {}
-    for entry in roster.active():
+    for entry in registry.active():
         if entry.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
             continue
         clash = _clash(entry, owners.values())
         if clash is not None:
-            roster.fail(entry, Failure("conflict", clash, "Disable one of the two plugins."))
+            registry.fail(entry, Failure("conflict", clash, "Disable one of the two plugins."))
         else:
-            _claim(roster, entry, list(_mounts(entry)), owners)
+            _claim(registry, entry, list(_mounts(entry)), owners)
 
 
-def _claim(roster: Roster, entry: Entry, claims: list[str], owners: dict[str, Entry]) -> None:
+def _claim(registry: Registry, entry: Entry, claims: list[str], owners: dict[str, Entry]) -> None:
     """Let a plugin have what it claims, or fail it where something of that is taken."""
     twice = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
     if twice is not None:
-        roster.fail(entry, Failure("conflict", f"it claims the {twice} twice", "Report this to its author."))
+        registry.fail(entry, Failure("conflict", f"it claims the {twice} twice", "Report this to its author."))
     elif taken is not None:
         cause = f"the {taken} belongs to {owners[taken].found.label} already"
-        roster.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
+        registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
     else:
         owners.update(dict.fromkeys(claims, entry))
 

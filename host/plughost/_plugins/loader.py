@@ -15,7 +15,7 @@ from plughost._api.errors import PluginError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from plughost._plugins.registry import Entry, Roster
+    from plughost._plugins.registry import Entry, Registry
 
 
 def new_manager() -> pluggy.PluginManager:
@@ -25,23 +25,23 @@ def new_manager() -> pluggy.PluginManager:
     return manager
 
 
-def load(roster: Roster, manager: pluggy.PluginManager) -> None:
-    """Import every active plugin of the roster that is not reused, and register all their hooks.
+def load(registry: Registry, manager: pluggy.PluginManager) -> None:
+    """Import every active plugin of the registry that is not reused, and register all their hooks.
 
     Args:
-        roster: The plugins; one whose import or registration fails is marked, the rest go on.
+        registry: The plugins; one whose import or registration fails is marked, the rest go on.
         manager: The manager to register with.
     """
-    for entry in roster:
+    for entry in registry:
         if entry.reused:
             manager.register(entry.plugin, name=entry.name)
         else:
-            plugin = roster.attempt(entry, "import", partial(_import, entry))
-            roster.attempt(entry, "import", partial(_register, entry, manager, plugin))
+            plugin = registry.attempt(entry, "import", partial(_import, entry))
+            registry.attempt(entry, "import", partial(_register, entry, manager, plugin))
 
 
 def ask(
-    roster: Roster,
+    registry: Registry,
     manager: pluggy.PluginManager,
     hook: str,
     take: Callable[[Entry, Any], None],
@@ -51,15 +51,15 @@ def ask(
     """Ask each active plugin that implements a hook, one bounded call each.
 
     Args:
-        roster: The plugins.
+        registry: The plugins.
         manager: The manager that they are registered with.
         hook: The hook's name.
         take: Called with the plugin and what its hook returned; raising fails the plugin.
         unless_reused: Leave out the plugins that are reused.
     """
-    for entry in roster.active():
+    for entry in registry.active():
         if hook in entry.hooks and not (unless_reused and entry.reused):
-            roster.attempt(
+            registry.attempt(
                 entry,
                 hook,
                 lambda entry=entry: take(entry, call(manager, entry, hook)),  # type: ignore[misc] # see load

@@ -12,7 +12,7 @@ from plughost._api.context import PluginContext
 from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
 from plughost._api.errors import PluginError
 from plughost._plugins.loader import ask, call, renew
-from plughost._plugins.registry import Entry, Failure, Roster
+from plughost._plugins.registry import Entry, Failure, Registry
 from plughost._plugins.validation import check, require_sync
 from plughost._settings.sources import Settings, SettingsError
 
@@ -37,13 +37,13 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
 }
 
 
-def validate_settings(roster: Roster, manager: pluggy.PluginManager, settings: Settings) -> None:
+def validate_settings(registry: Registry, manager: pluggy.PluginManager, settings: Settings) -> None:
     """Validate each plugin's table of the settings with the plugin's own model.
 
     A reused plugin whose settings differ from before is asked for its declarations again.
     """
-    for entry in roster.active():
-        roster.attempt(entry, "register_settings", lambda entry=entry: _validate(entry, manager, settings))  # type: ignore[misc] # mypy can't type a lambda's default
+    for entry in registry.active():
+        registry.attempt(entry, "register_settings", lambda entry=entry: _validate(entry, manager, settings))  # type: ignore[misc] # mypy can't type a lambda's default
 
 
 def _validate(entry: Entry, manager: pluggy.PluginManager, settings: Settings) -> None:
@@ -65,7 +65,7 @@ def _validate(entry: Entry, manager: pluggy.PluginManager, settings: Settings) -
 
 
 def give_contexts(
-    roster: Roster,
+    registry: Registry,
     manager: pluggy.PluginManager,
     *,
     data_root: Path,
@@ -77,7 +77,7 @@ def give_contexts(
     audits: Audit,
 ) -> None:
     """Give each plugin its context; a reused one keeps its own."""
-    for entry in roster.active():
+    for entry in registry.active():
         is_trusted = entry.name in trusted
         if not entry.reused:
             entry.context = PluginContext(
@@ -92,25 +92,25 @@ def give_contexts(
                 audits=audits,
             )
         elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:
-            _change(roster, manager, entry, rate_limits=rate_limits, trusted=is_trusted)
+            _change(registry, manager, entry, rate_limits=rate_limits, trusted=is_trusted)
 
 
-def declare_stores(roster: Roster, manager: pluggy.PluginManager) -> None:
+def declare_stores(registry: Registry, manager: pluggy.PluginManager) -> None:
     """Collect the stores that plugins offer."""
-    _collect(roster, manager, "register_stores")
+    _collect(registry, manager, "register_stores")
 
 
-def give_stores(roster: Roster, manager: pluggy.PluginManager, stores: Mapping[str, OpenStore[Any]]) -> None:
+def give_stores(registry: Registry, manager: pluggy.PluginManager, stores: Mapping[str, OpenStore[Any]]) -> None:
     """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
-    for entry in roster.active():
+    for entry in registry.active():
         offering = {entry.name, *entry.found.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
         if entry.reused and _same(usable, entry.context.stores):
             continue
-        _change(roster, manager, entry, stores=usable)
+        _change(registry, manager, entry, stores=usable)
 
 
-def declare_authenticator(roster: Roster, manager: pluggy.PluginManager) -> None:
+def declare_authenticator(registry: Registry, manager: pluggy.PluginManager) -> None:
     """Find the plugin that names principals, and hand its callable to every other plugin."""
 
     def take(entry: Entry, authenticator: object) -> None:
@@ -119,41 +119,41 @@ def declare_authenticator(roster: Roster, manager: pluggy.PluginManager) -> None
         require_sync(authenticator, "the authenticator")
         entry.authenticator = authenticator
 
-    ask(roster, manager, "register_authenticator", take, unless_reused=True)
-    offering = [entry for entry in roster.active() if entry.authenticator is not None]
+    ask(registry, manager, "register_authenticator", take, unless_reused=True)
+    offering = [entry for entry in registry.active() if entry.authenticator is not None]
     for entry in offering[1:]:
         cause = f"{offering[0].found.label} is the authenticator already"
-        roster.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
+        registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
-    for entry in roster.active():
+    for entry in registry.active():
         if entry.reused and entry.context.authenticator is authenticator:
             continue
-        _change(roster, manager, entry, authenticator=authenticator)
+        _change(registry, manager, entry, authenticator=authenticator)
 
 
-def withdraw_authenticator(roster: Roster, manager: pluggy.PluginManager) -> bool:
+def withdraw_authenticator(registry: Registry, manager: pluggy.PluginManager) -> bool:
     """Take back the authenticator of a plugin that has failed since it was handed out.
 
     Returns:
         Whether there was one: those that had it are without it now, and are to be asked for their declarations again.
     """
-    active = roster.active()
+    active = registry.active()
     misled = [entry for entry in active if entry.context.authenticator is not None]
     if any(each.authenticator is entry.context.authenticator for entry in misled for each in active):
         return False
     for entry in misled:
-        _change(roster, manager, entry, asked=True, authenticator=None)
+        _change(registry, manager, entry, asked=True, authenticator=None)
     return bool(misled)
 
 
-def declare(roster: Roster, manager: pluggy.PluginManager) -> None:
+def declare(registry: Registry, manager: pluggy.PluginManager) -> None:
     """Collect what plugins mount: middleware, route groups, observers, checks and pages."""
     for hook in _HOOKS:
         if hook != "register_stores":  # which were opened since
-            _collect(roster, manager, hook)
+            _collect(registry, manager, hook)
 
 
-def _collect(roster: Roster, manager: pluggy.PluginManager, hook: str) -> None:
+def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> None:
     attribute, kind = _HOOKS[hook]
 
     def take(entry: Entry, declared: object) -> None:
@@ -166,14 +166,16 @@ def _collect(roster: Roster, manager: pluggy.PluginManager, hook: str) -> None:
             check(item)
         entry.declared = replace(entry.declared, **{attribute: items})
 
-    ask(roster, manager, hook, take, unless_reused=True)
+    ask(registry, manager, hook, take, unless_reused=True)
 
 
-def _change(roster: Roster, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any) -> None:
+def _change(
+    registry: Registry, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any
+) -> None:
     """Give a plugin another context; one that has declared already is asked for its declarations again.
 
     Args:
-        roster: The plugins.
+        registry: The plugins.
         manager: The manager that they are registered with.
         entry: The plugin.
         asked: Whether it was asked for its declarations in this build; one that is reused has them anyway.
@@ -183,7 +185,7 @@ def _change(roster: Roster, manager: pluggy.PluginManager, entry: Entry, *, aske
         if entry.reused:
             entry.change()
         given["announcements"] = []
-        roster.attempt(entry, "import", lambda: renew(entry, manager))
+        registry.attempt(entry, "import", lambda: renew(entry, manager))
     entry.context = replace(entry.context, **given)
 
 

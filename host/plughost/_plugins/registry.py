@@ -1,4 +1,4 @@
-"""The roster: every installed plugin and what became of it, on the way from discovery to serving."""
+"""The registry: every installed plugin and what became of it, on the way from discovery to serving."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Failure:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A plugin on the roster.
+    """A plugin on the registry.
 
     Attributes:
         found: What discovery tells of it.
@@ -113,7 +113,7 @@ class Entry:
         self.trouble, self.seconds = [], {}
 
 
-class Roster:
+class Registry:
     """The plugins of one build, in the order in which they are asked."""
 
     def __init__(

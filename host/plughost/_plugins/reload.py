@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from plughost._plugins.changes import Forgotten, Part, dependents, forget, stale
-from plughost._plugins.registry import Origin, Roster, State
+from plughost._plugins.registry import Origin, Registry, State
 
 if TYPE_CHECKING:
     from plughost._plugins.discovery import Survey
@@ -30,11 +30,11 @@ def restart_reasons(survey: Survey, imported: Mapping[str, Part]) -> tuple[str, 
     )
 
 
-def reuse_unchanged(roster: Roster, running: Roster, survey: Survey, imported: Mapping[str, Part]) -> Forgotten:
+def reuse_unchanged(registry: Registry, running: Registry, survey: Survey, imported: Mapping[str, Part]) -> Forgotten:
     """Mark what is unchanged and give it what the running generation holds; forget the code of what changed.
 
     Args:
-        roster: The plugins of the next generation.
+        registry: The plugins of the next generation.
         running: Those of the running one.
         survey: What is installed now.
         imported: Distributions that this process has imported, as they were then.
@@ -43,7 +43,7 @@ def reuse_unchanged(roster: Roster, running: Roster, survey: Survey, imported: M
         The modules that were forgotten, to be restored if the next generation is not used.
     """
     outdated: set[str] = set()
-    for entry in roster.active():
+    for entry in registry.active():
         parts = survey.parts(entry.found.parts - survey.shared)
         changed = dependents(parts, stale(parts, imported))
         outdated |= changed
@@ -53,15 +53,15 @@ def reuse_unchanged(roster: Roster, running: Roster, survey: Survey, imported: M
         if changed or before.found.distribution != entry.found.distribution:
             entry.origin = Origin.CHANGED
         else:
-            roster.reuse(entry, before)
+            registry.reuse(entry, before)
     now = survey.parts(outdated)
     return forget(part for key in outdated for part in (imported.get(key), now.get(key)) if part is not None)
 
 
-def imported_parts(roster: Roster, survey: Survey) -> dict[str, Part]:
+def imported_parts(registry: Registry, survey: Survey) -> dict[str, Part]:
     """Return the distributions that a generation has imported, as they are on disk, and the host's own."""
     keys = set(survey.shared)
-    for entry in roster:
+    for entry in registry:
         if entry.state is not State.DISABLED and entry.found.problem is None and entry.found.unmet is None:
             keys |= entry.found.parts
     return survey.parts(keys)

@@ -24,7 +24,7 @@ from typing import Any, Final
 from plughost._api.errors import NotRunning
 from plughost._files import make_folder
 
-Answer = Mapping[str, Any]
+Response = Mapping[str, Any]
 
 _LONGEST_PATH: Final = 100  # a Unix socket's path may have 107 bytes on Linux, 103 elsewhere
 _LONGEST_LINE: Final = 64 * 1024
@@ -37,7 +37,7 @@ class AlreadyRunning(Exception):  # noqa: N818 - reads as what was found
 class Control:
     """Answers the commands that reach a host."""
 
-    def __init__(self, data_dir: Path, commands: Mapping[str, Callable[..., Answer]]) -> None:
+    def __init__(self, data_dir: Path, commands: Mapping[str, Callable[..., Response]]) -> None:
         """Prepare to listen.
 
         Args:
@@ -105,7 +105,7 @@ class Control:
             self.lock = -1
 
 
-def ask(data_dir: Path, command: str, **arguments: Any) -> Answer:
+def ask(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
 
     Args:
@@ -125,11 +125,11 @@ def ask(data_dir: Path, command: str, **arguments: Any) -> Answer:
         except PermissionError:
             raise NotRunning(f"The host on the data folder {data_dir} belongs to another user.") from None
         connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
-        with connection.makefile("rb") as answers:
-            line = answers.readline()
+        with connection.makefile("rb") as responses:
+            line = responses.readline()
     if not line:
         raise NotRunning(f"The host on the data folder {data_dir} stopped before it answered.")
-    answer: Answer = json.loads(line)
+    answer: Response = json.loads(line)
     return answer
 
 
@@ -169,7 +169,7 @@ def _refuse_strangers(path: Path, data_dir: Path) -> None:
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = False  # what was asked is answered before the host ends
 
-    def __init__(self, path: str, commands: Mapping[str, Callable[..., Answer]]) -> None:
+    def __init__(self, path: str, commands: Mapping[str, Callable[..., Response]]) -> None:
         self.commands = commands
         super().__init__(path, _Handler)
 
@@ -191,14 +191,14 @@ class _Handler(socketserver.StreamRequestHandler):
             command = self.server.commands[asked.pop("command")]
             inspect.signature(command).bind(**asked)
         except (ValueError, KeyError, TypeError, AttributeError, TimeoutError, RecursionError):
-            answer: Answer = {"error": f"commands are {', '.join(sorted(self.server.commands))}"}
+            answer: Response = {"error": f"commands are {', '.join(sorted(self.server.commands))}"}
         else:
             answer = _answer(command, asked)
         with suppress(ConnectionError):  # the one who asked has gone
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
 
 
-def _answer(command: Callable[..., Answer], arguments: Mapping[str, Any]) -> Answer:
+def _answer(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:
     try:
         return command(**arguments)
     except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was

@@ -17,7 +17,7 @@ from plughost._apps.mounting import mount
 from plughost._apps.roles import RoleRequired
 from plughost._logging import AccessLog
 from plughost._plugins import conflicts, loader, registration
-from plughost._plugins.registry import Entry, Failure, Roster
+from plughost._plugins.registry import Entry, Failure, Registry
 from plughost._runtime.assembly import SiteAssembly
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, Observer, RouteGroup
     from plughost._api.host import HostServices
     from plughost._apps.declared import Authenticator
-    from plughost._runtime.request_log import AnsweredRequests
+    from plughost._runtime.request_log import RequestLog
     from plughost._settings.sources import Settings, SiteSettings
 
 
@@ -45,7 +45,7 @@ class Generation:
         settings: The settings that it was built with.
         dev: Whether the host runs with `--dev`.
         manager: The plugin manager with its plugins.
-        roster: Every plugin and what became of it.
+        registry: Every plugin and what became of it.
         stores: The open stores, by name.
         rate_limits: Where rate limits are counted.
         sites: What each site serves, by name; a site without an active plugin is missing.
@@ -56,7 +56,7 @@ class Generation:
     settings: Settings
     dev: bool
     manager: pluggy.PluginManager
-    roster: Roster
+    registry: Registry
     stores: Stores
     rate_limits: RateLimits
     sites: Mapping[str, SiteAssembly]
@@ -65,11 +65,11 @@ class Generation:
 
     def announcements(self) -> Iterable[str]:
         """Return what the plugins say to the person who starts the host."""
-        return (line for entry in self.roster.active() for line in entry.context.announcements)
+        return (line for entry in self.registry.active() for line in entry.context.announcements)
 
     def observers(self) -> dict[str, tuple[Observer, ...]]:
         """Return who is told of answered requests, by plugin."""
-        return {entry.name: entry.declared.observers for entry in self.roster.active() if entry.declared.observers}
+        return {entry.name: entry.declared.observers for entry in self.registry.active() if entry.declared.observers}
 
     def close(self, keep: Generation | None = None) -> None:
         """Close the stores, but for those that another generation uses; nothing may be in flight any more."""
@@ -79,12 +79,12 @@ class Generation:
 
     def leaving(self, following: Generation) -> frozenset[str]:
         """Return the active plugins that the next generation does not reuse."""
-        reused = {entry.name for entry in following.roster.active() if entry.reused}
-        return frozenset(entry.name for entry in self.roster.active() if entry.name not in reused)
+        reused = {entry.name for entry in following.registry.active() if entry.reused}
+        return frozenset(entry.name for entry in self.registry.active() if entry.name not in reused)
 
     def wraps_others(self, plugins: Collection[str]) -> bool:
         """Return whether some plugins have middleware that is around other plugins' requests."""
-        own = [entry for entry in self.roster.active() if entry.name in plugins]
+        own = [entry for entry in self.registry.active() if entry.name in plugins]
         return any(each.scope != "plugin" for entry in own for each in entry.declared.middleware)
 
     def notify(self, hook: str, *, fresh_only: bool = False, only: Collection[str] | None = None) -> None:
@@ -97,20 +97,20 @@ class Generation:
             fresh_only: Leave out the plugins that are reused from the generation before.
             only: The plugins to call; all by default.
         """
-        for entry in self.roster.active():
+        for entry in self.registry.active():
             wanted = (only is None or entry.name in only) and not (fresh_only and entry.reused)
             if wanted and hook in entry.hooks:
-                failure = self.roster.tell(entry, hook, partial(loader.call, self.manager, entry, hook))
+                failure = self.registry.tell(entry, hook, partial(loader.call, self.manager, entry, hook))
                 if failure is not None:
                     entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
 
 
 def build(
-    roster: Roster,
+    registry: Registry,
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
     view: HostServices,
-    answered: AnsweredRequests,
+    answered: RequestLog,
     *,
     dev: bool = False,
     without: Collection[str] = (),
@@ -119,7 +119,7 @@ def build(
     """Build a generation, without opening a port or a store; see `migrate`.
 
     Args:
-        roster: The installed plugins; those that are reused are marked.
+        registry: The installed plugins; those that are reused are marked.
         settings: The settings.
         logger: The host's logger.
         view: What the plugins may see of the host.
@@ -134,12 +134,12 @@ def build(
     exposed = exposed_addresses(settings) if dev else ()
     dev = dev and not exposed
     manager = loader.new_manager()
-    loader.load(roster, manager)
-    registration.validate_settings(roster, manager, settings)
+    loader.load(registry, manager)
+    registration.validate_settings(registry, manager, settings)
     problems = tuple(unusable(settings.host))
     rate_limits = RateLimits() if problems else _rate_limits(settings, running, logger)
     registration.give_contexts(
-        roster,
+        registry,
         manager,
         data_root=settings.data_dir,
         logger=logger,
@@ -149,26 +149,26 @@ def build(
         trusted=settings.host.trusted,
         audits=audit_of(settings, logger),
     )
-    registration.declare_stores(roster, manager)
-    conflicts.find_store_conflicts(roster)
+    registration.declare_stores(registry, manager)
+    conflicts.find_store_conflicts(registry)
     previous = running.stores if running is not None else None
-    declared = {entry.name: entry.declared.stores for entry in roster.active() if entry.declared.stores}
+    declared = {entry.name: entry.declared.stores for entry in registry.active() if entry.declared.stores}
     stores = prepare_stores(declared, settings.stores, previous, logger, view.events)
-    _fail_for_stores(roster, stores)
-    registration.give_stores(roster, manager, stores)
-    registration.declare_authenticator(roster, manager)
-    registration.declare(roster, manager)
-    sites = _assemble(roster, _settle(roster, manager), settings, logger, answered, dev=dev)
-    _log_failures(roster, logger)
+    _fail_for_stores(registry, stores)
+    registration.give_stores(registry, manager, stores)
+    registration.declare_authenticator(registry, manager)
+    registration.declare(registry, manager)
+    sites = _assemble(registry, _settle(registry, manager), settings, logger, answered, dev=dev)
+    _log_failures(registry, logger)
     return Generation(
         settings=settings,
         dev=dev,
         manager=manager,
-        roster=roster,
-        stores=stores.of(entry.name for entry in roster.active()),
+        registry=registry,
+        stores=stores.of(entry.name for entry in registry.active()),
         rate_limits=rate_limits,
         sites=sites,
-        warnings=(*_exposed(exposed), *_warnings(roster, settings, without, sites)),
+        warnings=(*_exposed(exposed), *_warnings(registry, settings, without, sites)),
         problems=problems,
     )
 
@@ -184,7 +184,7 @@ def _exposed(addresses: Collection[str]) -> Iterator[str]:
 def migrate(
     generation: Generation,
     logger: structlog.stdlib.BoundLogger,
-    answered: AnsweredRequests,
+    answered: RequestLog,
     running: Generation | None = None,
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
@@ -202,7 +202,7 @@ def migrate(
     return _with_stores(generation, migrate_stores(generation.stores, previous), logger, answered, previous)
 
 
-def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, answered: AnsweredRequests) -> Generation:
+def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, answered: RequestLog) -> Generation:
     """See whether the stores of a generation could be migrated and opened; see `migrate`."""
     return _with_stores(generation, try_stores(generation.stores), logger, answered)
 
@@ -211,17 +211,17 @@ def _with_stores(
     generation: Generation,
     stores: Stores,
     logger: structlog.stdlib.BoundLogger,
-    answered: AnsweredRequests,
+    answered: RequestLog,
     previous: Stores | None = None,
 ) -> Generation:
     """Return a generation with these stores, and without the plugins whose stores failed."""
-    roster, sites = generation.roster, generation.sites
+    registry, sites = generation.registry, generation.sites
     try:
-        before = {entry.name for entry in roster if entry.failure is not None}
-        if _fail_for_stores(roster, stores):
-            middleware = _settle(roster, generation.manager)
-            sites = _assemble(roster, middleware, generation.settings, logger, answered, dev=generation.dev)
-            _log_failures(roster, logger, known=before)
+        before = {entry.name for entry in registry if entry.failure is not None}
+        if _fail_for_stores(registry, stores):
+            middleware = _settle(registry, generation.manager)
+            sites = _assemble(registry, middleware, generation.settings, logger, answered, dev=generation.dev)
+            _log_failures(registry, logger, known=before)
         return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
     except BaseException:
         stores.close(previous)
@@ -235,8 +235,8 @@ def _rate_limits(settings: Settings, running: Generation | None, logger: structl
     return RateLimits(settings.host.rate_limits, logger)
 
 
-def _log_failures(roster: Roster, logger: structlog.stdlib.BoundLogger, known: Collection[str] = ()) -> None:
-    for entry in roster:
+def _log_failures(registry: Registry, logger: structlog.stdlib.BoundLogger, known: Collection[str] = ()) -> None:
+    for entry in registry:
         if entry.failure is not None and entry.name not in known:
             trace = {"exception": entry.failure.trace} if entry.failure.trace else {}
             reason = str(entry.failure)
@@ -245,32 +245,32 @@ def _log_failures(roster: Roster, logger: structlog.stdlib.BoundLogger, known: C
             )
 
 
-def _fail_for_stores(roster: Roster, stores: Stores) -> bool:
+def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
     """Fail the plugins that have a store which can't be opened; return whether there were any."""
-    failed = [entry for entry in roster.active() if entry.name in stores.failures]
+    failed = [entry for entry in registry.active() if entry.name in stores.failures]
     for entry in failed:
         cause = str(stores.failures[entry.name]).rstrip(".")
-        roster.fail(entry, Failure("store", cause, "Mend that, then start or reload again."))
+        registry.fail(entry, Failure("store", cause, "Mend that, then start or reload again."))
     return bool(failed)
 
 
-def _settle(roster: Roster, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
+def _settle(registry: Registry, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
     """Settle the conflicts of what plugins mount; return all middleware, outermost first.
 
     The plugin that names principals may be among those that fail here. The others are then asked again, without it.
     """
     while True:
-        conflicts.find_conflicts(roster)
-        middleware = _ordered(roster)
-        if not registration.withdraw_authenticator(roster, manager):
+        conflicts.find_conflicts(registry)
+        middleware = _ordered(registry)
+        if not registration.withdraw_authenticator(registry, manager):
             return middleware
-        registration.declare(roster, manager)
+        registration.declare(registry, manager)
 
 
-def _ordered(roster: Roster) -> tuple[tuple[Entry, Middleware], ...]:
+def _ordered(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
     """Order all middleware by `before` and `after`, outermost first; a circle fails the plugins in it."""
     while True:
-        declared = {each.name: (entry, each) for entry in roster.active() for each in entry.declared.middleware}
+        declared = {each.name: (entry, each) for entry in registry.active() for each in entry.declared.middleware}
         graph: dict[str, set[str]] = {name: set() for name in declared}
         for name, (_, each) in declared.items():
             graph[name].update(other for other in each.after if other in declared)
@@ -282,9 +282,9 @@ def _ordered(roster: Roster) -> tuple[tuple[Entry, Middleware], ...]:
             sorter.prepare()
         except CycleError as error:
             circle = list(reversed(error.args[1]))
-            entry, _ = max((declared[name] for name in circle), key=lambda pair: roster.entries.index(pair[0]))
+            entry, _ = max((declared[name] for name in circle), key=lambda pair: registry.entries.index(pair[0]))
             cause = f"middleware order is a circle: {' before '.join(circle)}"
-            roster.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
+            registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
             continue
         ordered = []
         while sorter.is_active():
@@ -295,21 +295,21 @@ def _ordered(roster: Roster) -> tuple[tuple[Entry, Middleware], ...]:
 
 
 def _assemble(
-    roster: Roster,
+    registry: Registry,
     middleware: Iterable[tuple[Entry, Middleware]],
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
-    answered: AnsweredRequests,
+    answered: RequestLog,
     *,
     dev: bool,
 ) -> dict[str, SiteAssembly]:
     middleware = tuple(middleware)
     mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
-    for entry in roster.active():
+    for entry in registry.active():
         for group in entry.declared.groups:
             mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
     outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
-    if any(entry.declared.observers for entry in roster.active()):
+    if any(entry.declared.observers for entry in registry.active()):
         outermost.append(answered)
     sites = {}
     for name in sorted(mounts):
@@ -326,7 +326,7 @@ def _assemble(
             groups.append(mount(entry.name, group, int(limit), own, vary, authenticator=_authenticator(entry)))
         components = [*outermost, *(each.component for each in (*hosts_own, *around))]
         if isinstance(site, AdminSite) and site.required_role is not None:
-            components.append(RoleRequired(_principals(roster), site.required_role))
+            components.append(RoleRequired(_principals(registry), site.required_role))
         sites[name] = SiteAssembly(
             groups=tuple(groups),
             middleware=around,
@@ -338,9 +338,9 @@ def _assemble(
     return sites
 
 
-def _principals(roster: Roster) -> Authenticator:
+def _principals(registry: Registry) -> Authenticator:
     """Return what names principals; without such a plugin there are none."""
-    return next((each.authenticator for each in roster.active() if each.authenticator is not None), nobody)
+    return next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
 
 
 def _authenticator(entry: Entry) -> Authenticator | None:
@@ -348,10 +348,10 @@ def _authenticator(entry: Entry) -> Authenticator | None:
     return None if entry.authenticator is not None else entry.context.authenticator or nobody
 
 
-def _warnings(roster: Roster, settings: Settings, without: Collection[str], sites: Iterable[str]) -> Iterable[str]:
-    installed = [entry.name for entry in roster]
+def _warnings(registry: Registry, settings: Settings, without: Collection[str], sites: Iterable[str]) -> Iterable[str]:
+    installed = [entry.name for entry in registry]
     yield from settings.unknown_plugins(installed)
-    yield from settings.unknown_variables({entry.name: entry.settings_model for entry in roster})
+    yield from settings.unknown_variables({entry.name: entry.settings_model for entry in registry})
     for name in (*settings.host.disabled, *without):
         if name not in installed:
             yield f"{name} is to be skipped, and no plugin of this name is installed"

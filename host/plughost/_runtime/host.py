@@ -13,7 +13,7 @@ from plughost._api.errors import OperationError
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.discovery import Survey
-from plughost._plugins.registry import Roster
+from plughost._plugins.registry import Registry
 from plughost._plugins.reload import forget_removed, imported_parts, restart_reasons, reuse_unchanged
 from plughost._runtime.audit import audit_of
 from plughost._runtime.bell import StopRequests
@@ -22,7 +22,7 @@ from plughost._runtime.memory import give_back
 from plughost._runtime.readiness import Phase
 from plughost._runtime.refusals import Refusal, refuse_incomplete, refuse_losses
 from plughost._runtime.reports import report_of, report_of_nothing
-from plughost._runtime.request_log import AnsweredRequests
+from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
@@ -83,7 +83,7 @@ class Host(HostState):
         self.dev = dev
         self.lines = lines if lines is not None else Events()
         self.logger = logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
-        self.answered = AnsweredRequests(self.logger)
+        self.answered = RequestLog(self.logger)
         self.serving = Serving(settings, self._prepare_tls, sockets)
         self.view = LiveView(self, control=self, preview=self.preview)
         self._without = tuple(without)
@@ -168,7 +168,7 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self._imported = imported_parts(generation.roster, survey)
+            self._imported = imported_parts(generation.registry, survey)
             self.generation = generation
             self.number = 1
             self.started_at = datetime.now(UTC)
@@ -292,29 +292,31 @@ class Host(HostState):
             settings, fixed = running.settings.reread()
         except SettingsError as error:
             return report_of_nothing(self.number, error.problems, begun)
-        roster = self._register(survey, settings)
-        forgotten = reuse_unchanged(roster, running.roster, survey, self._imported)
+        registry = self._register(survey, settings)
+        forgotten = reuse_unchanged(registry, running.registry, survey, self._imported)
         try:
             finish = partial(migrate, running=running)
-            following = self._build(survey, finish, roster, settings=settings, running=running, accept=accept)
+            following = self._build(survey, finish, registry, settings=settings, running=running, accept=accept)
             self._swap(running, following)
         except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
             forgotten.restore()
             problems = [str(error) or type(error).__name__]
-            refused = error.roster if isinstance(error, Refusal) else None
+            refused = error.registry if isinstance(error, Refusal) else None
             return report_of_nothing(self.number, problems, begun, refused=refused)
         cut_off = self._retire(running, following)
-        imported = imported_parts(following.roster, survey)
+        imported = imported_parts(following.registry, survey)
         forget_removed(self._imported, imported)
         self._imported = imported
-        return report_of(self.number, running.roster, following.roster, begun, cut_off=cut_off, restart_needed=fixed)
+        return report_of(
+            self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
+        )
 
     def _swap(self, running: Generation, following: Generation) -> None:
         """Serve the next generation; where its sites or stores can't be opened, close it and leave all as it was."""
         before = set(self.serving.sites)
         try:
             if self._is_stopping():
-                raise Refusal("the host is stopping", following.roster)
+                raise Refusal("the host is stopping", following.registry)
             self.answered.note_all()
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores)
@@ -357,8 +359,8 @@ class Host(HostState):
     def _build(
         self,
         survey: Survey,
-        finish: Callable[[Generation, structlog.stdlib.BoundLogger, AnsweredRequests], Generation] | None,
-        roster: Roster | None = None,
+        finish: Callable[[Generation, structlog.stdlib.BoundLogger, RequestLog], Generation] | None,
+        registry: Registry | None = None,
         *,
         settings: Settings | None = None,
         running: Generation | None = None,
@@ -371,11 +373,11 @@ class Host(HostState):
             if complete:
                 refuse_incomplete(generation, strict=self._strict)
             if running is not None:
-                refuse_losses(running.roster, generation.roster, accept)
+                refuse_losses(running.registry, generation.registry, accept)
 
         settings = settings or self.settings
         generation = build(
-            roster or self._register(survey, settings),
+            registry or self._register(survey, settings),
             settings,
             self.logger,
             self.view,
@@ -395,10 +397,10 @@ class Host(HostState):
             raise
         return generation
 
-    def _register(self, survey: Survey, settings: Settings) -> Roster:
+    def _register(self, survey: Survey, settings: Settings) -> Registry:
         """Return every installed plugin, those to skip marked."""
         skipped = {*settings.host.disabled, *self._without}
-        return Roster(survey.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
+        return Registry(survey.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
 
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}

@@ -9,7 +9,7 @@ from plughost._plugins.registry import State
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from plughost._plugins.registry import Roster
+    from plughost._plugins.registry import Registry
     from plughost._runtime.generation import Generation
 
 
@@ -17,13 +17,13 @@ class Refusal(Exception):  # noqa: N818 - it is a decision of the host, not an e
     """The host refuses to start: a required plugin does not serve, or the settings ask for what can't be had.
 
     Attributes:
-        roster: Every plugin and what became of it.
+        registry: Every plugin and what became of it.
     """
 
-    def __init__(self, message: str, roster: Roster) -> None:
-        """Keep the roster beside the message."""
+    def __init__(self, message: str, registry: Registry) -> None:
+        """Keep the registry beside the message."""
         super().__init__(message)
-        self.roster = roster
+        self.registry = registry
 
 
 def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
@@ -36,21 +36,21 @@ def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
     Raises:
         Refusal: A required plugin is missing or does not serve, or the settings ask for what can't be had.
     """
-    roster, host = generation.roster, generation.settings.host
+    registry, host = generation.registry, generation.settings.host
     problems = [*generation.problems]
     for name in host.required:
-        entry = roster.get(name)
+        entry = registry.get(name)
         if entry is None:
             problems.append(f"the required plugin {name} is not installed")
         elif entry.state is not State.ACTIVE:
             problems.append(f"the required plugin {name} is {entry.state}")
     if strict or host.strict:
-        problems += [f"{entry.name} is {entry.state}" for entry in roster if entry.failure is not None]
+        problems += [f"{entry.name} is {entry.state}" for entry in registry if entry.failure is not None]
     if problems:
-        raise Refusal("; ".join(dict.fromkeys(problems)), roster)
+        raise Refusal("; ".join(dict.fromkeys(problems)), registry)
 
 
-def refuse_losses(running: Roster, following: Roster, accept: Collection[str]) -> None:
+def refuse_losses(running: Registry, following: Registry, accept: Collection[str]) -> None:
     """Refuse a generation in which a plugin that serves now would fail.
 
     Raises:

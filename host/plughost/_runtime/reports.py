@@ -11,13 +11,13 @@ from plughost._plugins.registry import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from plughost._plugins.registry import Entry, Roster
+    from plughost._plugins.registry import Entry, Registry
 
 
 def report_of(
     generation: int,
-    before: Roster,
-    after: Roster,
+    before: Registry,
+    after: Registry,
     begun: float,
     *,
     cut_off: Iterable[str],
@@ -49,7 +49,7 @@ def report_of_nothing(
     problems: Iterable[str],
     begun: float,
     *,
-    refused: Roster | None = None,
+    refused: Registry | None = None,
     restart_needed: Iterable[str] = (),
 ) -> ReloadReport:
     """Return the report of a reload that left the running generation as it was."""
@@ -74,13 +74,13 @@ def trouble_of(entries: Iterable[Entry], stage: str = "") -> tuple[tuple[str, st
     )
 
 
-def _reasons(roster: Roster | None, state: State) -> tuple[tuple[str, str], ...]:
-    entries = () if roster is None else roster.entries
+def _reasons(registry: Registry | None, state: State) -> tuple[tuple[str, str], ...]:
+    entries = () if registry is None else registry.entries
     return tuple((entry.found.label, str(entry.failure)) for entry in entries if entry.state is state)
 
 
-def _seconds(roster: Roster | None, begun: float) -> dict[str, float]:
-    loaded = () if roster is None else roster.entries
+def _seconds(registry: Registry | None, begun: float) -> dict[str, float]:
+    loaded = () if registry is None else registry.entries
     spent = {
         entry.name: round(sum(entry.seconds.values()), 4)
         for entry in loaded

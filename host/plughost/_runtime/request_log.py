@@ -7,7 +7,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.observed import AnsweredRequest, RequestKind, code_of
+from plughost._api.observed import RequestKind, RequestRecord, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,17 +24,17 @@ _MOST: Final = 8 * _SOON
 _SECONDS: Final = 1.0
 
 
-_FIELDS: Final = len(AnsweredRequest._fields)
+_FIELDS: Final = len(RequestRecord._fields)
 _TIMES_FIELDS: Final = 4  # seconds, method, status, mounted
 _SOON_TIMES: Final = _SOON * _TIMES_FIELDS
 _SOON_REQUESTS: Final = _SOON * _FIELDS
 _MOST_TIMES: Final = _MOST * _TIMES_FIELDS
 _MOST_REQUESTS: Final = _MOST * _FIELDS
 
-_answered: Final = partial(tuple.__new__, AnsweredRequest)  # `_make` takes three times as long
+_answered: Final = partial(tuple.__new__, RequestRecord)  # `_make` takes three times as long
 
 
-class AnsweredRequests:
+class RequestLog:
     """The answered requests of a host, on their way to the observers of its plugins.
 
     It is a Falcon middleware, mounted only where somebody observes. A second later at most, or after 2,048 requests, a

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from plughost._api.host import ReloadReport
     from plughost._runtime.generation import Generation
-    from plughost._runtime.request_log import AnsweredRequests
+    from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
     from plughost._tls.certificates import PreparedTLS
@@ -45,7 +45,7 @@ class HostState:
     dev: bool
     logger: structlog.stdlib.BoundLogger
     lines: Events
-    answered: AnsweredRequests
+    answered: RequestLog
     serving: Serving
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def status_of(host: HostState) -> dict[str, Any]:
     """Return what a host is doing, in plain values."""
-    entries = sorted(host.generation.roster, key=lambda each: each.name) if host.generation is not None else []
+    entries = sorted(host.generation.registry, key=lambda each: each.name) if host.generation is not None else []
     now = datetime.now(UTC)
     return {
         "pid": os.getpid(),

@@ -75,7 +75,7 @@ class LiveView:
     def plugins(self) -> tuple[PluginView, ...]:
         """Every installed plugin, in the order in which they are asked; empty before the first generation serves."""
         generation = self._host.generation
-        return () if generation is None else tuple(_view(entry) for entry in generation.roster)
+        return () if generation is None else tuple(_view(entry) for entry in generation.registry)
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
@@ -124,7 +124,7 @@ class LiveView:
         generation = self._host.generation
         if generation is None:
             return ()
-        declared = (check for entry in generation.roster.active() for check in entry.declared.checks)
+        declared = (check for entry in generation.registry.active() for check in entry.declared.checks)
         return (*declared, *generation.stores.checks, *generation.rate_limits.checks())
 
     @property
@@ -158,7 +158,7 @@ class LiveView:
     def settings(self) -> list[Value]:
         """Return every setting in force, secrets masked."""
         generation = self._host.generation
-        entries = () if generation is None else generation.roster.entries
+        entries = () if generation is None else generation.registry.entries
         models = {entry.name: entry.settings for entry in entries if entry.settings is not None}
         return list(self._host.settings.values(models))
 
@@ -192,7 +192,7 @@ class LiveView:
 
     def _active(self) -> Iterator[str]:
         generation = self._host.generation
-        return (entry.name for entry in generation.roster.active()) if generation is not None else iter(())
+        return (entry.name for entry in generation.registry.active()) if generation is not None else iter(())
 
 
 def _view(entry: Entry) -> PluginView:

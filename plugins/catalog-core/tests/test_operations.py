@@ -28,14 +28,14 @@ class OtherJSON(BaseModel):
 
 def statuses(operation: Operation) -> list[int]:
     """Return the statuses that an operation names."""
-    return list(operation.answers)
+    return list(operation.responses)
 
 
 def test_each_version_shows_its_own_json() -> None:
     """The model of a version stands in each answer that carries a product."""
-    assert list_operation(OtherJSON).answers[200].model == list[OtherJSON]
-    assert get_operation(OtherJSON).answers[200].model is OtherJSON
-    assert create_operation(OtherJSON).answers[201].model is OtherJSON
+    assert list_operation(OtherJSON).responses[200].model == list[OtherJSON]
+    assert get_operation(OtherJSON).responses[200].model is OtherJSON
+    assert create_operation(OtherJSON).responses[201].model is OtherJSON
     assert create_operation(OtherJSON, request=OtherJSON).request is OtherJSON
 
 
@@ -43,11 +43,11 @@ def test_answers_are_those_of_the_contract() -> None:
     """A catalog in memory may be full; one that can't get by SKU sends no Location."""
     assert statuses(create_operation(ProductJSON)) == [201, 400, 409]
     assert statuses(create_operation(ProductJSON, bounded=True)) == [201, 400, 409, 507]
-    assert "Location" in create_operation(ProductJSON).answers[201].headers
-    assert not create_operation(ProductJSON, located=False).answers[201].headers
+    assert "Location" in create_operation(ProductJSON).responses[201].headers
+    assert not create_operation(ProductJSON, located=False).responses[201].headers
     assert statuses(get_operation(ProductJSON)) == [200, 404]
     assert statuses(delete_operation()) == [204, 404]
-    assert delete_operation().answers[204].model is None
+    assert delete_operation().responses[204].model is None
 
 
 def test_the_examples_work() -> None:

@@ -90,10 +90,10 @@ def test_a_check_that_hangs_holds_one_thread() -> None:
         return Health(up=True)
 
     with _host(Watched(hang), timeout=0.05) as host, host.client() as client:
-        answers = [client.get("/q/health/ready") for _ in range(3)]
+        responses = [client.get("/q/health/ready") for _ in range(3)]
         release.set()
-        assert [answer.status_code for answer in answers] == [503, 503, 503]
-        assert "not returned" in _checks(answers[0])["watched"]["data"]["error"]
+        assert [answer.status_code for answer in responses] == [503, 503, 503]
+        assert "not returned" in _checks(responses[0])["watched"]["data"]["error"]
         assert len(calls) == 1
 
 

@@ -60,12 +60,12 @@ def test_guesses_from_everywhere_lock_out_strangers_and_not_the_user(host: Runni
     with ExitStack() as stack:
         owner = stack.enter_context(client_from(host, "127.0.0.1"))
         bearer(owner)
-        answers = []
+        responses = []
         for number in range(30):
             stranger = stack.enter_context(client_from(host, f"127.0.1.{number + 1}"))
-            answers += [stranger.get(LOGIN, auth=(USER[0], f"guess {number} {each}")) for each in range(4)]
-        assert Counter(answer.status_code for answer in answers) == {401: 90, 429: 30}
-        waits = [int(answer.headers["Retry-After"]) for answer in answers if answer.status_code == 429]
+            responses += [stranger.get(LOGIN, auth=(USER[0], f"guess {number} {each}")) for each in range(4)]
+        assert Counter(answer.status_code for answer in responses) == {401: 90, 429: 30}
+        waits = [int(answer.headers["Retry-After"]) for answer in responses if answer.status_code == 429]
         assert waits == sorted(waits)
         assert waits[0] < waits[-1]
         bearer(owner)
@@ -191,6 +191,6 @@ def test_logins_that_would_pile_up_are_refused() -> None:
         pool = stack.enter_context(ThreadPoolExecutor(16))
         logins = [pool.submit(client.get, LOGIN, auth=USER) for client in clients for _ in range(4)]
         assert clients[0].get(SECURED, headers=token).status_code == 200
-        answers = [login.result() for login in logins]
-    assert {answer.status_code for answer in answers} <= {200, 503}
-    assert all("Retry-After" in answer.headers for answer in answers if answer.status_code == 503)
+        responses = [login.result() for login in logins]
+    assert {answer.status_code for answer in responses} <= {200, 503}
+    assert all("Retry-After" in answer.headers for answer in responses if answer.status_code == 503)

@@ -107,9 +107,9 @@ def test_a_key_that_can_not_be_kept_is_503_until_it_can(tmp_path: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("in the way of the plugin's folder")
     with running_host(["library-auth"], data_dir=tmp_path) as host, host.client("library") as client:
-        answers = [client.get(JWKS), client.get(LOGIN, auth=USER)]
-        assert [each.status_code for each in answers] == [503, 503]
-        assert all(each.headers["Retry-After"] for each in answers)
+        responses = [client.get(JWKS), client.get(LOGIN, auth=USER)]
+        assert [each.status_code for each in responses] == [503, 503]
+        assert all(each.headers["Retry-After"] for each in responses)
         folder.unlink()
         assert len(client.get(JWKS).json()["keys"]) == 1
         assert client.get(LOGIN, auth=USER).status_code == 200

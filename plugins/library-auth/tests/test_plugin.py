@@ -120,6 +120,6 @@ def test_every_method_is_described(make_context: MakeContext) -> None:
         assert methods == set(route.operations)
         for operation in route.operations.values():
             assert operation.summary
-            assert all(operation.answers[status].description for status in operation.answers)
-            refusals = [answer for status, answer in operation.answers.items() if status >= 400]
+            assert all(operation.responses[status].description for status in operation.responses)
+            refusals = [answer for status, answer in operation.responses.items() if status >= 400]
             assert all(answer.media_types == ("application/problem+json",) for answer in refusals)

@@ -113,16 +113,16 @@ def test_checks_wait_for_a_free_core(monkeypatch: pytest.MonkeyPatch) -> None:
         return right
 
     monkeypatch.setattr(bcrypt, "checkpw", observed)
-    answers: list[User | None] = []
+    responses: list[User | None] = []
     threads = [
-        threading.Thread(target=lambda: answers.append(store.verify("user@example.org", "right"))) for _ in range(8)
+        threading.Thread(target=lambda: responses.append(store.verify("user@example.org", "right"))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert most == 2
-    assert len([answer for answer in answers if answer]) == 8
+    assert len([answer for answer in responses if answer]) == 8
 
 
 def test_more_checks_than_may_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import plughost_openapi.plugin
-from plughost import Answer, Middleware, Operation, Parameter, Route, RouteGroup, hookimpl
+from plughost import Middleware, Operation, Parameter, Response, Route, RouteGroup, hookimpl
 from plughost.http import Integer, Number, Text
 from plughost.ratelimits import RateLimit
 from plughost.testing import RunningHost, plugin_distribution, running_host
@@ -88,14 +88,16 @@ class Plugin:
         found = {"application/json": Note, "application/hal+json": Linked}
         everything: Mapping[str, Operation] = {
             "GET": Operation(
-                summary="List notes", answers={200: Answer(description="All.", model=list[Note])}, parameters=(page,)
+                summary="List notes",
+                responses={200: Response(description="All.", model=list[Note])},
+                parameters=(page,),
             ),
             "POST": Operation(
                 summary="Take a note",
                 request=NoteDraft,
-                answers={
-                    201: Answer(description="It.", model=Note, headers={"Location": "Where."}),
-                    409: Answer(description="There already."),
+                responses={
+                    201: Response(description="It.", model=Note, headers={"Location": "Where."}),
+                    409: Response(description="There already."),
                 },
                 security=("basic", "bearer"),
                 examples={"a thought": {"text": "1e3", "weight": 1, "price": 9.99}},
@@ -104,11 +106,14 @@ class Plugin:
         one = {
             "GET": Operation(
                 summary="Get a note",
-                answers={200: Answer(description="It.", model=found), 404: Answer(description="No.", media_types=())},
+                responses={
+                    200: Response(description="It.", model=found),
+                    404: Response(description="No.", media_types=()),
+                },
                 produces=tuple(found),
                 parameters=(number,),
             ),
-            "DELETE": Operation(summary="Tear it up", answers={204: Answer(description="Gone.")}, produces=()),
+            "DELETE": Operation(summary="Tear it up", responses={204: Response(description="Gone.")}, produces=()),
         }
         routes = (Route("", _resource(*everything), everything), Route("/{id}", _resource(*one), one))
         other = Route("/{when:int}/x-{rest}", _resource("PUT"), {"PUT": Operation(summary="Put")})

@@ -145,7 +145,7 @@ def test_settings_that_cannot_work_fail_the_plugin_and_say_what_to_do(
     with running_host(["profile-template"], settings={"plugins": {"profile-template": settings}}) as host:
         generation = host.host.generation
         assert generation is not None
-        entry = generation.roster.get("profile-template")
+        entry = generation.registry.get("profile-template")
         assert entry is not None
         assert (entry.state, generation.sites) == (State.FAILED, {})
         assert all(reason in str(entry.failure) for reason in reasons)

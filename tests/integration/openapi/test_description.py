@@ -39,15 +39,15 @@ def test_every_body_that_is_read_has_an_example_that_works(host: RunningHost) ->
     """The first example of each operation with a body is accepted as it stands."""
     with host.client() as client:
         description = client.get("/q/openapi?format=json").json()
-        answers = {}
+        responses = {}
         operations = ((path, *each) for path, item in description["paths"].items() for each in item.items())
         for path, method, operation in operations:
             for media in operation.get("requestBody", {"content": {}})["content"].values():
                 example = next(iter(media["examples"].values()))["value"]
                 url = _address(path, operation)
-                answers[f"{method} {path}"] = client.request(method, url, json=example).status_code
-    assert len(answers) >= 7
-    assert {name: status for name, status in answers.items() if status not in (200, 201, 204, 409)} == {}
+                responses[f"{method} {path}"] = client.request(method, url, json=example).status_code
+    assert len(responses) >= 7
+    assert {name: status for name, status in responses.items() if status not in (200, 201, 204, 409)} == {}
 
 
 def _address(path: str, operation: dict[str, Any]) -> str:

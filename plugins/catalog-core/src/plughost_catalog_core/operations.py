@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import Answer, Operation, Parameter
+from plughost import Operation, Parameter, Response
 from plughost_catalog_core.rules import ProductDraft
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ _EXAMPLES: Final = {
 }
 
 
-def _text(description: str) -> Answer:
-    return Answer(description=description, model=str, media_types=("text/plain",))
+def _text(description: str) -> Response:
+    return Response(description=description, model=str, media_types=("text/plain",))
 
 
 _SKU: Final = Parameter(
@@ -38,7 +38,7 @@ def list_operation(product: type[Any]) -> Operation:
     """
     return Operation(
         summary="List all products",
-        answers={200: Answer(description="The products in order of creation.", model=list[product])},  # type: ignore[valid-type] # a type made at run time, for run time
+        responses={200: Response(description="The products in order of creation.", model=list[product])},  # type: ignore[valid-type] # a type made at run time, for run time
     )
 
 
@@ -46,7 +46,7 @@ def get_operation(product: type[Any]) -> Operation:
     """Describe reading one product."""
     return Operation(
         summary="Get a product by its SKU",
-        answers={200: Answer(description="The product.", model=product), 404: _UNKNOWN},
+        responses={200: Response(description="The product.", model=product), 404: _UNKNOWN},
         parameters=(_SKU,),
     )
 
@@ -67,20 +67,20 @@ def create_operation(
         bounded: Whether there is room for so many products only.
     """
     headers = {"Location": "The path of the new product."} if located else {}
-    answers = {
-        201: Answer(description="The product as it was created.", model=product, headers=headers),
+    responses = {
+        201: Response(description="The product as it was created.", model=product, headers=headers),
         400: _text("The body is no JSON, or breaks rules: one `field: message` line for each invalid field."),
         409: _text("Another product has this SKU: `Product SKU already exists: <sku>`."),
     }
     if bounded:
-        answers[507] = _text("The catalog is full.")
-    return Operation(summary="Create a product", request=request, answers=answers, examples=_EXAMPLES)
+        responses[507] = _text("The catalog is full.")
+    return Operation(summary="Create a product", request=request, responses=responses, examples=_EXAMPLES)
 
 
 def delete_operation() -> Operation:
     """Describe the delete."""
     return Operation(
         summary="Delete a product by its SKU",
-        answers={204: Answer(description="The product is gone."), 404: _UNKNOWN},
+        responses={204: Response(description="The product is gone."), 404: _UNKNOWN},
         parameters=(_SKU,),
     )

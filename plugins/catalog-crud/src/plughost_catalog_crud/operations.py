@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field
 
-from plughost import Answer, Operation, Parameter
+from plughost import Operation, Parameter, Response
 from plughost.http import MAX_ID, Integer
 from plughost_catalog_core import Name, Price, ProductDraft, Sku, Stock
 from plughost_catalog_crud.hal import HAL, JSON
@@ -91,15 +91,15 @@ _IF_NONE_MATCH: Final = _tag("If-None-Match", "Only if the product's ETag is non
 _TERM: Final = f"-?({'|'.join(FIELDS)})"
 _PROBLEM: Final = "The detail tells what is wrong."
 _ENTITY_HEADERS: Final = {"ETag": "Names the product's present state.", "Vary": "Accept."}
-_CREATED: Final = Answer(
+_CREATED: Final = Response(
     description="The product as it was created.",
     model=_PRODUCT,
     headers={"Location": "The absolute address of the new product.", **_ENTITY_HEADERS},
 )
-_INVALID: Final = Answer(description="The body is no JSON, or breaks rules: `violations` names each invalid field.")
-_TAKEN: Final = Answer(description="Another product has this SKU.")
-_ABSENT: Final = Answer(description="There is no product with this id.")
-_CHANGED: Final = Answer(description="The precondition does not hold, or the product is absent.")
+_INVALID: Final = Response(description="The body is no JSON, or breaks rules: `violations` names each invalid field.")
+_TAKEN: Final = Response(description="Another product has this SKU.")
+_ABSENT: Final = Response(description="There is no product with this id.")
+_CHANGED: Final = Response(description="The precondition does not hold, or the product is absent.")
 
 LIST: Final = Operation(
     summary="List products, a page at a time",
@@ -120,8 +120,8 @@ LIST: Final = Operation(
         ),
         *_FILTERS,
     ),
-    answers={
-        200: Answer(
+    responses={
+        200: Response(
             description="The products of the page; in HAL, below `_embedded.product`.",
             model={JSON: list[ProductJSON], HAL: PageHAL},
             headers={
@@ -129,33 +129,33 @@ LIST: Final = Operation(
                 "X-Total-Count": "Products on all pages.",
             },
         ),
-        400: Answer(description=f"`sort` or a filter is wrong. {_PROBLEM}"),
-        404: Answer(description="`page` or `size` is no integer."),
+        400: Response(description=f"`sort` or a filter is wrong. {_PROBLEM}"),
+        404: Response(description="`page` or `size` is no integer."),
     },
 )
 COUNT: Final = Operation(
     summary="Count products",
     produces=BOTH,
     parameters=_FILTERS,
-    answers={
-        200: Answer(description="How many products match.", model=Annotated[int, Field(ge=0)]),
-        400: Answer(description=f"A filter is wrong. {_PROBLEM}"),
+    responses={
+        200: Response(description="How many products match.", model=Annotated[int, Field(ge=0)]),
+        400: Response(description=f"A filter is wrong. {_PROBLEM}"),
     },
 )
 CREATE: Final = Operation(
     summary="Create a product",
     produces=BOTH,
     request=ProductDraft,
-    answers={201: _CREATED, 400: _INVALID, 409: _TAKEN},
+    responses={201: _CREATED, 400: _INVALID, 409: _TAKEN},
     examples=_EXAMPLES,
 )
 GET: Final = Operation(
     summary="Get a product by its id",
     produces=BOTH,
     parameters=(_ID, _IF_NONE_MATCH),
-    answers={
-        200: Answer(description="The product.", model=_PRODUCT, headers=_ENTITY_HEADERS),
-        304: Answer(description="The client has it already."),
+    responses={
+        200: Response(description="The product.", model=_PRODUCT, headers=_ENTITY_HEADERS),
+        304: Response(description="The client has it already."),
         404: _ABSENT,
     },
 )
@@ -164,11 +164,11 @@ PUT: Final = Operation(
     produces=BOTH,
     request=ProductDraft,
     parameters=(_ID, _IF_MATCH, _IF_NONE_MATCH),
-    answers={
+    responses={
         201: _CREATED,
-        204: Answer(description="The product was replaced."),
+        204: Response(description="The product was replaced."),
         400: _INVALID,
-        404: Answer(description="There is no product with this id, and it is too large to be given to one."),
+        404: Response(description="There is no product with this id, and it is too large to be given to one."),
         409: _TAKEN,
         412: _CHANGED,
     },
@@ -177,5 +177,5 @@ PUT: Final = Operation(
 DELETE: Final = Operation(
     summary="Delete a product by its id",
     parameters=(_ID, _IF_MATCH),
-    answers={204: Answer(description="The product is gone."), 404: _ABSENT, 412: _CHANGED},
+    responses={204: Response(description="The product is gone."), 404: _ABSENT, 412: _CHANGED},
 )

@@ -8,7 +8,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import Answer, Middleware, Observer, Operation, Route, RouteGroup, hookimpl
+from plughost import Middleware, Observer, Operation, Response, Route, RouteGroup, hookimpl
 from plughost_dev_console.commands import console_command
 from plughost_dev_console.gate import Gate
 from plughost_dev_console.guard import PREFIX, Guard
@@ -162,8 +162,8 @@ def _actions(context: PluginContext[Settings], pages: Pages) -> list[Route]:
 
 
 def _operation(summary: str) -> Operation:
-    answer = Answer(description="The page.", model=str, media_types=("text/html",))
-    return Operation(summary=summary, answers={200: answer}, produces=("text/html",))
+    answer = Response(description="The page.", model=str, media_types=("text/html",))
+    return Operation(summary=summary, responses={200: answer}, produces=("text/html",))
 
 
 def _gate(context: PluginContext[Settings]) -> Gate:

@@ -13,7 +13,7 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from plughost import AnsweredRequest, Event, HostView
+    from plughost import Event, HostView, RequestRecord
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 MOST_A_SECOND: Final = 1000  # nobody reads more, and each costs a loaded host something
@@ -25,7 +25,7 @@ class Requests:
     """Records requests, as an observer."""
 
     def __init__(
-        self, ring: deque[AnsweredRequest], last: list[int], lock: threading.Lock, own: str, host: HostView
+        self, ring: deque[RequestRecord], last: list[int], lock: threading.Lock, own: str, host: HostView
     ) -> None:
         """Record into a ring.
 
@@ -43,7 +43,7 @@ class Requests:
         self._host = host
         self._epoch = time() - perf_counter()
 
-    def observe(self, requests: tuple[AnsweredRequest, ...]) -> None:
+    def observe(self, requests: tuple[RequestRecord, ...]) -> None:
         """Record requests; what is shown of them is worked out when somebody looks."""
         others = [each for each in requests if each.mounted is None or each.mounted.plugin != self._own]
         with self._lock:
@@ -107,7 +107,7 @@ def clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def _shown(number: int, request: AnsweredRequest, epoch: float) -> dict[str, Any]:
+def _shown(number: int, request: RequestRecord, epoch: float) -> dict[str, Any]:
     at = epoch + request.arrived + request.seconds
     return {
         "number": number,

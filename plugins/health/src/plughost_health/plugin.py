@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel
 
-from plughost import Answer, Check, Operation, Route, RouteGroup, hookimpl
+from plughost import Check, Operation, Response, Route, RouteGroup, hookimpl
 from plughost_health.board import Board
 from plughost_health.checks import HOST, own_checks
 from plughost_health.settings import Settings
@@ -79,6 +79,6 @@ def register_checks(context: PluginContext[Settings]) -> list[Check]:
 
 
 def _operation(summary: str) -> Operation:
-    up = Answer(description="Every check is up.", model=HealthReport)
-    down = Answer(description="A check is down.", model=HealthReport)
-    return Operation(summary=summary, answers={200: up, 503: down})
+    up = Response(description="Every check is up.", model=HealthReport)
+    down = Response(description="A check is down.", model=HealthReport)
+    return Operation(summary=summary, responses={200: up, 503: down})

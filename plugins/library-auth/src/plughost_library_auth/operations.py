@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from plughost import Answer, Operation
+from plughost import Operation, Response
 from plughost.http import PROBLEM_DETAILS
 from plughost_library_auth.resources import Identity, KeySet, Metadata, ServiceInfo
 
 
-def _refusal(description: str, **headers: str) -> Answer:
+def _refusal(description: str, **headers: str) -> Response:
     named = {name.replace("_", "-"): meaning for name, meaning in headers.items()}
-    return Answer(description=description, media_types=(PROBLEM_DETAILS.media_type,), headers=named)
+    return Response(description=description, media_types=(PROBLEM_DETAILS.media_type,), headers=named)
 
 
 _CHALLENGE: Final = "The scheme to authenticate with, and what was wrong."
@@ -23,8 +23,8 @@ LOGIN: Final = Operation(
         "HTTP Basic credentials in, a signed JSON Web Token out, as plain text whatever `Accept` says. Send it to"
         " the other resources as `Authorization: Bearer <token>` until it expires."
     ),
-    answers={
-        200: Answer(
+    responses={
+        200: Response(
             description="The token and nothing else.",
             model=str,
             media_types=("text/plain",),
@@ -45,8 +45,8 @@ LOGIN: Final = Operation(
 LOGOUT: Final = Operation(
     summary="Revoke a token",
     description="The token that is sent is invalid from now on, on every host that shares the store within a second.",
-    answers={
-        204: Answer(description="The token is revoked."),
+    responses={
+        204: Response(description="The token is revoked."),
         401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
         403: _refusal(_PLAIN_HTTP),
     },
@@ -56,8 +56,8 @@ LOGOUT: Final = Operation(
 SECURED: Final = Operation(
     summary="Tell whose token this is",
     description="Open to the roles `user` and `admin`.",
-    answers={
-        200: Answer(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
+    responses={
+        200: Response(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
         401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
         403: _refusal(f"The token has neither role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
     },
@@ -67,8 +67,8 @@ SECURED: Final = Operation(
 ADMIN: Final = Operation(
     summary="Tell whose token this is, to administrators",
     description="Open to the role `admin`.",
-    answers={
-        200: Answer(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
+    responses={
+        200: Response(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
         401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
         403: _refusal(f"The token lacks the role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
     },
@@ -78,9 +78,9 @@ ADMIN: Final = Operation(
 SERVICE: Final = Operation(
     summary="Describe the service",
     description="How it was reached, and the absolute addresses of its resources. Plain HTTP leads to the secure port.",
-    answers={
-        200: Answer(description="The description.", model=ServiceInfo),
-        308: Answer(
+    responses={
+        200: Response(description="The description.", model=ServiceInfo),
+        308: Response(
             description="Over plain HTTP, where the site has an HTTPS port.",
             model=str,
             media_types=("text/plain",),
@@ -92,16 +92,18 @@ SERVICE: Final = Operation(
 METADATA: Final = Operation(
     summary="Show what verifies tokens",
     description="The issuer and the address of its keys, for libraries and gateways (RFC 8414, OpenID Connect).",
-    answers={
-        200: Answer(description="The metadata.", model=Metadata, headers={"Cache-Control": "How long it may be kept."})
+    responses={
+        200: Response(
+            description="The metadata.", model=Metadata, headers={"Cache-Control": "How long it may be kept."}
+        )
     },
 )
 
 PUBLIC_KEYS: Final = Operation(
     summary="Show the public keys that verify tokens",
     description="Retired keys stay until the last of their tokens has expired.",
-    answers={
-        200: Answer(
+    responses={
+        200: Response(
             description="A JWK Set (RFC 7517).",
             model=KeySet,
             headers={"Cache-Control": "How long it may be kept; read it again on a token of an unknown key."},

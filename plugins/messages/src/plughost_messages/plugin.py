@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import falcon
 from pydantic import BaseModel, WithJsonSchema
 
-from plughost import Answer, Operation, Parameter, Route, RouteGroup, Store, hookimpl
+from plughost import Operation, Parameter, Response, Route, RouteGroup, Store, hookimpl
 from plughost.http import MAX_ID, Integer, Text, read_body, send_array
 from plughost_messages.store import MAX_LENGTH, STORE, Messages
 
@@ -95,32 +95,32 @@ _ID: Final = Parameter(
     schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
     refusal=404,
 )
-_ABSENT: Final = Answer(description="There is no message with this id; no body.", media_types=())
+_ABSENT: Final = Response(description="There is no message with this id; no body.", media_types=())
 _LIST: Final = Operation(
     summary="List all messages",
-    answers={200: Answer(description="The messages by id.", model=list[MessageJSON])},
+    responses={200: Response(description="The messages by id.", model=list[MessageJSON])},
 )
 _CREATE: Final = Operation(
     summary="Create a message",
     request=MessageDraft,
-    answers={
-        201: Answer(
+    responses={
+        201: Response(
             description="The message as it is kept.",
             model=MessageJSON,
             headers={"Location": "The path of the new message."},
         ),
-        400: Answer(description="The body is no JSON, or breaks rules: `violations` names each invalid field."),
+        400: Response(description="The body is no JSON, or breaks rules: `violations` names each invalid field."),
     },
     examples={"a greeting": {"content": "Hello, world"}, "nothing to say": {"content": ""}},
 )
 _GET: Final = Operation(
     summary="Get a message by its id",
-    answers={200: Answer(description="The message.", model=MessageJSON), 404: _ABSENT},
+    responses={200: Response(description="The message.", model=MessageJSON), 404: _ABSENT},
     parameters=(_ID,),
 )
 _DELETE: Final = Operation(
     summary="Delete a message by its id",
-    answers={204: Answer(description="The message is gone."), 404: _ABSENT},
+    responses={204: Response(description="The message is gone."), 404: _ABSENT},
     parameters=(_ID,),
 )
 

@@ -15,7 +15,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from plughost import Answer, Observer, Operation, Route, RouteGroup, hookimpl
+from plughost import Observer, Operation, Response, Route, RouteGroup, hookimpl
 from plughost.http import preferred
 from plughost_metrics.host import Happenings, HostState
 from plughost_metrics.requests import Figures, RequestTimes
@@ -69,8 +69,8 @@ class MetricsPlugin:
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
         """Mount the metrics on the site `main`."""
-        answer = Answer(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS))
-        operation = Operation(summary="Tell the host's metrics", answers={200: answer}, produces=(TEXT, OPENMETRICS))
+        answer = Response(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS))
+        operation = Operation(summary="Tell the host's metrics", responses={200: answer}, produces=(TEXT, OPENMETRICS))
         route = Route("", Scrape(self._registry), {"GET": operation})
         return [RouteGroup(prefix="/q/metrics", routes=(route,), title="Metrics")]
 

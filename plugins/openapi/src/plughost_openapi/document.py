@@ -8,7 +8,7 @@ from decimal import Decimal
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import Answer, Operation, Parameter, Route, RouteGroup
+from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
 from plughost_openapi import errors
 from plughost_openapi.components import Components, Object
@@ -74,11 +74,11 @@ def _uses(groups: Iterable[Owned]) -> Iterator[Use]:
         for operation in (each for route in group.routes for each in route.operations.values()):
             if operation.request is not None:
                 yield operation.request, "validation"
-            models = (model for answer in operation.answers.values() for model in _models(answer).values())
+            models = (model for answer in operation.responses.values() for model in _models(answer).values())
             yield from ((model, "serialization") for model in models)
 
 
-def _models(answer: Answer) -> Mapping[str, Any]:
+def _models(answer: Response) -> Mapping[str, Any]:
     """Return media type to model of an answer's body."""
     if isinstance(answer.model, Mapping):
         return answer.model
@@ -172,15 +172,15 @@ class _GroupWriter:
 
     def _responses(self, operation: Operation, around: Surroundings) -> Iterator[tuple[str, Object]]:
         made = {status: (description, headers) for status, description, headers in host_errors(operation, around)}
-        for status in sorted({*operation.answers, *made}):
-            answer = operation.answers.get(status)
+        for status in sorted({*operation.responses, *made}):
+            answer = operation.responses.get(status)
             if answer is not None:
                 yield str(status), self._response(status, answer, around)
             else:
                 description, headers = made[status]
                 yield str(status), self._components.error(status, description, headers, around)
 
-    def _response(self, status: int, answer: Answer, around: Surroundings) -> Object:
+    def _response(self, status: int, answer: Response, around: Surroundings) -> Object:
         headers = dict(answer.headers)
         if status in (429, 503):
             headers = {**errors.RETRY_AFTER, **headers}
@@ -195,7 +195,7 @@ class _GroupWriter:
             written["content"] = content
         return written
 
-    def _content(self, status: int, answer: Answer, around: Surroundings) -> Object:
+    def _content(self, status: int, answer: Response, around: Surroundings) -> Object:
         if answer.schema is not None:
             return {media_type: {"schema": answer.schema} for media_type in answer.media_types}
         models = _models(answer)
@@ -232,15 +232,15 @@ def _parameter(declared: Parameter) -> Object:
 def _operation_id(path: str, method: str, operation: Operation) -> str:
     """Return an id that stays as long as path and method do, and reads well as the name of a function."""
     verb = _VERBS.get(method, "get")
-    if method == "GET" and any(_is_list(answer) for status, answer in operation.answers.items() if status == 200):
+    if method == "GET" and any(_is_list(answer) for status, answer in operation.responses.items() if status == 200):
         verb = "list"
-    if method == "POST" and 201 in operation.answers:
+    if method == "POST" and 201 in operation.responses:
         verb = "create"
     path = re.sub(r"/\{(\w+)\}", r"/by_\1", path)
     return "_".join([verb, *re.findall(r"[A-Za-z0-9]+", path)])
 
 
-def _is_list(answer: Answer) -> bool:
+def _is_list(answer: Response) -> bool:
     return any(getattr(model, "__origin__", None) in (list, tuple, Sequence) for model in _models(answer).values())
 
 

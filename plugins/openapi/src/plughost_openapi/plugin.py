@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import Answer, Middleware, Operation, Parameter, Route, RouteGroup, hookimpl
+from plughost import Middleware, Operation, Parameter, Response, Route, RouteGroup, hookimpl
 from plughost.http import PROBLEM_DETAILS
 from plughost_openapi.addresses import Addresses
 from plughost_openapi.commands import openapi_command
@@ -25,7 +25,7 @@ _ETAG: Final = {"ETag": "Tells this body from others; good for If-None-Match.", 
 _IF_NONE_MATCH: Final = Parameter(
     name="If-None-Match", place="header", description="ETags of bodies that the client has: one of them is not sent."
 )
-_NOT_MODIFIED: Final = Answer(description="The client has this body already.", headers=_ETAG)
+_NOT_MODIFIED: Final = Response(description="The client has this body already.", headers=_ETAG)
 
 
 @hookimpl
@@ -76,10 +76,10 @@ def _describe_operation() -> Operation:
     return Operation(
         summary="Describe the API",
         description="OpenAPI 3.1 of all that is mounted on a site.",
-        answers={
-            200: Answer(description="The description.", model=shown, headers=_ETAG),
+        responses={
+            200: Response(description="The description.", model=shown, headers=_ETAG),
             304: _NOT_MODIFIED,
-            400: Answer(description="There is no such site or format.", media_types=(PROBLEM_DETAILS.media_type,)),
+            400: Response(description="There is no such site or format.", media_types=(PROBLEM_DETAILS.media_type,)),
         },
         produces=OFFERS,
         parameters=(
@@ -99,8 +99,8 @@ def _describe_operation() -> Operation:
 def _page_operation() -> Operation:
     return Operation(
         summary="Show Swagger UI",
-        answers={
-            200: Answer(description="The page.", model=str, media_types=("text/html",), headers=_ETAG),
+        responses={
+            200: Response(description="The page.", model=str, media_types=("text/html",), headers=_ETAG),
             304: _NOT_MODIFIED,
         },
         produces=("text/html",),
@@ -112,8 +112,8 @@ def _asset_operation(names: list[str]) -> Operation:
     media_types = ("text/css", "text/javascript", "text/plain", "image/png")
     return Operation(
         summary="Get a file of Swagger UI",
-        answers={
-            200: Answer(description="The file.", model=str, media_types=media_types, headers=_ETAG),
+        responses={
+            200: Response(description="The file.", model=str, media_types=media_types, headers=_ETAG),
             304: _NOT_MODIFIED,
         },
         produces=(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from plughost import Answer, Operation
+from plughost import Operation, Response
 from plughost.http import read_body
 from plughost_profile_template.envelope import Error, Success, success
 from plughost_profile_template.models import VIEWS, ProfileChange, ProfileJSON, ProfileJSON11
@@ -57,15 +57,15 @@ _LIMITS: Final = {
     "RateLimit-Remaining": "How many of them are left.",
     "RateLimit-Reset": "Seconds until the window ends.",
 }
-_TOO_MANY: Final = Answer(
+_TOO_MANY: Final = Response(
     description="The client asked too often.",
     model=Error,
     headers={**_LIMITS, "Retry-After": "Seconds to wait."},
 )
-_UNAUTHORIZED: Final = Answer(
+_UNAUTHORIZED: Final = Response(
     description="There is no token, or a bad one.", model=Error, headers={"WWW-Authenticate": "How to come back."}
 )
-_FORBIDDEN: Final = Answer(description="The token's roles don't let it in.", model=Error)
+_FORBIDDEN: Final = Response(description="The token's roles don't let it in.", model=Error)
 
 
 def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, Operation]:
@@ -74,8 +74,8 @@ def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, O
     return {
         "GET": Operation(
             summary="Show the user's profile",
-            answers={
-                200: Answer(description="The profile.", model=_PROFILE, headers=_LIMITS),
+            responses={
+                200: Response(description="The profile.", model=_PROFILE, headers=_LIMITS),
                 **refusals,
             },
             security=security,
@@ -85,10 +85,10 @@ def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, O
             summary="Change the user's profile",
             description="Fields that are absent stay as they are.",
             request=ProfileChange,
-            answers={
-                200: Answer(description="The profile as it is now.", model=_PROFILE, headers=_LIMITS),
-                400: Answer(description="The body is no JSON.", model=Error),
-                422: Answer(description="Fields are invalid; all of them are named.", model=Error),
+            responses={
+                200: Response(description="The profile as it is now.", model=_PROFILE, headers=_LIMITS),
+                400: Response(description="The body is no JSON.", model=Error),
+                422: Response(description="Fields are invalid; all of them are named.", model=Error),
                 **refusals,
             },
             security=security,

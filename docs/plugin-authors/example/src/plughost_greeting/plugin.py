@@ -5,7 +5,7 @@ from typing import Annotated
 import falcon
 from pydantic import BaseModel, Field
 
-from plughost import Answer, Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Operation, PluginContext, Response, Route, RouteGroup, hookimpl
 from plughost.http import Request, Text, read_body
 
 
@@ -56,9 +56,9 @@ def register_settings() -> type[Settings]:
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount `/greetings`."""
     greetings = Greetings(context.settings.word)
-    greeted = {200: Answer(description="The greeting.", model=Greeting)}
-    by_body = Operation(summary="Greet somebody", request=Person, answers=greeted)
-    by_name = Operation(summary="Greet somebody by name", answers=greeted)
+    greeted = {200: Response(description="The greeting.", model=Greeting)}
+    by_body = Operation(summary="Greet somebody", request=Person, responses=greeted)
+    by_name = Operation(summary="Greet somebody by name", responses=greeted)
     routes = (
         Route("", greetings, {"POST": by_body}),
         Route("/{name}", greetings, {"GET": by_name}, suffix="by_name"),
