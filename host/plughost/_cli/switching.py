@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._cli.operating import changing_options, readable_errors, show_outcome
 from plughost._cli.options import EXIT_PROBLEMS, config_option, json_option, print_json
 from plughost._operations.changing import reload_running
@@ -38,7 +38,7 @@ def disable(
         _refuse_unknown(names, [each.name for each in found])
         required = sorted(set(names) & set(settings.host.required))
         if required:
-            raise OperationError(f"The setting required names {', '.join(required)}; take it out there first.")
+            raise CommandError(f"The setting required names {', '.join(required)}; take it out there first.")
     disabled = list(dict.fromkeys([*settings.host.disabled, *names]))
     blocked = _blocked(found, disabled) - _blocked(found, settings.host.disabled)
     lines = [f"{name} is disabled already." for name in names if name in settings.host.disabled]
@@ -116,7 +116,7 @@ def _switch(
 def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise OperationError(f"No plugin named {name} is installed; {nearest(name, known)}")
+            raise CommandError(f"No plugin named {name} is installed; {nearest(name, known)}")
 
 
 def _needed(found: Collection[InstalledPlugin], name: str, disabled: Collection[str]) -> list[str]:
