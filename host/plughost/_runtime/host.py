@@ -28,8 +28,6 @@ from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
 from plughost._settings.sources import Settings, SettingsError
 from plughost._settings.switching import write_disabled
-from plughost._tls.certificates import prepare
-from plughost._tls.reload import take_up_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -413,7 +411,11 @@ class Host(HostState):
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
+        from plughost._tls.reload import take_up_certificate  # noqa: PLC0415 - brings cryptography
+
         return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 
     def _prepare_tls(self) -> PreparedTLS:
+        from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
+
         return prepare(self.settings, dev=self.dev)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
 from plughost._runtime.sites import listeners_of
-from plughost._tls.certificates import describe
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -164,6 +163,8 @@ class LiveView:
 
     def certificate(self) -> CertificateInfo | None:
         """Return what the HTTPS listeners show; None where none is open."""
+        from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
+
         return None if self._host.tls is None else describe(self._host.tls)
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tomlkit
-from tomlkit.exceptions import ParseError
-
 from plughost._api.errors import CommandError
 from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, SettingsError, read_settings
 
@@ -31,6 +28,9 @@ def with_disabled(text: str, names: Collection[str]) -> str:
     Raises:
         CommandError: The file is no TOML, or its `disabled` is no list.
     """
+    import tomlkit  # noqa: PLC0415 - only who switches a plugin edits the file
+    from tomlkit.exceptions import ParseError  # noqa: PLC0415 - as above
+
     try:
         document = tomlkit.parse(text)
     except ParseError as error:
