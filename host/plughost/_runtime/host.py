@@ -176,7 +176,7 @@ class Host(HostState):
             self.answered.hand_to(generation.observers())
             generation.notify("started")
 
-    def switch(self, name: str, *, enabled: bool) -> ReloadReport:
+    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and take that up; see `reload`.
 
         Where the host can't serve with it, the file is as it was before, and the report says why.
@@ -184,6 +184,7 @@ class Host(HostState):
         Args:
             name: The plugin.
             enabled: Whether it is to serve.
+            origin: Who asked, as of `reload`.
 
         Raises:
             OperationError: It can't be switched; nothing has changed.
@@ -201,16 +202,18 @@ class Host(HostState):
             raise OperationError(f"The setting required names {name}; take it out there first.")
         listed = [each for each in settings.host.disabled if each != name]
         edit = write_disabled(settings, listed if enabled else [*listed, name])
-        report = self.reload([] if enabled else [each.name for each in found if name in each.requires])
+        accept = [] if enabled else [each.name for each in found if name in each.requires]
+        report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
         return report
 
-    def reload(self, accept: Collection[str] = ()) -> ReloadReport:
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
 
         Args:
             accept: Plugins that serve now and may be failed or blocked in the next generation.
+            origin: Who asked, for the audit trail: `where`, `by` or `request_id`.
 
         Returns:
             What came of it. Where it says that it failed, the running generation is untouched.
@@ -222,7 +225,7 @@ class Host(HostState):
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
             outcome = "ok" if report.ok else "failed"
-            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation)
+            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation, **(origin or {}))
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )
