@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from plughost._api.errors import PluginError
 from plughost._files import make_folder
 from plughost._runtime.audit import Audit
-from plughost._runtime.control import ask
+from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
     import structlog
@@ -165,20 +165,20 @@ class PluginContext(Generic[SettingsT]):
         """
         return self.services.keep(self.plugin, name, make)
 
-    def take_questions(self, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Let the plugin's commands ask the plugin in the host that runs; they use `ask_running`.
+    def add_query(self, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
+        """Let the plugin's commands query the plugin in the running host; they use `query_host`.
 
         Args:
-            question: What is asked, one word.
-            answer: Returns the answer, in values that JSON can have; called in a thread of its own.
+            name: What is asked, one word.
+            handler: Returns the answer, in values that JSON can have; called in a thread of its own.
         """
-        self.services.take_questions(self.plugin, question, answer)
+        self.services.add_query(self.plugin, name, handler)
 
-    def ask_running(self, question: str) -> Mapping[str, Any]:
-        """Ask the plugin in the host that runs on the same data folder; for commands.
+    def query_host(self, name: str) -> Mapping[str, Any]:
+        """Query the plugin in the host that runs on the same data folder; for commands.
 
         Args:
-            question: What the plugin takes by `take_questions`.
+            name: A query that the plugin added by `add_query`.
 
         Returns:
             The answer; a mapping with `error` alone where the plugin does not answer there.
@@ -186,7 +186,7 @@ class PluginContext(Generic[SettingsT]):
         Raises:
             NotRunning: No host runs on the data folder.
         """
-        return ask(self.data_root, "ask", plugin=self.plugin, question=question)
+        return send_command(self.data_root, "query", plugin=self.plugin, name=name)
 
     def announce(self, line: str) -> None:
         """Show a line to the person who starts the host, such as a demo account or an address to open."""

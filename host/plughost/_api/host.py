@@ -211,7 +211,7 @@ class HostControl(Protocol):
             origin: Who asked, as of `reload`.
 
         Raises:
-            OperationError: It can't be switched; the message says why, and nothing has changed.
+            CommandError: It can't be switched; the message says why, and nothing has changed.
         """
         ...
 
@@ -349,6 +349,6 @@ class HostServices(HostView, Protocol):
         """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
         ...
 
-    def take_questions(self, plugin: str, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands ask this host something; see `PluginContext.take_questions`."""
+    def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
+        """Let commands query this host; see `PluginContext.add_query`."""
         ...

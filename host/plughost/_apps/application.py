@@ -66,7 +66,7 @@ def build_app(
         The app, with its router compiled.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
-    router = RawPathRouter(routes, {group.group.prefix: group.rest for group in groups}, dev=dev)
+    router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)
     edge = Edge(router.find, allowed_hosts)
     components: Any = [Overload(), edge, *middleware, Boundary(common_fields(vary))]
     app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)

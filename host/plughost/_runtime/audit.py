@@ -16,7 +16,7 @@ import msgspec
 from plughost._api.errors import NotRunning
 from plughost._files import locked_folder, write_private
 from plughost._logging import make_logger
-from plughost._runtime.control import ask, user_name
+from plughost._runtime.control import send_command, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -132,7 +132,7 @@ class CommandAudit(Audit):
         """Write an event that is complete."""
         if self._file is None:
             try:
-                ask(self._data_dir, "audit", event=dict(event))
+                send_command(self._data_dir, "audit", event=dict(event))
             except NotRunning:
                 pass
             else:

@@ -108,7 +108,7 @@ class Control:
             self.lock = -1
 
 
-def ask(data_dir: Path, command: str, **arguments: Any) -> Response:
+def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
 
     Args:
@@ -139,7 +139,7 @@ def ask(data_dir: Path, command: str, **arguments: Any) -> Response:
 def is_running(data_dir: Path) -> bool:
     """Tell whether a host runs on a data folder."""
     try:
-        ask(data_dir, "ping")
+        send_command(data_dir, "ping")
     except NotRunning:
         return False
     return True
