@@ -194,7 +194,7 @@ def _begin(
     origin = {"where": req.remote_addr, "request_id": req.request_id}
 
     def audited() -> ReloadReport:
-        with pages.context.audited("console", action=action, target=target or None, **origin) as event:
+        with pages.context.audited("console", req=req, action=action, target=target or None) as event:
             report = work(origin=origin)
             event["outcome"] = "ok" if report.ok else "failed"
             return report
