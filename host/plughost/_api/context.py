@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -118,18 +119,34 @@ class PluginContext(Generic[SettingsT]):
             what: What was done or tried, such as `login`.
             outcome: What came of it: `ok`, `refused`, `failed` ...
             who: The account that it is about; what is written is its `pseudonym`.
-            req: The request that did it, for its address and id.
+            req: The request that did it, for its address and id. The host writes no event of its refusal then.
             **more: Details, in plain values; never secrets.
         """
-        if who is not None:
-            more["who"] = self.pseudonym(who)
-        if req is not None:
-            more |= {"where": req.remote_addr, "request_id": req.request_id}
-        self._audits.note(what, outcome, plugin=self.plugin, **more)
+        self._audits.note(what, outcome, **self._event(who, req, more))
+
+    @contextmanager
+    def audited(
+        self, what: str, *, who: str | None = None, req: Request | None = None, **more: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Write an event of the audit trail when a block ends: `ok`, or `failed` where it raises; see `audit`.
+
+        Yields:
+            The event's members, which the block may add to; what it sets as `outcome` stays.
+        """
+        with self._audits.around(what, **self._event(who, req, more)) as event:
+            yield event
 
     def pseudonym(self, account: str) -> str:
         """Return what the audit trail calls an account: a hash with a key that only this host has."""
         return self._audits.pseudonym(account)
+
+    def _event(self, who: str | None, req: Request | None, more: dict[str, Any]) -> dict[str, Any]:
+        if who is not None:
+            more["who"] = self.pseudonym(who)
+        if req is not None:
+            req.context.audited = True
+            more |= {"where": req.remote_addr, "request_id": req.request_id}
+        return {"plugin": self.plugin, **more}
 
     @property
     def _audits(self) -> Audit:

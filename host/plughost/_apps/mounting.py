@@ -49,7 +49,7 @@ def mount(
         body_limit: Largest request body in bytes, after settings and defaults.
         middleware: The plugin's own middleware, outermost first.
         vary: What all responses of the site vary by.
-        authenticator: What verifies bearer tokens; None where the plugin sees to the security of its routes itself.
+        authenticator: What verifies bearer tokens; None to enforce no security.
 
     Raises:
         ValueError: A minor version is malformed, or a parameter's schema can't be enforced.

@@ -10,8 +10,9 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 from rich.text import Text
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from plughost._runtime.control import Response
     from plughost._settings.sources import Settings
 
+_COMMAND_LINE: Final = {"where": "command line"}
+
 
 @click.command()
 @host_options
@@ -73,7 +76,7 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
         "ping": dict,
         "status": lambda: status_of(host),
         "drain": lambda undo=False: _drain(host, undo=undo),
-        "reload": lambda accept=(): host.reload(accept).as_plain(),
+        "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_COMMAND_LINE}).as_plain(),
         "query": host.view.answer_query,
         "audit": audit_of(settings, logger).take,
     }
@@ -261,7 +264,7 @@ def _hanging_up(host: Host) -> Callable[[int, FrameType | None], None]:
         if terminal and not os.isatty(0):  # the terminal was closed: nobody asks for a reload
             host.ask_to_stop()
         else:
-            threading.Thread(target=host.reload, name="reload").start()
+            threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload").start()
 
     return handle
 

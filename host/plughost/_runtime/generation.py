@@ -330,7 +330,15 @@ def _assemble(
         sites[name] = SiteApp(
             groups=tuple(groups),
             middleware=around,
-            app=build_app(groups, components, logger, vary, allowed_hosts=site.allowed_hosts, dev=dev),
+            app=build_app(
+                groups,
+                components,
+                logger,
+                vary,
+                allowed_hosts=site.allowed_hosts,
+                dev=dev,
+                audit=audit_of(settings, logger),
+            ),
             prefixes={each.group.prefix: each.fallback for each in groups},
             body_limit=max(group.fallback.body_limit for group in groups),
             view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
@@ -343,9 +351,9 @@ def _principals(registry: Registry) -> Authenticator:
     return next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
 
 
-def _authenticator(entry: Entry) -> Authenticator | None:
-    """Return what lets requests into a plugin's routes; the plugin that names principals sees to its own."""
-    return None if entry.authenticator is not None else entry.context.authenticator or nobody
+def _authenticator(entry: Entry) -> Authenticator:
+    """Return what names the principals behind requests to a plugin."""
+    return entry.authenticator or entry.context.authenticator or nobody
 
 
 def _warnings(registry: Registry, settings: Settings, without: Collection[str], sites: Iterable[str]) -> Iterable[str]:

@@ -174,7 +174,7 @@ class Host(HostState):
             self.request_log.hand_to(generation.observers())
             generation.notify("started")
 
-    def switch(self, name: str, *, enabled: bool) -> ReloadReport:
+    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and take that up; see `reload`.
 
         Where the host can't serve with it, the file is as it was before, and the report says why.
@@ -182,6 +182,7 @@ class Host(HostState):
         Args:
             name: The plugin.
             enabled: Whether it is to serve.
+            origin: Who asked, as of `reload`.
 
         Raises:
             CommandError: It can't be switched; nothing has changed.
@@ -199,16 +200,18 @@ class Host(HostState):
             raise CommandError(f"The setting required names {name}; take it out there first.")
         listed = [each for each in settings.host.disabled if each != name]
         edit = write_disabled(settings, listed if enabled else [*listed, name])
-        report = self.reload([] if enabled else [each.name for each in found if name in each.requires])
+        accept = [] if enabled else [each.name for each in found if name in each.requires]
+        report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
         return report
 
-    def reload(self, accept: Collection[str] = ()) -> ReloadReport:
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
 
         Args:
             accept: Plugins that serve now and may be failed or blocked in the next generation.
+            origin: Who asked, for the audit trail: `where`, `by` or `request_id`.
 
         Returns:
             What came of it. Where it says that it failed, the running generation is untouched.
@@ -224,7 +227,7 @@ class Host(HostState):
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
             outcome = "ok" if report.ok else "failed"
-            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation)
+            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation, **(origin or {}))
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )

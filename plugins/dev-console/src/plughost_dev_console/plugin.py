@@ -74,7 +74,7 @@ class ConsolePlugin:
         """Mount the console, with `--dev` only."""
         if not context.dev:
             return []
-        pages = Pages(context.host, context.control, _gate(context), Jobs(context.keep("jobs", dict)), context.plugin)
+        pages = Pages(context, _gate(context), Jobs(context.keep("jobs", dict)))
         group = RouteGroup(
             prefix=PREFIX,
             routes=(*_views(context, pages), *_actions(context, pages)),
