@@ -245,7 +245,7 @@ class Observer:
     Attributes:
         name: What the log calls it.
         observe: Called with the requests that were answered since the last call, oldest first: a tuple of
-            `plughost.AnsweredRequest`.
+            `plughost.RequestRecord`.
         at_most: Of how many requests at a time `observe` is told, the first ones; None for every one. What is to be
             looked at needs no more than can be read, and the others then cost less.
         observe_times: Called with how long the requests since the last call took until their responses began, in
