@@ -19,7 +19,7 @@ from tests.host.packages import plugin_entry, remove_package, write_package
 from tests.integration.kit import PATIENCE, until, write_settings
 
 from plughost._api.errors import NotRunning
-from plughost._plugins.discovery import discover
+from plughost._plugins.environment import Environment
 from plughost._runtime.control import ask
 
 BREAKING: Final = 3
@@ -157,7 +157,7 @@ class Lot:
         self.process: int | None = None
         self._zygote, self._telling = zygote, threading.Lock()
         self._url = ""
-        others = [each.name for each in discover() if each.name not in {"notes", "health"}]
+        others = [each.name for each in Environment().plugins if each.name not in {"notes", "health"}]
         sites = {"main": {"listeners": ["http"], "http_engine": server}}
         write_settings(folder, {"disabled": others, "sites": sites, "grace_time": 5, **settings})
 

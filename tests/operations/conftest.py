@@ -9,9 +9,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from plughost._api.errors import OperationError
-from plughost._operations.environment import Environment
 from plughost._operations.pip import pip_command
 from plughost._operations.repacking import repack
+from plughost._plugins.environment import Environment
 
 from .environments import Sandbox, Supplies, host_requirements, host_wheel
 

@@ -25,8 +25,8 @@ import httpx
 
 import plughost
 from plughost._api.errors import NotRunning
-from plughost._operations.environment import Environment
 from plughost._operations.pip import pip_command
+from plughost._plugins.environment import Environment
 from plughost._runtime.control import ask
 
 if TYPE_CHECKING:

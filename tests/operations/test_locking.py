@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plughost._api.errors import OperationError
-from plughost._operations.environment import Environment
 from plughost._operations.locking import Locked, hash_of, lock, lock_text, members, read_lock
 from plughost._operations.pip import pip_command
+from plughost._plugins.environment import Environment
 
 from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
 

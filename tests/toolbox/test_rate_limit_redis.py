@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from plughost._logging import silent_logger
-from plughost._runtime.refusals import Refusal
+from plughost._runtime.refusals import GenerationRefused
 from plughost._settings.sources import SettingsError
 from plughost.ratelimits import RateLimits, RateLimitSettings, StorageUnavailable
 from plughost.testing import running_host
@@ -156,7 +156,7 @@ def test_a_storage_that_there_is_none_of_is_refused(url: str) -> None:
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis URL needs the extra, and who lacks it is told its name."""
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(Refusal, match=r"plughost\[redis\]"):
+    with pytest.raises(GenerationRefused, match=r"plughost\[redis\]"):
         with_storage("redis://127.0.0.1/0")
 
 

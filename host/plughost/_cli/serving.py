@@ -34,7 +34,7 @@ from plughost._runtime.control import AlreadyRunning, Control
 from plughost._runtime.host import Host
 from plughost._runtime.memory import set_aside, share_arenas
 from plughost._runtime.readiness import Phase
-from plughost._runtime.refusals import Refusal
+from plughost._runtime.refusals import GenerationRefused
 from plughost._runtime.reports import trouble_of
 from plughost._runtime.restart import Predecessor, Restart
 from plughost._runtime.sites import listeners_of
@@ -88,7 +88,7 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
         control.claim(predecessor.lock)
         host.start()
         control.start()
-    except Refusal as error:
+    except GenerationRefused as error:
         show_roster(error.registry, console(stderr=True))
         reasons = [f"{entry.found.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
         predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
@@ -136,7 +136,7 @@ def check(settings: Settings, dev: bool, without: Collection[str], strict: bool,
     warnings: tuple[str, ...] = ()
     try:
         generation = host.build(look_only=True)
-    except Refusal as error:
+    except GenerationRefused as error:
         registry = error.registry
         problems.append(str(error))
     else:

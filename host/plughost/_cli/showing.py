@@ -21,7 +21,7 @@ from plughost._cli.options import (
     text,
 )
 from plughost._logging import silent_logger
-from plughost._plugins.discovery import Survey
+from plughost._plugins.environment import Environment
 from plughost._runtime.explaining import Explanation, explain
 from plughost._runtime.host import Host
 
@@ -50,7 +50,7 @@ def plugins(
     """
     generation = _build(settings, without, dev=dev, rehearsed=True)
     if why is not None:
-        _explain(explain(why, generation.registry, Survey()), as_json)
+        _explain(explain(why, generation.registry, Environment()), as_json)
         return
     entries = sorted(generation.registry, key=lambda each: each.name)
     if as_json:

@@ -12,11 +12,11 @@ from plughost._cli.operating import changing_options, readable_errors, show_outc
 from plughost._cli.options import EXIT_PROBLEMS, config_option, json_option, print_json
 from plughost._operations.changing import reload_running
 from plughost._operations.names import nearest
-from plughost._plugins.discovery import discover
+from plughost._plugins.environment import Environment
 from plughost._settings.switching import write_disabled
 
 if TYPE_CHECKING:
-    from plughost._plugins.discovery import Found
+    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
 
@@ -33,7 +33,7 @@ def disable(
     The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
     require a disabled one are blocked.
     """
-    found = discover()
+    found = Environment().plugins
     with readable_errors():
         _refuse_unknown(names, [each.name for each in found])
         required = sorted(set(names) & set(settings.host.required))
@@ -59,7 +59,7 @@ def enable(
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once.
     """
-    found = discover()
+    found = Environment().plugins
     with readable_errors():
         _refuse_unknown(names, [*(each.name for each in found), *settings.host.disabled])
     disabled = [name for name in settings.host.disabled if name not in names]
@@ -119,11 +119,11 @@ def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
             raise OperationError(f"No plugin named {name} is installed; {nearest(name, known)}")
 
 
-def _needed(found: Collection[Found], name: str, disabled: Collection[str]) -> list[str]:
+def _needed(found: Collection[InstalledPlugin], name: str, disabled: Collection[str]) -> list[str]:
     """Return which disabled plugins a plugin requires."""
     return [other for each in found if each.name == name for other in each.requires if other in disabled]
 
 
-def _blocked(found: Collection[Found], disabled: Collection[str]) -> set[str]:
+def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:
     """Return which plugins are not disabled and require one that is."""
     return {each.name for each in found if each.name not in disabled and set(each.requires) & set(disabled)}

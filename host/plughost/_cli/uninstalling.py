@@ -22,8 +22,9 @@ from plughost._cli.options import config_option, console, json_option
 from plughost._cli.stores import as_table, look_into
 from plughost._logging import silent_logger
 from plughost._operations.changing import Outcome, carry_out, plan_uninstall
-from plughost._operations.environment import Environment
+from plughost._operations.environment import unused_without
 from plughost._operations.names import to_distributions
+from plughost._plugins.environment import Environment
 from plughost._runtime.host import Host
 from plughost.stores._care import purge
 from plughost.stores._errors import StoreError
@@ -63,7 +64,7 @@ def uninstall(
     with readable_errors():
         environment = Environment()
         keys = _allowed(to_distributions(names, environment), environment, force=force)
-    unused = environment.unused_without(keys)
+    unused = unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
     plugins = [name for key in keys for name in environment.plugins_of(key)]

@@ -13,9 +13,9 @@ from packaging.utils import canonicalize_name
 
 from plughost._api.errors import NotRunning, OperationError
 from plughost._operations import pip
-from plughost._operations.environment import Environment
 from plughost._operations.keeping import keeping
 from plughost._operations.repacking import repack
+from plughost._plugins.environment import Environment
 from plughost._runtime.control import ask
 
 

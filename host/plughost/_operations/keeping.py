@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plughost._api.errors import OperationError
-from plughost._operations.environment import Environment
+from plughost._plugins.environment import Environment
 from plughost._plugins.metadata import DEBRIS
 
 if TYPE_CHECKING:

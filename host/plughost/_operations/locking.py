@@ -21,13 +21,14 @@ from packaging.utils import canonicalize_name
 
 from plughost._api.errors import OperationError
 from plughost._operations import pip
-from plughost._operations.environment import Environment, origin, requirements
 from plughost._operations.repacking import repack
 from plughost._plugins.discovery import HOST
+from plughost._plugins.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from importlib import metadata
+
+    from plughost._plugins.metadata import InstalledDistribution
 
 LOCK_NAME: Final = "plughost.lock"
 """What the file is called by default, and in a bundle."""
@@ -80,8 +81,8 @@ def members(environment: Environment) -> list[str]:
 
     An extra of the host or of a plugin belongs to it where all is installed that the extra asks for.
     """
-    roots = {HOST, *environment.plugins.values()} & environment.installed.keys()
-    extras = {key: list(_chosen(environment.installed[key], environment)) for key in roots}
+    roots = {HOST, *environment.owners.values()} & environment.installed.keys()
+    extras = {key: list(_chosen(key, environment)) for key in roots}
     return sorted(environment.closure(roots, extras))
 
 
@@ -103,7 +104,7 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
     unfit: list[str] = []
     for key in members(environment):
         distribution = environment.installed[key]
-        told = origin(distribution)
+        told = distribution.direct_url
         if told is None:
             elsewhere.append(Locked(name=key, version=distribution.version))
             continue
@@ -213,9 +214,9 @@ def hash_of(file: Path) -> str:
         return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
 
 
-def _chosen(distribution: metadata.Distribution, environment: Environment) -> Iterable[str]:
-    for extra in distribution.metadata.get_all("Provides-Extra") or ():
-        asked = [canonicalize_name(each.name) for each in requirements(distribution, extra)]
+def _chosen(key: str, environment: Environment) -> Iterable[str]:
+    for extra in environment.installed[key].metadata.get_all("Provides-Extra") or ():
+        asked = [canonicalize_name(each.name) for each in environment.requirements(key, extra)]
         if asked and environment.installed.keys() >= set(asked):
             yield extra
 
@@ -235,7 +236,7 @@ def _from_archive(key: str, version: str, told: Mapping[str, Any]) -> Locked | N
     return Locked(name=key, version=None, url=url, hashes=(f"sha256:{known}",))
 
 
-def _from_files(key: str, distribution: metadata.Distribution, wheels: Path) -> Locked | None:
+def _from_files(key: str, distribution: InstalledDistribution, wheels: Path) -> Locked | None:
     """Return the entry of what was built from a folder or a repository: a wheel is made of what is installed."""
     wheel = repack(distribution, wheels)
     if wheel is None:
@@ -302,7 +303,7 @@ def _downloaded(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> di
     return hashes
 
 
-def _fits(entry: Locked, distribution: metadata.Distribution) -> bool:
+def _fits(entry: Locked, distribution: InstalledDistribution) -> bool:
     if entry.url is not None:
-        return (origin(distribution) or {}).get("url") == entry.url
+        return (distribution.direct_url or {}).get("url") == entry.url
     return distribution.version == entry.version

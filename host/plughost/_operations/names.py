@@ -15,7 +15,7 @@ from plughost._operations.environment import PREFIX
 from plughost._plugins.discovery import HOST
 
 if TYPE_CHECKING:
-    from plughost._operations.environment import Environment
+    from plughost._plugins.environment import Environment
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 
@@ -73,7 +73,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _to_distribution(name: str, environment: Environment) -> str:
-    plugins = environment.plugins
+    plugins = environment.owners
     key = canonicalize_name(name)
     for candidate in (plugins.get(key), key, f"{PREFIX}{key}"):
         if candidate in environment.installed:

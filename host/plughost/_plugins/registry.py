@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from plughost._api.context import PluginContext
-    from plughost._plugins.discovery import Found
+    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import MountSettings
 
 
@@ -82,7 +82,7 @@ class Entry:
         seconds: Seconds that loading and each hook took, by stage; of a reused plugin, when it was loaded.
     """
 
-    found: Found
+    found: InstalledPlugin
     state: State = State.ACTIVE
     origin: Origin = Origin.ADDED
     failure: Failure | None = None
@@ -118,7 +118,7 @@ class Registry:
 
     def __init__(
         self,
-        found: Iterable[Found],
+        found: Iterable[InstalledPlugin],
         disabled: Collection[str] = (),
         *,
         timeout: float = 30.0,

@@ -12,13 +12,13 @@ from plughost._api.host import SiteView
 from plughost._apps.application import build_app
 from plughost._apps.declared import nobody
 from plughost._apps.edge import is_loopback
-from plughost._apps.middleware import around_site
+from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
 from plughost._apps.roles import RoleRequired
 from plughost._logging import AccessLog
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.registry import Entry, Failure, Registry
-from plughost._runtime.assembly import SiteAssembly
+from plughost._runtime.assembly import SiteApp
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
@@ -59,7 +59,7 @@ class Generation:
     registry: Registry
     stores: Stores
     rate_limits: RateLimits
-    sites: Mapping[str, SiteAssembly]
+    sites: Mapping[str, SiteApp]
     warnings: tuple[str, ...]
     problems: tuple[str, ...] = ()
 
@@ -302,7 +302,7 @@ def _assemble(
     answered: RequestLog,
     *,
     dev: bool,
-) -> dict[str, SiteAssembly]:
+) -> dict[str, SiteApp]:
     middleware = tuple(middleware)
     mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
     for entry in registry.active():
@@ -317,7 +317,7 @@ def _assemble(
             each for _, each in middleware if each.scope == "host" or (each.scope == "site" and each.site == name)
         )
         site: SiteSettings = getattr(settings.host.sites, name)
-        hosts_own = around_site(site)
+        hosts_own = site_middleware(site)
         vary = tuple(header for each in (*hosts_own, *around) for header in each.vary)
         groups = []
         for entry, group in mounts[name]:
@@ -327,7 +327,7 @@ def _assemble(
         components = [*outermost, *(each.component for each in (*hosts_own, *around))]
         if isinstance(site, AdminSite) and site.required_role is not None:
             components.append(RoleRequired(_principals(registry), site.required_role))
-        sites[name] = SiteAssembly(
+        sites[name] = SiteApp(
             groups=tuple(groups),
             middleware=around,
             app=build_app(groups, components, logger, vary, allowed_hosts=site.allowed_hosts, dev=dev),

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._api.errors import OperationError
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
-from plughost._plugins.discovery import Survey
+from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Registry
-from plughost._plugins.reload import forget_removed, imported_parts, restart_reasons, reuse_unchanged
+from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
 from plughost._runtime.bell import StopRequests
 from plughost._runtime.generation import Generation, build, migrate, rehearse
 from plughost._runtime.memory import give_back
 from plughost._runtime.readiness import Phase
-from plughost._runtime.refusals import Refusal, refuse_incomplete, refuse_losses
+from plughost._runtime.refusals import GenerationRefused, refuse_incomplete, refuse_losses
 from plughost._runtime.reports import report_of, report_of_nothing
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.host import ReloadReport
-    from plughost._plugins.changes import Part
+    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._tls.certificates import PreparedTLS
     from plughost.stores import OpenStore
@@ -89,7 +89,7 @@ class Host(HostState):
         self._without = tuple(without)
         self._strict = strict
         self._distributions = distributions
-        self._imported: dict[str, Part] = {}
+        self._imported: dict[str, Snapshot] = {}
         self._changing = threading.Lock()
         self._stops = StopRequests()
 
@@ -102,9 +102,9 @@ class Host(HostState):
         """Skip further plugins from the next build on."""
         self._without = (*self._without, *names)
 
-    def survey(self) -> Survey:
+    def environment(self) -> Environment:
         """Look at what is installed now."""
-        return Survey(self._distributions)
+        return Environment(self._distributions)
 
     def build(self, *, look_only: bool = False) -> Generation:
         """Build a generation without serving it.
@@ -113,11 +113,11 @@ class Host(HostState):
             look_only: Leave the stores closed, and only see whether they could be migrated and opened.
 
         Raises:
-            Refusal: A plugin that is required does not serve.
+            GenerationRefused: A plugin that is required does not serve.
         """
         if look_only:
-            return self._build(self.survey(), rehearse)
-        generation = self._build(self.survey(), migrate)
+            return self._build(self.environment(), rehearse)
+        generation = self._build(self.environment(), migrate)
         generation.stores.open()
         return generation
 
@@ -127,7 +127,7 @@ class Host(HostState):
         Args:
             rehearsed: See whether they could be migrated and opened.
         """
-        return self._build(self.survey(), rehearse if rehearsed else None, complete=False)
+        return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
     def preview(self, *, dev: bool = False) -> LiveView:
         """Return what a host with these settings would serve, for looking at: nothing is opened.
@@ -147,20 +147,20 @@ class Host(HostState):
         host.number = 1
         return host.view
 
-    def start(self, survey: Survey | None = None) -> None:
+    def start(self, environment: Environment | None = None) -> None:
         """Build a generation, open the listeners of its sites, and serve from threads of their own.
 
         Args:
-            survey: What is installed, where the caller has looked already.
+            environment: What is installed, where the caller has looked already.
 
         Raises:
-            Refusal: A plugin that is required does not serve.
+            GenerationRefused: A plugin that is required does not serve.
             CertificateError: An HTTPS listener has no certificate to show.
             ListenError: A listener can't be opened; those that were are closed again.
         """
         with self._changing:
-            survey = survey or self.survey()
-            generation = self._build(survey, migrate)
+            environment = environment or self.environment()
+            generation = self._build(environment, migrate)
             try:
                 self.serving.open(generation.sites)
                 generation.stores.open()
@@ -168,7 +168,7 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self._imported = imported_parts(generation.registry, survey)
+            self._imported = imported_snapshots(generation.registry, environment)
             self.generation = generation
             self.number = 1
             self.started_at = datetime.now(UTC)
@@ -192,7 +192,7 @@ class Host(HostState):
             settings, _ = self.settings.reread()  # somebody may have edited the file since
         except SettingsError as error:
             raise OperationError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
-        found = self.survey().plugins
+        found = self.environment().plugins
         if name not in {each.name for each in found}:
             raise OperationError(f"No plugin named {name} is installed.")
         if enabled and name in self._without:
@@ -284,28 +284,28 @@ class Host(HostState):
         running = self.generation
         if running is None or self.phase is not Phase.SERVING:
             return report_of_nothing(self.number, [f"the host is {self.phase}, not serving"], begun)
-        survey = self.survey()
-        reasons = restart_reasons(survey, self._imported)
+        environment = self.environment()
+        reasons = restart_reasons(environment, self._imported)
         if reasons:
             return report_of_nothing(self.number, [], begun, restart_needed=reasons)
         try:
             settings, fixed = running.settings.reread()
         except SettingsError as error:
             return report_of_nothing(self.number, error.problems, begun)
-        registry = self._register(survey, settings)
-        forgotten = reuse_unchanged(registry, running.registry, survey, self._imported)
+        registry = self._register(environment, settings)
+        unloaded = reuse_unchanged(registry, running.registry, environment, self._imported)
         try:
             finish = partial(migrate, running=running)
-            following = self._build(survey, finish, registry, settings=settings, running=running, accept=accept)
+            following = self._build(environment, finish, registry, settings=settings, running=running, accept=accept)
             self._swap(running, following)
         except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
-            forgotten.restore()
+            unloaded.restore()
             problems = [str(error) or type(error).__name__]
-            refused = error.registry if isinstance(error, Refusal) else None
+            refused = error.registry if isinstance(error, GenerationRefused) else None
             return report_of_nothing(self.number, problems, begun, refused=refused)
         cut_off = self._retire(running, following)
-        imported = imported_parts(following.registry, survey)
-        forget_removed(self._imported, imported)
+        imported = imported_snapshots(following.registry, environment)
+        unload_removed(self._imported, imported)
         self._imported = imported
         return report_of(
             self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
@@ -316,7 +316,7 @@ class Host(HostState):
         before = set(self.serving.sites)
         try:
             if self._is_stopping():
-                raise Refusal("the host is stopping", following.registry)
+                raise GenerationRefused("the host is stopping", following.registry)
             self.answered.note_all()
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores)
@@ -358,7 +358,7 @@ class Host(HostState):
 
     def _build(
         self,
-        survey: Survey,
+        environment: Environment,
         finish: Callable[[Generation, structlog.stdlib.BoundLogger, RequestLog], Generation] | None,
         registry: Registry | None = None,
         *,
@@ -377,7 +377,7 @@ class Host(HostState):
 
         settings = settings or self.settings
         generation = build(
-            registry or self._register(survey, settings),
+            registry or self._register(environment, settings),
             settings,
             self.logger,
             self.view,
@@ -386,7 +386,7 @@ class Host(HostState):
             without=self._without,
             running=running,
         )
-        generation = replace(generation, warnings=(*generation.warnings, *survey.warnings))
+        generation = replace(generation, warnings=(*generation.warnings, *environment.warnings))
         try:
             refuse(generation)
             if finish is not None:
@@ -397,10 +397,10 @@ class Host(HostState):
             raise
         return generation
 
-    def _register(self, survey: Survey, settings: Settings) -> Registry:
+    def _register(self, environment: Environment, settings: Settings) -> Registry:
         """Return every installed plugin, those to skip marked."""
         skipped = {*settings.host.disabled, *self._without}
-        return Registry(survey.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
+        return Registry(environment.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
 
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}

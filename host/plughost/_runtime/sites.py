@@ -20,7 +20,7 @@ from plughost._servers.dispatcher import Dispatcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from plughost._runtime.assembly import SiteAssembly
+    from plughost._runtime.assembly import SiteApp
     from plughost._settings.sources import EngineName, Scheme, Settings, SiteSettings
     from plughost._tls.certificates import PreparedTLS
 
@@ -63,11 +63,11 @@ class Serving:
         self._tls = tls
         self._sockets = sockets if sockets is not None else Sockets()
 
-    def open(self, assemblies: Mapping[str, SiteAssembly]) -> tuple[str, ...]:
+    def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
         """Open the listeners of every site that is not open yet; all of them, or none.
 
         Args:
-            assemblies: What the sites serve, by name.
+            site_apps: What the sites serve, by name.
 
         Returns:
             The names of the sites that were opened.
@@ -76,10 +76,10 @@ class Serving:
             CertificateError: An HTTPS listener has no certificate to show.
             ListenError: A listener can't be opened.
         """
-        new = tuple(name for name in assemblies if name not in self.sites)
+        new = tuple(name for name in site_apps if name not in self.sites)
         proxies = self._settings.host.trusted_proxies
         for name in new:
-            self.sites[name] = Site(name, assemblies[name].app, proxies, assemblies[name].prefixes)
+            self.sites[name] = Site(name, site_apps[name].app, proxies, site_apps[name].prefixes)
         if new:
             sys.setswitchinterval(_SWITCH_SECONDS)
             self._descriptors = raise_limit()
@@ -87,22 +87,22 @@ class Serving:
         try:
             # HTTPS first: a plain HTTP request may be redirected to a secure port that must be known by then.
             for listener in sorted(listeners, key=lambda each: each.scheme, reverse=True):
-                self._open(listener, assemblies[listener.site].body_limit)
+                self._open(listener, site_apps[listener.site].body_limit)
         except BaseException:
             self.close(new, grace=0.0)
             raise
         return new
 
-    def swap(self, assemblies: Mapping[str, SiteAssembly]) -> None:
+    def swap(self, site_apps: Mapping[str, SiteApp]) -> None:
         """Let the open sites serve something else from the next request on.
 
         Args:
-            assemblies: What they serve then, by name; each of these sites is open.
+            site_apps: What they serve then, by name; each of these sites is open.
         """
         for listener, engine in self.engines.items():
-            if listener.site in assemblies:
-                engine.set_body_limit(assemblies[listener.site].body_limit)
-        for name, each in assemblies.items():
+            if listener.site in site_apps:
+                engine.set_body_limit(site_apps[listener.site].body_limit)
+        for name, each in site_apps.items():
             self.sites[name].swap(each.app, each.prefixes)
 
     def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:
@@ -152,12 +152,12 @@ class Serving:
         """End the threads that answer requests, once no site is open; return whether all have in so many seconds."""
         return self.dispatcher.close(timeout)
 
-    def renew(self, tls: PreparedTLS, assemblies: Mapping[str, SiteAssembly], grace: float) -> None:
+    def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
         """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
 
         Args:
             tls: The certificate.
-            assemblies: What the sites serve, by name.
+            site_apps: What the sites serve, by name.
             grace: Seconds after which what still runs in the first ones is cut off.
 
         Raises:
@@ -168,7 +168,7 @@ class Serving:
         fresh: dict[Listener, Engine] = {}
         try:
             for listener, others in clients.items():
-                engine = self._engine(listener, assemblies[listener.site].body_limit, tls)
+                engine = self._engine(listener, site_apps[listener.site].body_limit, tls)
                 engine.start(self._sockets.again(listener), others=others)
                 fresh[listener] = engine
             tls.require_unchanged()
