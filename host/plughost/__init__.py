@@ -23,7 +23,7 @@ from plughost._api.declarations import (
     RouteGroup,
     Store,
 )
-from plughost._api.errors import CertificateError, NotRunning, OperationError, PluginError
+from plughost._api.errors import CertificateError, CommandError, NotRunning, PluginError
 from plughost._api.events import Event, Events
 from plughost._api.hookspecs import hookimpl
 from plughost._api.host import (
@@ -52,6 +52,7 @@ __all__ = [
     "CertificateError",
     "CertificateInfo",
     "Check",
+    "CommandError",
     "Environment",
     "Event",
     "Events",
@@ -65,7 +66,6 @@ __all__ = [
     "NotRunning",
     "Observer",
     "Operation",
-    "OperationError",
     "Page",
     "Parameter",
     "PluginContext",

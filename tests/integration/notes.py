@@ -20,7 +20,7 @@ from tests.integration.kit import PATIENCE, until, write_settings
 
 from plughost._api.errors import NotRunning
 from plughost._plugins.environment import Environment
-from plughost._runtime.control import ask
+from plughost._runtime.control import send_command
 
 BREAKING: Final = 3
 """Each third migration renames a column, and says that older code can't live with that; the others add one."""
@@ -184,7 +184,7 @@ class Lot:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Send the host a command; raise NotRunning where there is none."""
-        return ask(self.folder / "data", command, **arguments)
+        return send_command(self.folder / "data", command, **arguments)
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run a command of plughost's; return its exit code and what it wrote."""

@@ -89,7 +89,7 @@ class Operation:
     Attributes:
         summary: One line, imperative.
         request: The model of the JSON body, or None where no body is read.
-        answers: Status to answer; errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
+        responses: Status to response; errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
         produces: Media types of the successful answers. An `Accept` that excludes them all is answered 406.
             Empty means that `Accept` is not looked at.
         parameters: Query and header parameters, and fields of the path.

@@ -66,6 +66,7 @@ class RequestKind(NamedTuple):
 
 
 def code_of(status: Any) -> int:
+    """Return the code of a Falcon status; 500 for one that can't be sent."""
     import falcon  # noqa: PLC0415 - which not every command needs
 
     try:

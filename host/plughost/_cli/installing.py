@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._cli.operating import (
     changing_options,
     finish,
@@ -67,7 +67,7 @@ def install(
         if bundle is not None:
             lock = bundle / LOCK_NAME
             if not lock.is_file():
-                raise OperationError(f"{bundle} is no bundle: it has no {LOCK_NAME}.")
+                raise CommandError(f"{bundle} is no bundle: it has no {LOCK_NAME}.")
             requirements, where = ["-r", str(lock)], ["--no-index", "--find-links", str(bundle), "--require-hashes"]
         else:
             plugins = Environment().owners

@@ -88,7 +88,7 @@ def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entr
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
     manager = loader.new_manager()
     loader.load(registry, manager)
-    return registry, next(entry for entry in registry if entry.found is wanted), manager
+    return registry, next(entry for entry in registry if entry.installed is wanted), manager
 
 
 def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[click.Command]]:
@@ -97,7 +97,7 @@ def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[cl
     commands: list[click.Command] | None = None
     if "register_commands" in entry.hooks:
         commands = registry.attempt(
-            entry, "register_commands", lambda: list(loader.call(manager, entry, "register_commands"))
+            entry, "register_commands", lambda: list(loader.call_hook(manager, entry, "register_commands"))
         )
     return entry, commands or []
 
@@ -159,7 +159,7 @@ def _context(name: str, config: Path | None) -> Any:
         registration.declare_stores(registry, manager)
         entry.context = replace(entry.context, stores=_Stores(entry, settings))
     if entry.state is not State.ACTIVE:
-        raise click.ClickException(f"{entry.found.label}: {entry.failure}")
+        raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
     return entry.context
 
 
@@ -198,6 +198,6 @@ def _no_commands(name: str, found: Collection[InstalledPlugin]) -> click.Command
     @click.argument("rest", nargs=-1)
     def refuse(rest: tuple[str, ...]) -> None:
         reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
-        raise click.ClickException(f"{entry.found.label}: {reason}")
+        raise click.ClickException(f"{entry.installed.label}: {reason}")
 
     return refuse

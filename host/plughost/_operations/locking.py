@@ -19,7 +19,7 @@ from urllib.request import url2pathname
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._operations import pip
 from plughost._operations.repacking import repack
 from plughost._plugins.discovery import HOST
@@ -96,7 +96,7 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
         tell: Told each line that pip prints.
 
     Raises:
-        OperationError: A distribution is installed in place, or pip does not find it.
+        CommandError: A distribution is installed in place, or pip does not find it.
     """
     environment = Environment()
     entries: list[Locked] = []
@@ -114,7 +114,7 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
         else:
             entries.append(entry)
     if unfit:
-        raise OperationError(
+        raise CommandError(
             f"These are installed in place, so that no file can be locked: {', '.join(unfit)}. "
             "Build a wheel of each (pip wheel --no-deps), and install that."
         )
@@ -140,12 +140,12 @@ def read_lock(file: Path) -> list[Locked]:
     """Read a lock file.
 
     Raises:
-        OperationError: It can't be read, or is none.
+        CommandError: It can't be read, or is none.
     """
     try:
         text = file.read_text(encoding="utf-8").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as error:
-        raise OperationError(f"The lock file {file} can't be read: {error}") from None
+        raise CommandError(f"The lock file {file} can't be read: {error}") from None
     entries = []
     for line in text.splitlines():
         stated = re.sub(r"(^|\s)#.*", "", line).strip()
@@ -154,10 +154,10 @@ def read_lock(file: Path) -> list[Locked]:
         try:
             requirement = Requirement(_HASH.sub("", stated).strip())
         except InvalidRequirement as error:
-            raise OperationError(f"{file} is no lock file: {stated!r}: {error}") from None
+            raise CommandError(f"{file} is no lock file: {stated!r}: {error}") from None
         pins = [each.version for each in requirement.specifier if each.operator == "=="]
         if requirement.url is None and len(pins) != 1:
-            raise OperationError(f"{file} is no lock file: {stated!r} names no exact version.")
+            raise CommandError(f"{file} is no lock file: {stated!r} names no exact version.")
         entries.append(
             Locked(
                 name=canonicalize_name(requirement.name),
@@ -173,7 +173,7 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
     """Write a lock file, or replace it, in one step.
 
     Raises:
-        OperationError: It can't be written; an old one is untouched.
+        CommandError: It can't be written; an old one is untouched.
     """
     fresh = file.with_name(f".{file.name}.plughost-new")
     try:
@@ -181,7 +181,7 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
         fresh.replace(file)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        raise OperationError(f"The lock file {file} can't be written: {error.strerror}.") from None
+        raise CommandError(f"The lock file {file} can't be written: {error.strerror}.") from None
 
 
 def compare(entries: Iterable[Locked]) -> list[Difference]:

@@ -46,13 +46,13 @@ def reuse_unchanged(
     """
     outdated: set[str] = set()
     for entry in registry.active():
-        own = environment.snapshots(entry.found.closure - environment.shared)
+        own = environment.snapshots(entry.installed.closure - environment.shared)
         changed = dependents(own, stale(own, imported))
         outdated |= changed
         before = running.get(entry.name)
         if before is None or before.state is not State.ACTIVE:
             continue
-        if changed or before.found.distribution != entry.found.distribution:
+        if changed or before.installed.distribution != entry.installed.distribution:
             entry.origin = Origin.CHANGED
         else:
             registry.reuse(entry, before)
@@ -64,8 +64,8 @@ def imported_snapshots(registry: Registry, environment: Environment) -> dict[str
     """Return the distributions that a generation has imported, as they are on disk, and the host's own."""
     keys = set(environment.shared)
     for entry in registry:
-        if entry.state is not State.DISABLED and entry.found.problem is None and entry.found.unmet is None:
-            keys |= entry.found.closure
+        if entry.state is not State.DISABLED and entry.installed.problem is None and entry.installed.unmet is None:
+            keys |= entry.installed.closure
     return environment.snapshots(keys)
 
 

@@ -50,7 +50,7 @@ def explain(name: str, registry: Registry, environment: Environment) -> Explanat
     """
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
-    entries = entries or [each for each in registry if canonicalize_name(each.found.distribution) in keys]
+    entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]
     if entries:
         serves = all(each.state is State.ACTIVE for each in entries)
         return Explanation(name, serves, tuple(line for each in entries for line in _state(each)))
@@ -60,7 +60,7 @@ def explain(name: str, registry: Registry, environment: Environment) -> Explanat
 
 
 def _state(entry: Entry) -> Iterator[str]:
-    label = entry.found.label
+    label = entry.installed.label
     if entry.failure is not None:
         yield f"{label} is {entry.state}."
         yield f"  {entry.failure}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,16 +10,14 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Registry
 from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
-from plughost._runtime.bell import StopRequests
 from plughost._runtime.generation import Generation, build, migrate, rehearse
-from plughost._runtime.memory import give_back
 from plughost._runtime.readiness import Phase
 from plughost._runtime.refusals import GenerationRefused, refuse_incomplete, refuse_losses
 from plughost._runtime.reports import report_of, report_of_nothing
@@ -26,10 +25,9 @@ from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
+from plughost._runtime.wakeup import StopRequests
 from plughost._settings.sources import Settings, SettingsError
 from plughost._settings.switching import write_disabled
-from plughost._tls.certificates import prepare
-from plughost._tls.reload import take_up_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -83,7 +81,7 @@ class Host(HostState):
         self.dev = dev
         self.lines = lines if lines is not None else Events()
         self.logger = logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
-        self.answered = RequestLog(self.logger)
+        self.request_log = RequestLog(self.logger)
         self.serving = Serving(settings, self._prepare_tls, sockets)
         self.view = LiveView(self, control=self, preview=self.preview)
         self._without = tuple(without)
@@ -173,10 +171,10 @@ class Host(HostState):
             self.number = 1
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
-            self.answered.hand_to(generation.observers())
+            self.request_log.hand_to(generation.observers())
             generation.notify("started")
 
-    def switch(self, name: str, *, enabled: bool) -> ReloadReport:
+    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and take that up; see `reload`.
 
         Where the host can't serve with it, the file is as it was before, and the report says why.
@@ -184,33 +182,36 @@ class Host(HostState):
         Args:
             name: The plugin.
             enabled: Whether it is to serve.
+            origin: Who asked, as of `reload`.
 
         Raises:
-            OperationError: It can't be switched; nothing has changed.
+            CommandError: It can't be switched; nothing has changed.
         """
         try:
             settings, _ = self.settings.reread()  # somebody may have edited the file since
         except SettingsError as error:
-            raise OperationError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
+            raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
         found = self.environment().plugins
         if name not in {each.name for each in found}:
-            raise OperationError(f"No plugin named {name} is installed.")
+            raise CommandError(f"No plugin named {name} is installed.")
         if enabled and name in self._without:
-            raise OperationError(f"{name} is skipped by --without; start the host without that.")
+            raise CommandError(f"{name} is skipped by --without; start the host without that.")
         if not enabled and name in settings.host.required:
-            raise OperationError(f"The setting required names {name}; take it out there first.")
+            raise CommandError(f"The setting required names {name}; take it out there first.")
         listed = [each for each in settings.host.disabled if each != name]
         edit = write_disabled(settings, listed if enabled else [*listed, name])
-        report = self.reload([] if enabled else [each.name for each in found if name in each.requires])
+        accept = [] if enabled else [each.name for each in found if name in each.requires]
+        report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
         return report
 
-    def reload(self, accept: Collection[str] = ()) -> ReloadReport:
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
 
         Args:
             accept: Plugins that serve now and may be failed or blocked in the next generation.
+            origin: Who asked, for the audit trail: `where`, `by` or `request_id`.
 
         Returns:
             What came of it. Where it says that it failed, the running generation is untouched.
@@ -218,11 +219,15 @@ class Host(HostState):
         with self._changing:
             begun = monotonic()
             report = self._take_up_certificate(self._reload(begun, accept))
-            give_back()
+            frozen = gc.get_freeze_count()
+            gc.unfreeze()
+            gc.collect()  # the old generation is full of cycles
+            if frozen:
+                gc.freeze()
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
             outcome = "ok" if report.ok else "failed"
-            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation)
+            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation, **(origin or {}))
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )
@@ -234,7 +239,7 @@ class Host(HostState):
 
     def ask_to_stop(self) -> None:
         """Let `wait` return, or when asked again, `leave`; safe in a signal handler."""
-        self._stops.ask()
+        self._stops.add()
 
     def drain(self, *, undo: bool = False) -> None:
         """Let readiness be down while everything is served, until that is undone or the process ends."""
@@ -273,7 +278,7 @@ class Host(HostState):
             answered = self.serving.close(tuple(self.serving.sites), grace)
             self.drain_seconds = monotonic() - begun
             self.serving.end(_END_SECONDS if answered else 0.1)
-            self.answered.hand_to({})
+            self.request_log.hand_to({})
             if self.generation is not None:
                 self.generation.notify("stopping")
                 self.generation.close()
@@ -317,17 +322,17 @@ class Host(HostState):
         try:
             if self._is_stopping():
                 raise GenerationRefused("the host is stopping", following.registry)
-            self.answered.note_all()
+            self.request_log.note_all()
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores)
         except BaseException:
             self.serving.close(set(self.serving.sites) - before, grace=0.0)
-            self.answered.hand_to(running.observers())
+            self.request_log.hand_to(running.observers())
             following.close(keep=running)
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         self.serving.swap(staying)
-        self.answered.hand_to(following.observers())
+        self.request_log.hand_to(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1
 
@@ -381,7 +386,7 @@ class Host(HostState):
             settings,
             self.logger,
             self.view,
-            self.answered,
+            self.request_log,
             dev=self.dev,
             without=self._without,
             running=running,
@@ -390,7 +395,7 @@ class Host(HostState):
         try:
             refuse(generation)
             if finish is not None:
-                generation = finish(generation, self.logger, self.answered)
+                generation = finish(generation, self.logger, self.request_log)
                 refuse(generation)
         except BaseException:
             generation.close(keep=running)
@@ -409,7 +414,11 @@ class Host(HostState):
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
+        from plughost._tls.reload import take_up_certificate  # noqa: PLC0415 - brings cryptography
+
         return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 
     def _prepare_tls(self) -> PreparedTLS:
+        from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
+
         return prepare(self.settings, dev=self.dev)

@@ -59,4 +59,6 @@ def refuse_losses(running: Registry, following: Registry, accept: Collection[str
     serving = {entry.name for entry in running.active()} - set(accept)
     lost = [entry for entry in following if entry.failure is not None and entry.name in serving]
     if lost:
-        raise GenerationRefused("; ".join(f"{entry.found.label} would be {entry.state}" for entry in lost), following)
+        raise GenerationRefused(
+            "; ".join(f"{entry.installed.label} would be {entry.state}" for entry in lost), following
+        )
