@@ -21,7 +21,8 @@ from plughost._plugins.registry import Entry, Registry, State
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.host import Host
 from plughost._runtime.optional import unusable
-from plughost._settings.sources import SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.sources import read_settings
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
-from plughost._settings.sources import Settings, SettingsError
+from plughost._settings.errors import SettingsError
 from plughost._settings.switching import write_disabled
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from plughost._api.host import ReloadReport
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
+    from plughost._settings.sources import Settings
     from plughost._tls.certificates import PreparedTLS
     from plughost.stores import OpenStore
 

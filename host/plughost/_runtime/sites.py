@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from plughost._runtime.assembly import SiteApp
     from plughost._servers.base import RenewableEngine
-    from plughost._settings.sources import EngineName, Scheme, Settings, SiteSettings
+    from plughost._settings.models import EngineName, Scheme, SiteSettings
+    from plughost._settings.sources import Settings
     from plughost._tls.certificates import PreparedTLS
 
 

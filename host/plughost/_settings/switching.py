@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plughost._api.errors import CommandError
-from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.sources import DEFAULT_FILE, read_settings
+from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
     from plughost._settings.sources import Settings
