@@ -33,13 +33,14 @@ from plughost._api.host import (
     Listener,
     Load,
     PluginView,
-    ReloadReport,
     SiteView,
 )
 from plughost._api.observed import RequestKind, RequestRecord
+from plughost._api.reload_report import ReloadReport
 from plughost._api.values import Value
 from plughost._files import locked_folder, tighten, write_private
 from plughost._plugins.isolation import TookTooLong, bounded
+from plughost._plugins.metadata import installed_distributions
 
 __all__ = [
     "CertificateError",
@@ -75,6 +76,7 @@ __all__ = [
     "Value",
     "bounded",
     "hookimpl",
+    "installed_distributions",
     "locked_folder",
     "tighten",
     "write_private",

@@ -19,10 +19,10 @@ from tests.integration.kit import ALL, LANES
 
 from plughost._apps.site import Site
 from plughost._logging import silent_logger
-from plughost._operations.environment import Environment
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 from plughost.testing import running_host
+from plughost_packages.environment import Environment
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plughost._api.errors import OperationError
-from plughost._operations.names import to_requirement
+from plughost_packages.names import to_requirement
 
 from .environments import Sandbox, Supplies, broken, build_wheel, keeper, speaker
 

@@ -12,6 +12,8 @@ from importlib.metadata import Distribution, EntryPoints
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+from plughost._plugins.changes import refresh_caches
+
 if TYPE_CHECKING:
     import os
     from importlib.metadata import PackagePath
@@ -31,6 +33,12 @@ def installed(distributions: Iterable[Distribution] | None = None) -> Iterator[I
     """
     found = installation.distributions() if distributions is None else distributions
     return (InstalledDistribution(each) for each in found if not _folder(each).startswith(DEBRIS))
+
+
+def installed_distributions() -> Iterator[Distribution]:
+    """Yield what is installed now; whatever its files hold, reading it raises nothing. Debris is left out."""
+    refresh_caches()
+    return installed()
 
 
 def debris() -> Iterator[InstalledDistribution]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from plughost._api.host import ReloadReport
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.changes import Part
     from plughost._runtime.sockets import Sockets
     from plughost._tls.certificates import PreparedTLS

@@ -12,10 +12,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from plughost._plugins.changes import refresh_caches, version_of
-from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST
-from plughost._plugins.metadata import installed
+from plughost import installed_distributions
 
+ENTRY_POINT_GROUP: Final = "plughost.plugins"
+HOST: Final = "plughost"
 PREFIX: Final = f"{HOST}-"
 """What the distributions of plugins are called by convention, before the plugin's name."""
 
@@ -33,16 +33,15 @@ class Environment:
         Args:
             distributions: What is installed; all that is on `sys.path` by default.
         """
-        refresh_caches()
         self.installed: dict[str, metadata.Distribution] = {}
-        for distribution in installed(distributions):
+        for distribution in installed_distributions() if distributions is None else distributions:
             if distribution.name:
                 self.installed.setdefault(canonicalize_name(distribution.name), distribution)
 
     @property
     def versions(self) -> dict[str, str]:
         """The versions, by normalised name."""
-        return {key: version_of(distribution) for key, distribution in self.installed.items()}
+        return {key: _version(distribution) for key, distribution in self.installed.items()}
 
     @property
     def plugins(self) -> dict[str, str]:
@@ -108,6 +107,11 @@ class Environment:
             gone.update(unused)
             grown = bool(unused)
         return sorted(gone - set(keys))
+
+
+def _version(distribution: metadata.Distribution) -> str:
+    # Not distribution.version: for missing keys that warns on Python 3.12 and later.
+    return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 
 
 def requirements(distribution: metadata.Distribution, extra: str = "") -> Iterator[Requirement]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from packaging.utils import canonicalize_name
 
-from plughost._operations.environment import is_editable
+from plughost_packages.environment import is_editable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,11 +19,10 @@ from urllib.request import url2pathname
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import OperationError
-from plughost._operations import pip
-from plughost._operations.environment import Environment, origin, requirements
-from plughost._operations.repacking import repack
-from plughost._plugins.discovery import HOST
+from plughost import OperationError
+from plughost_packages import pip
+from plughost_packages.environment import HOST, Environment, origin, requirements
+from plughost_packages.repacking import repack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
