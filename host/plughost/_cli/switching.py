@@ -18,7 +18,7 @@ from plughost._cli.options import (
     print_json,
 )
 from plughost._plugins.discovery import discover
-from plughost._runtime.beside import reload_running
+from plughost._runtime.control import reload_running
 from plughost._settings.switching import write_disabled
 
 if TYPE_CHECKING:
