@@ -8,8 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import OperationError
-from plughost_packages.environment import Environment
+from plughost import CommandError, Environment
 from plughost_packages.pip import pip_command
 from plughost_packages.repacking import repack
 
@@ -21,7 +20,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Supplies:
     """What sandboxes are made of; the test is skipped where there is no pip to install with."""
     try:
         pip_command()
-    except OperationError as error:
+    except CommandError as error:
         pytest.skip(str(error))
     return Supplies(tmp_path_factory.mktemp("supplies"))
 

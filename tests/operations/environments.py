@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 import plughost
-from plughost._api.errors import NotRunning
-from plughost._runtime.control import ask
-from plughost_packages.environment import Environment
+from plughost import Environment, NotRunning
+from plughost._runtime.control import send_command
 from plughost_packages.pip import pip_command
 
 if TYPE_CHECKING:
@@ -384,7 +383,7 @@ class Sandbox:
             timer.cancel()
             process.stdout.close()
             with suppress(NotRunning, ProcessLookupError):
-                os.kill(ask(self.folder / data, "status")["pid"], signal.SIGKILL)
+                os.kill(send_command(self.folder / data, "status")["pid"], signal.SIGKILL)
             if process.poll() is None:
                 process.kill()
             process.wait()
@@ -401,7 +400,7 @@ class Served:
 
     def status(self) -> Any:
         """Return what the host tells `plughost status`."""
-        return ask(self._data, "status")
+        return send_command(self._data, "status")
 
     def url(self, site: str = "main", scheme: str = "http") -> str:
         """Return the URL of a listener."""
@@ -427,7 +426,7 @@ class Served:
 
     def stop(self) -> None:
         """Stop it, whatever process it is now; it must end well."""
-        os.kill(ask(self._data, "status")["pid"], signal.SIGTERM)
+        os.kill(send_command(self._data, "status")["pid"], signal.SIGTERM)
         assert self.process.stdout is not None
         self.process.stdout.read()  # ends when the last process has
         assert self.process.wait(PATIENCE) == 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import NotRunning, OperationError
+from plughost._api.errors import CommandError, NotRunning
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     changing_options,
@@ -17,7 +17,8 @@ from plughost._cli.options import (
     json_option,
     print_json,
 )
-from plughost._plugins.discovery import discover
+from plughost._plugins.environment import Environment
+from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._settings.switching import write_disabled
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.discovery import Found
+    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
 
@@ -42,7 +43,7 @@ def disable(
     The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
     require a disabled one are blocked.
     """
-    found = discover()
+    found = Environment().plugins
     _refuse_unknown(names, [each.name for each in found])
     required = sorted(set(names) & set(settings.host.required))
     if required:
@@ -52,7 +53,9 @@ def disable(
     lines = [f"{name} is disabled already." for name in names if name in settings.host.disabled]
     lines += [f"Disabling {name}." for name in names if name not in settings.host.disabled]
     lines += [f"{name} requires {' and '.join(_needed(found, name, disabled))}, and is blocked." for name in blocked]
-    _switch(settings, disabled, lines, blocked, dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
+    _switch(
+        settings, "disable", disabled, lines, blocked, dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json
+    )
 
 
 @click.command()
@@ -67,7 +70,7 @@ def enable(
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once.
     """
-    found = discover()
+    found = Environment().plugins
     _refuse_unknown(names, [*(each.name for each in found), *settings.host.disabled])
     disabled = [name for name in settings.host.disabled if name not in names]
     lines = [f"{name} is not disabled." for name in names if name not in settings.host.disabled]
@@ -77,11 +80,12 @@ def enable(
             lines += [
                 f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
             ]
-    _switch(settings, disabled, lines, (), dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
+    _switch(settings, "enable", disabled, lines, (), dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
 
 
 def _switch(
     settings: Settings,
+    what: str,
     disabled: list[str],
     lines: list[str],
     accept: Collection[str],
@@ -101,14 +105,17 @@ def _switch(
         else:
             click.echo("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
+    target = sorted({*disabled} ^ {*settings.host.disabled})
     try:
-        edit = write_disabled(settings, disabled)
-        report = None if no_reload else _reload(settings, accept)
-    except OperationError as error:
+        with command_audit(settings).around(what, target=target) as event:
+            edit = write_disabled(settings, disabled)
+            report = None if no_reload else _reload(settings, accept)
+            undone = report is not None and bool(report.problems) and not keep
+            if undone:
+                edit.undo()
+                event["outcome"] = "undone"
+    except CommandError as error:
         raise click.ClickException(str(error)) from error
-    undone = report is not None and bool(report.problems) and not keep
-    if undone:
-        edit.undo()
     lost = [*report.failed, *report.blocked] if report is not None else []
     failed = [label for label, _ in lost if label.split(" ")[0] not in accept]
     ok = not undone and (report is None or (report.swapped and not failed and not report.restart_needed))
@@ -150,11 +157,11 @@ def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
             raise click.ClickException(f"No plugin named {name} is installed; {others}")
 
 
-def _needed(found: Collection[Found], name: str, disabled: Collection[str]) -> list[str]:
+def _needed(found: Collection[InstalledPlugin], name: str, disabled: Collection[str]) -> list[str]:
     """Return which disabled plugins a plugin requires."""
     return [other for each in found if each.name == name for other in each.requires if other in disabled]
 
 
-def _blocked(found: Collection[Found], disabled: Collection[str]) -> set[str]:
+def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:
     """Return which plugins are not disabled and require one that is."""
     return {each.name for each in found if each.name not in disabled and set(each.requires) & set(disabled)}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class CommandHost(Host):
     """The host of a plugin's command. It never serves: what it is told to do, the host that runs does."""
 
-    def reload(self, accept: Collection[str] = ()) -> ReloadReport:
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Let the host that runs reload; see `plughost.HostControl`."""
         return reload_running(self.settings.data_dir, accept)
 

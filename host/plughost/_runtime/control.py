@@ -12,8 +12,10 @@ import hashlib
 import inspect
 import json
 import os
+import pwd
 import socket
 import socketserver
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -21,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from plughost._api.errors import NotRunning, OperationError
+from plughost._api.errors import CommandError, NotRunning
 from plughost._api.reload_report import ReloadReport
 from plughost._files import make_folder
 
@@ -43,7 +45,8 @@ class Control:
 
         Args:
             data_dir: The host's data folder.
-            commands: What each command does; it takes the command's arguments, and returns what is answered.
+            commands: What each command does; it takes the command's arguments, and returns what is answered. One that
+                takes `by` gets the name of the system's user who asks.
         """
         self._data_dir = data_dir
         self._path = socket_path(data_dir)
@@ -106,7 +109,7 @@ class Control:
             self.lock = -1
 
 
-def ask(data_dir: Path, command: str, **arguments: Any) -> Response:
+def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
 
     Args:
@@ -143,21 +146,29 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport
 
     Raises:
         NotRunning: No host runs there.
-        OperationError: It can't; the message says why.
+        CommandError: It can't; the message says why.
     """
-    told = ask(data_dir, "reload", accept=sorted(accept))
+    told = send_command(data_dir, "reload", accept=sorted(accept))
     if "error" in told:  # from a host of another version, or one in trouble
-        raise OperationError(f"The running host did not reload: {told['error']}.")
+        raise CommandError(f"The running host did not reload: {told['error']}.")
     return ReloadReport.from_plain(told)
 
 
 def is_running(data_dir: Path) -> bool:
     """Tell whether a host runs on a data folder."""
     try:
-        ask(data_dir, "ping")
+        send_command(data_dir, "ping")
     except NotRunning:
         return False
     return True
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user of the system; the number where it has none, as in a container."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def socket_path(data_dir: Path) -> Path:
@@ -207,13 +218,23 @@ class _Handler(socketserver.StreamRequestHandler):
         try:
             asked = json.loads(self.rfile.readline(_LONGEST_LINE))
             command = self.server.commands[asked.pop("command")]
-            inspect.signature(command).bind(**asked)
+            takes = inspect.signature(command)
+            if "by" in takes.parameters:
+                asked["by"] = self._user()
+            takes.bind(**asked)
         except (ValueError, KeyError, TypeError, AttributeError, TimeoutError, RecursionError):
             answer: Response = {"error": f"commands are {', '.join(sorted(self.server.commands))}"}
         else:
             answer = _answer(command, asked)
         with suppress(ConnectionError):  # the one who asked has gone
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
+
+    def _user(self) -> str | None:
+        """Return who asks, as the system knows it; None where it can't be told."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return None
+        credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return user_name(int.from_bytes(credentials[4:8], sys.byteorder))
 
 
 def _answer(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
-from plughost import OperationError
+from plughost import CommandError, Environment
 from plughost_packages import pip
-from plughost_packages.environment import Environment
 from plughost_packages.keeping import keeping
 from plughost_packages.repacking import repack
 
@@ -156,7 +155,7 @@ def carry_out(
         afterwards: Called when the running host has taken the change up; if it raises, all is undone too.
 
     Raises:
-        OperationError: It failed; nothing has changed.
+        CommandError: It failed; nothing has changed.
     """
     with keeping({change.key for change in plan.changes}) as kept:
         installed = Environment().installed
@@ -199,7 +198,7 @@ def _refuse_without_effect(plan: Plan) -> None:
     pip leaves alone what lies outside of its environment, and an older one on another folder of the path comes first.
 
     Raises:
-        OperationError: A distribution is not what was planned.
+        CommandError: A distribution is not what was planned.
     """
     environment = Environment()
     for change in plan.changes:
@@ -210,7 +209,7 @@ def _refuse_without_effect(plan: Plan) -> None:
         found = "it is not installed"
         if now is not None:
             found = f"{now} is installed in {environment.installed[change.key].locate_file('')}"
-        raise OperationError(f"pip reported success without effect: wanted was {wanted}, and {found}.")
+        raise CommandError(f"pip reported success without effect: wanted was {wanted}, and {found}.")
 
 
 def _without_credentials(url: str) -> str:

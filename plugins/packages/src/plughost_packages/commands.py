@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plughost import NotRunning, OperationError
+from plughost import CommandError, NotRunning
 
 if TYPE_CHECKING:
     from plughost import PluginContext, ReloadReport
@@ -91,7 +91,7 @@ def readable_errors() -> Iterator[None]:
     """Turn what an operation raises into a message and exit code 1."""
     try:
         yield
-    except OperationError as error:
+    except CommandError as error:
         raise click.ClickException(str(error)) from error
 
 

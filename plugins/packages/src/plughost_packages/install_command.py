@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plughost import OperationError
+from plughost import CommandError, Environment
 from plughost_packages.changing import Outcome, carry_out, plan_install
 from plughost_packages.commands import (
     changing_options,
@@ -20,7 +20,6 @@ from plughost_packages.commands import (
     wheels_of,
     working,
 )
-from plughost_packages.environment import Environment
 from plughost_packages.locking import LOCK_NAME
 from plughost_packages.names import to_requirement
 from plughost_packages.places import remember
@@ -67,10 +66,10 @@ def install(
         if bundle is not None:
             lock = bundle / LOCK_NAME
             if not lock.is_file():
-                raise OperationError(f"{bundle} is no bundle: it has no {LOCK_NAME}.")
+                raise CommandError(f"{bundle} is no bundle: it has no {LOCK_NAME}.")
             requirements, where = ["-r", str(lock)], ["--no-index", "--find-links", str(bundle), "--require-hashes"]
         else:
-            plugins = Environment().plugins
+            plugins = Environment().owners
             requirements = [name if as_is else to_requirement(name, plugins) for name in names]
         options = [*where, *(["--upgrade"] if upgrade else [])]
         plan = plan_install(requirements, options, wheels_of(context), tell)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
+from plughost import Environment
 from plughost_packages.bundling import bundle, refuse_filled
 from plughost_packages.commands import (
     EXIT_PROBLEMS,
@@ -20,7 +21,6 @@ from plughost_packages.commands import (
     wheels_of,
     working,
 )
-from plughost_packages.environment import Environment
 from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
 from plughost_packages.places import remembered
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
-from plughost import OperationError
+from plughost import CommandError, Environment
 from plughost.stores import StoreError, place_of, purge, statistics
 from plughost_packages.changing import Outcome, carry_out, plan_uninstall
 from plughost_packages.commands import (
@@ -22,7 +22,7 @@ from plughost_packages.commands import (
     wheels_of,
     working,
 )
-from plughost_packages.environment import Environment
+from plughost_packages.environment import unused_without
 from plughost_packages.names import to_distributions
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def uninstall(
     with readable_errors():
         environment = Environment()
         keys = _allowed(to_distributions(names, environment), environment, force=force)
-    unused = environment.unused_without(keys)
+    unused = unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
     plugins = [name for key in keys for name in environment.plugins_of(key)]
@@ -80,7 +80,7 @@ def uninstall(
             try:
                 purge(store)
             except StoreError as error:
-                raise OperationError(str(error)) from error
+                raise CommandError(str(error)) from error
             say(f"Dropped the store {store.name} in {place}.")
 
     with readable_errors(), working(as_json) as tell:
@@ -97,14 +97,14 @@ def _allowed(keys: list[str], environment: Environment, *, force: bool) -> list[
     """Refuse to remove what the host or another plugin needs."""
     shared = [environment.name(key) for key in keys if key in environment.shared]
     if shared:
-        raise OperationError(f"The host itself runs on {', '.join(shared)}.")
+        raise CommandError(f"The host itself runs on {', '.join(shared)}.")
     dependents = environment.dependents(keys)
     if dependents and not force:
         lines = [
             f"{environment.name(key)} {environment.versions[key]} requires {', '.join(needed)}"
             for key, needed in dependents.items()
         ]
-        raise OperationError("\n".join([*lines, "Uninstall those as well, or use --force: they can't be served then."]))
+        raise CommandError("\n".join([*lines, "Uninstall those as well, or use --force: they can't be served then."]))
     return keys
 
 
