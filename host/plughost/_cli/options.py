@@ -103,7 +103,7 @@ def json_option(command: FunctionT) -> FunctionT:
 
 
 def settings_of(config: Path | None) -> Settings:
-    """Read the settings; exit with code 2 and every problem named where they can't be used.
+    """Read the settings. Exit with code 2 and every problem named where they can't be used.
 
     When the command ends, what it has left in the data folder belongs to that folder's owner, also if root ran it.
     """
