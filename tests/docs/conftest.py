@@ -258,7 +258,13 @@ def _environment(folder: Path) -> dict[str, str]:
     """Return the environment of a reader who has installed plughost."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PLUGHOST_", "VIRTUAL_ENV"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
-    return kept | {"PATH": path, "CURL_HOME": str(folder.parent), "PYTHONUNBUFFERED": "1", "PLUGHOST_LOG__FORMAT": "text", **QUIET}
+    return kept | {
+        "PATH": path,
+        "CURL_HOME": str(folder.parent),
+        "PYTHONUNBUFFERED": "1",
+        "PLUGHOST_LOG__FORMAT": "text",
+        **QUIET,
+    }
 
 
 def _quick(command: str) -> str:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plughost._api.errors import PluginError
 from plughost._files import make_folder
-from plughost._runtime.audit import Audit
-from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Principal
     from plughost._api.host import HostControl, HostServices, HostView
+    from plughost._runtime.audit import Audit
     from plughost.http._request import Request
     from plughost.ratelimits._counter import Counter, RateLimits
     from plughost.stores import OpenStore
@@ -151,7 +150,11 @@ class PluginContext(Generic[SettingsT]):
 
     @property
     def _audits(self) -> Audit:
-        return self.audits or Audit(self.logger, self.data_root)
+        if self.audits is not None:
+            return self.audits
+        from plughost._runtime.audit import Audit  # noqa: PLC0415 - a running host has given one
+
+        return Audit(self.logger, self.data_root)
 
     def keep(self, name: str, make: Callable[[], T]) -> T:
         """Return an object that stays for as long as the host runs, whatever is reloaded meanwhile.
@@ -186,6 +189,8 @@ class PluginContext(Generic[SettingsT]):
         Raises:
             NotRunning: No host runs on the data folder.
         """
+        from plughost._runtime.control import send_command  # noqa: PLC0415 - only commands need it
+
         return send_command(self.data_root, "query", plugin=self.plugin, name=name)
 
     def announce(self, line: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from plughost._api.context import PluginContext
     from plughost._plugins.discovery import InstalledPlugin
-    from plughost._settings.sources import MountSettings
+    from plughost._settings.models import MountSettings
 
 
 class State(enum.StrEnum):

@@ -22,7 +22,7 @@ from plughost._runtime.assembly import SiteApp
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
-from plughost._settings.sources import AdminSite
+from plughost._settings.models import AdminSite
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from plughost._api.host import HostServices
     from plughost._apps.declared import Authenticator
     from plughost._runtime.request_log import RequestLog
-    from plughost._settings.sources import Settings, SiteSettings
+    from plughost._settings.models import SiteSettings
+    from plughost._settings.sources import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

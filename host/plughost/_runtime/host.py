@@ -26,10 +26,8 @@ from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
-from plughost._settings.sources import Settings, SettingsError
+from plughost._settings.errors import SettingsError
 from plughost._settings.switching import write_disabled
-from plughost._tls.certificates import prepare
-from plughost._tls.reload import take_up_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -37,9 +35,10 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from plughost._api.host import ReloadReport
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
+    from plughost._settings.sources import Settings
     from plughost._tls.certificates import PreparedTLS
     from plughost.stores import OpenStore
 
@@ -416,7 +415,11 @@ class Host(HostState):
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
+        from plughost._tls.reload import take_up_certificate  # noqa: PLC0415 - brings cryptography
+
         return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 
     def _prepare_tls(self) -> PreparedTLS:
+        from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
+
         return prepare(self.settings, dev=self.dev)

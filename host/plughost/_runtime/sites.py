@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from plughost._api.host import Listener
 from plughost._apps.edge import is_loopback
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from plughost._runtime.assembly import SiteApp
-    from plughost._settings.sources import EngineName, Scheme, Settings, SiteSettings
+    from plughost._servers.base import RenewableEngine
+    from plughost._settings.models import EngineName, Scheme, SiteSettings
+    from plughost._settings.sources import Settings
     from plughost._tls.certificates import PreparedTLS
 
 
@@ -164,19 +166,22 @@ class Serving:
             CertificateError: Its files were replaced meanwhile; all is as it was before.
             ListenError: An engine doesn't take it; all is as it was before.
         """
-        clients = {listener: self.engines[listener].clients() for listener in self.shown}
-        fresh: dict[Listener, Engine] = {}
+        replaced = {listener: cast("RenewableEngine", self.engines[listener]) for listener in self.shown}
+        clients = {listener: engine.pause() for listener, engine in replaced.items()}
+        fresh: dict[Listener, RenewableEngine] = {}
         try:
             for listener, others in clients.items():
-                engine = self._engine(listener, site_apps[listener.site].body_limit, tls)
+                engine = cast("RenewableEngine", self._engine(listener, site_apps[listener.site].body_limit, tls))
                 engine.start(self._sockets.again(listener), others=others)
                 fresh[listener] = engine
             tls.require_unchanged()
         except BaseException:
-            for engine in fresh.values():
-                engine.drain(grace, only=frozenset())
+            came = {listener: engine.pause() - clients[listener] for listener, engine in fresh.items()}
+            for engine in replaced.values():
+                engine.resume()
+            for listener, engine in fresh.items():
+                engine.drain(grace, only=came[listener])
             raise
-        replaced = {listener: self.engines[listener] for listener in fresh}
         self.engines.update(fresh)
         self.shown.update(dict.fromkeys(fresh, tls))
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:

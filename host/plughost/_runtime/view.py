@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
 from plughost._runtime.sites import listeners_of
-from plughost._tls.certificates import describe
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Check
     from plughost._api.events import Events
-    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, ReloadReport, SiteView
+    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, SiteView
+    from plughost._api.reload_report import ReloadReport
     from plughost._api.values import Value
     from plughost._plugins.registry import Entry
     from plughost._runtime.state import HostState
@@ -133,6 +133,11 @@ class LiveView:
         return self._host.settings.data_dir
 
     @property
+    def settings_dir(self) -> Path:
+        """The folder that relative paths in the settings start from."""
+        return self._host.settings.base
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What the operator should know."""
         generation = self._host.generation
@@ -164,6 +169,8 @@ class LiveView:
 
     def certificate(self) -> CertificateInfo | None:
         """Return what the HTTPS listeners show; None where none is open."""
+        from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
+
         return None if self._host.tls is None else describe(self._host.tls)
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:

@@ -65,9 +65,14 @@ class GranianEngine:
         """The TCP port it listens on; valid once started."""
         return self._port
 
-    def clients(self) -> frozenset[Address]:
-        """Return the addresses of the clients that are connected to its port, whichever engine serves them."""
-        return frozenset(connections.clients(self._port))
+    def pause(self) -> frozenset[Address]:
+        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
+        return frozenset() if self._service is None else self._service.pause()
+
+    def resume(self) -> None:
+        """Accept connections again."""
+        if self._service is not None:
+            self._service.resume()
 
     def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
         """Open the listener and serve; connections are accepted on return.
@@ -144,10 +149,22 @@ class _Service:
         self._port: int = listening.getsockname()[1]
         self._others = others
         self._only: frozenset[Address] | None = None
+        self._paused = False
         # No other engine's name, even on the same port: its threads are recognised by it.
         self._name = f"gr-{self._port}-{listening.fileno()}"
         self._draining = threading.Event()
         self._caretaker = threading.Thread(target=self._take_care, name=self._name, daemon=True)
+
+    def pause(self) -> frozenset[Address]:
+        """Accept no more until `resume`; return the clients that are connected."""
+        self._worker.pause()
+        self._paused = True
+        return frozenset(connections.clients(self._port))
+
+    def resume(self) -> None:
+        """Accept again."""
+        self._paused = False
+        self._worker.resume()
 
     def start(self) -> None:
         """Begin to serve."""
@@ -194,6 +211,7 @@ class _Service:
         Those on which a request is being answered stay, unless the client takes nothing of the response.
         """
         answering = {call.peer for call in tuple(self.requests.calls)}
+        self._others &= frozenset(connections.clients(self._port))  # the others' addresses may become its clients'
         for found in self._connections():
             if connections.idle_seconds(found) > seconds and found.getpeername()[:2] not in answering:
                 found.shutdown(socket.SHUT_RDWR)
@@ -214,13 +232,15 @@ class _Service:
         requests, worker = self.requests, self._worker
         self._draining.set()
         self._caretaker.join()
-        while connections.waiting(self._listening) and time.monotonic() < deadline:
+        while not self._paused and connections.waiting(self._listening) and time.monotonic() < deadline:
             time.sleep(0.001)  # granian still accepts
         worker.refuse()
-        self._quieten(deadline)
+        # Nobody waits for an engine that was replaced, so its clients get more time to say what is on its way.
+        quiet, busy = (_QUIET_SECONDS, _BUSY_SECONDS) if only is None else (4 * _QUIET_SECONDS, 4 * _BUSY_SECONDS)
+        self._quieten(deadline, quiet, busy)
         worker.stop()
         while not worker.ended.wait(_LOOK_SECONDS) and time.monotonic() < deadline:
-            self._cut_idle(_QUIET_SECONDS)
+            self._cut_idle(quiet)
         answered = not requests.calls
         if not worker.ended.is_set():
             connections.cut(self._connections())
@@ -231,7 +251,7 @@ class _Service:
         wait_for_threads(self._name, 2.0)
         return answered
 
-    def _quieten(self, deadline: float) -> None:
+    def _quieten(self, deadline: float, quiet: float, busy: float) -> None:
         """Wait until nothing happens any more, or at least what was in flight at first has been answered.
 
         granian's stop closes HTTP/1.1 connections between two requests at once, even when the next one is on its way,
@@ -244,9 +264,9 @@ class _Service:
         first = set(requests.calls)
         patience = begun + (deadline - begun) / 2
         while (now := time.monotonic()) < patience:
-            idle = all(connections.idle_seconds(found) > _QUIET_SECONDS for found in self._connections())
+            idle = all(connections.idle_seconds(found) > quiet for found in self._connections())
             if idle and not requests.calls:
                 return
-            if now > begun + _BUSY_SECONDS and not first & requests.calls:
+            if now > begun + busy and not first & requests.calls:
                 return
             time.sleep(_LOOK_SECONDS)

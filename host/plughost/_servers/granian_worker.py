@@ -148,16 +148,27 @@ class GranianWorker:
         loop = _Now()
         self._worker.serve_mtr(_Scheduler(loop, schedule), loop, self._signal)
 
-    def refuse(self) -> None:
-        """Close the port, and leave the connections alone.
+    def pause(self) -> None:
+        """Accept no more, and leave the port and the connections alone.
 
-        granian only knows how to do both at once. So its descriptor is made to name another socket, one that nobody
-        connects to; the port is closed with the last descriptor that named it.
+        granian only knows how to end them all at once. So its descriptor is made to name another socket, one that
+        nobody connects to.
         """
         if os.name == "posix" and os.path.sameopenfile(self._descriptor, self._listening.fileno()):
             with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
                 nobodys.setblocking(False)
                 os.dup2(nobodys.fileno(), self._descriptor, inheritable=False)
+
+    def resume(self) -> None:
+        """Accept again. granian looks for those that came meanwhile when the next one comes, so one does."""
+        os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
+        with contextlib.suppress(OSError), socket.socket(self._listening.family) as next_one:
+            next_one.settimeout(1.0)
+            next_one.connect(self._listening.getsockname())
+
+    def refuse(self) -> None:
+        """Close the port, which the last descriptor that names it does, and leave the connections alone."""
+        self.pause()
         with contextlib.suppress(OSError):
             self._listening.close()
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from waitress.adjustments import Adjustments
 
-from plughost._servers import connections
 from plughost._servers.base import CROWDED_SECONDS
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.listening import BACKLOG, open_socket
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import socket
 
     from plughost._api.host import Listener
-    from plughost._servers.base import Address, Application, EngineOptions
+    from plughost._servers.base import Application, EngineOptions
 
 QUIET_SECONDS: Final = 0.25
 """How long an idle connection stays open while draining, in case a request is on its way."""
@@ -68,16 +67,11 @@ class WaitressEngine:
         """The TCP port it listens on; valid once started."""
         return self._port
 
-    def clients(self) -> frozenset[Address]:
-        """Return the addresses of the clients that are connected to its port, whichever engine serves them."""
-        return frozenset(connections.clients(self._port))
-
-    def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
+    def start(self, inherited: socket.socket | None = None) -> None:
         """Open the listener and serve; connections are accepted on return.
 
         Args:
             inherited: A listening socket to use instead of opening one.
-            others: As `Engine.start` says; it knows which connections are its own, and touches no others.
 
         Raises:
             ListenError: The address cannot be had.
@@ -99,12 +93,11 @@ class WaitressEngine:
         if self._server is not None:
             self._server.adj.body_limit = limit
 
-    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
+    def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads.
 
         Args:
             grace: Seconds after which what still runs is cut off.
-            only: As `Engine.drain` says; it knows which connections are its own.
 
         Returns:
             Whether every request in flight was answered.

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tomlkit
-from tomlkit.exceptions import ParseError
-
 from plughost._api.errors import CommandError
-from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.sources import DEFAULT_FILE, read_settings
+from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
     from plughost._settings.sources import Settings
@@ -31,6 +30,9 @@ def with_disabled(text: str, names: Collection[str]) -> str:
     Raises:
         CommandError: The file is no TOML, or its `disabled` is no list.
     """
+    import tomlkit  # noqa: PLC0415 - only who switches a plugin edits the file
+    from tomlkit.exceptions import ParseError  # noqa: PLC0415 - as above
+
     try:
         document = tomlkit.parse(text)
     except ParseError as error:
