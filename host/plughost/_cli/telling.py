@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from plughost._plugins.registry import Registry
     from plughost._runtime.host import Host
-    from plughost._settings.sources import LogSettings
+    from plughost._settings.models import LogSettings
 
 
 class Teller:
