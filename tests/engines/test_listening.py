@@ -15,8 +15,7 @@ import pytest
 
 from plughost._api.host import Listener
 from plughost._servers import EngineOptions, ListenError, TLSFiles, open_engine
-from plughost._servers.listening import turn_away
-from plughost._servers.native_threads import named, wait_for_threads
+from plughost._servers.connections import turn_away
 
 if TYPE_CHECKING:
     from tests.engines.conftest import Gate, Lane, Serve, Until
@@ -120,28 +119,6 @@ def test_starting_and_stopping_leaves_nothing_behind(
     for _ in range(10):
         live(port)
     until(lambda: descriptors() <= before[0] and threading.active_count() <= before[1] and threads() <= before[2])
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
-def test_native_threads_are_waited_for() -> None:
-    """A thread is found by the name that it inherited, until it has ended."""
-    release = threading.Event()
-    with named("plughost-test-x"):
-        started, gone = threading.Event(), threading.Event()
-
-        def live() -> None:
-            started.set()
-            release.wait(20)
-            gone.set()
-
-        thread = threading.Thread(target=live)
-        thread.start()
-        assert started.wait(20)
-    assert not wait_for_threads("plughost-test-x", 0)
-    release.set()
-    assert wait_for_threads("plughost-test-x", 20)
-    assert gone.is_set()
-    thread.join(20)
 
 
 def test_an_engine_starts_again_after_its_drain(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:

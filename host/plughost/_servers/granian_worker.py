@@ -20,7 +20,7 @@ from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
-from plughost._servers.listening import BACKLOG
+from plughost._servers.connections import BACKLOG
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles
@@ -100,7 +100,10 @@ class GranianWorker:
 
     Attributes:
         ended: Set when it has stopped.
+        thread: The native thread that told so, which needs the interpreter for a moment longer.
     """
+
+    thread = 0
 
     def __init__(self, listening: socket.socket, options: EngineOptions, tls: TLSFiles | None, threads: int) -> None:
         """Read the certificate, if there is one.
@@ -125,7 +128,7 @@ class GranianWorker:
         if not sys.platform.startswith(("linux", "freebsd")):  # where granian takes fewer
             arguments = arguments[: 1 if sys.platform == "win32" else 2]
         self._signal = WorkerSignal()
-        self._signal.add_cb(self.ended.set)
+        self._signal.add_cb(self._end)
         http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
         # Milliseconds, and seconds. Pings shed dead peers where idle ones cannot be seen; where they can, pings that
         # come sooner would keep them from looking idle.
@@ -160,6 +163,10 @@ class GranianWorker:
                 os.dup2(nobodys.fileno(), self._descriptor, inheritable=False)
         with contextlib.suppress(OSError):
             self._listening.close()
+
+    def _end(self) -> None:
+        self.thread = threading.get_native_id()
+        self.ended.set()
 
     def stop(self) -> None:
         """Let idle connections go, and end when the others have; `ended` tells."""
