@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.engines.conftest import Lane
 
 from plughost._api.host import Listener
 from plughost._servers import EngineOptions, ListenError, TLSFiles, open_engine
 from plughost._servers.connections import turn_away
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Gate, Lane, Serve, Until
+    from tests.engines.conftest import Gate, Serve, Until
 
 
 def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
@@ -119,6 +120,21 @@ def test_starting_and_stopping_leaves_nothing_behind(
     for _ in range(10):
         live(port)
     until(lambda: descriptors() <= before[0] and threading.active_count() <= before[1] and threads() <= before[2])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
+def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> None:
+    """None of granian's is left: one that met the end of the interpreter would abort the process."""
+    engine = open_engine(gate, listener(Lane("granian", "http")), EngineOptions(), certificate)
+
+    def natives() -> list[str]:
+        names = [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]
+        return [name for name in names if name.startswith("gr-")]
+
+    engine.start()
+    assert natives()
+    engine.drain(5)
+    assert not natives()
 
 
 def test_an_engine_starts_again_after_its_drain(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:

@@ -31,9 +31,12 @@ _DETAILS: Final = {
     503: "The server has too much to do at the moment.",
     505: "The server speaks HTTP/1.0, HTTP/1.1 and, over TLS, HTTP/2.",
 }
-_HOP_BY_HOP: Final = frozenset(
-    ["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"]
-)
+_HOP_BY_HOP: Final = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization"} | {
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
 _token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _FEW: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options"})  # have few values each
 _MOST_KNOWN: Final = 256

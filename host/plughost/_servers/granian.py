@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 import threading
 import time
@@ -116,7 +115,7 @@ class GranianEngine:
                     each.check(now)
                 if requests.left:
                     left = {requests.left.pop() for _ in range(len(requests.left))}
-                    self._cut(lambda client, _, left=left: client in left)
+                    self._cut(left.__contains__)
                 if now > looked + max(0.5, timeout / 4):
                     looked = now
                     self._cut_idle(requests, timeout)
@@ -130,17 +129,17 @@ class GranianEngine:
         """Yield its connections, and no other engine's, as far as that can be told."""
         return ((client, found) for client, found in connections.connections(self.port) if self._is_own(client))
 
-    def _cut(self, chosen: Callable[[Address, socket.socket], bool] = lambda *_: True) -> None:
-        """End connections at once, whatever is being sent."""
+    def _cut(self, chosen: Callable[[Address], bool] = lambda _: True, idle: float = -1.0) -> None:
+        """End connections of some clients at once, those on which nothing happened for so many seconds."""
         for client, found in self._connections():
             with contextlib.suppress(OSError):
-                if chosen(client, found):
+                if chosen(client) and connections.idle_seconds(found) > idle:
                     found.shutdown(socket.SHUT_RDWR)
 
     def _cut_idle(self, requests: Requests, seconds: float) -> None:
         """Close connections on which nothing happened for so long, and which wait for no answer."""
         answering = {call.peer for call in tuple(requests.calls)}
-        self._cut(lambda client, found: connections.idle_seconds(found) > seconds and client not in answering)
+        self._cut(lambda client: client not in answering, seconds)
 
     def _make_room(self, requests: Requests) -> None:
         """At the limit of connections, close some that were idle for the longest, so that others get their turn."""
@@ -175,10 +174,7 @@ class GranianEngine:
         requests.dispatcher.dismiss(requests.crew)
         if self._own is not None:
             self._own.close(max(0.1, deadline - time.monotonic()) if answered else 0.1)
-        ended = time.monotonic() + _END_SECONDS
-        # granian's thread told that it ends, and still needs the interpreter: without it, the process would abort.
-        while os.path.exists(f"/proc/self/task/{worker.thread}") and time.monotonic() < ended:  # noqa: PTH110 - quick
-            time.sleep(0.001)
+        worker.join(_END_SECONDS)
         return answered
 
     def _quieten(self, requests: Requests, deadline: float) -> None:

@@ -13,7 +13,11 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
@@ -29,6 +33,7 @@ Message = dict[str, Any]
 
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
+_TASKS: Final = Path("/proc/self/task")
 _IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
 
 
@@ -100,10 +105,7 @@ class GranianWorker:
 
     Attributes:
         ended: Set when it has stopped.
-        thread: The native thread that told so, which needs the interpreter for a moment longer.
     """
-
-    thread = 0
 
     def __init__(self, listening: socket.socket, options: EngineOptions, tls: TLSFiles | None, threads: int) -> None:
         """Read the certificate, if there is one.
@@ -122,13 +124,14 @@ class GranianWorker:
             clients = None if options.client_ca is None else str(options.client_ca)
             secured = (True, *files, tls.password, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
+        self._name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
         arguments: tuple[Any, ...] = (self._descriptor, False, BACKLOG)
         if not sys.platform.startswith(("linux", "freebsd")):  # where granian takes fewer
             arguments = arguments[: 1 if sys.platform == "win32" else 2]
         self._signal = WorkerSignal()
-        self._signal.add_cb(self._end)
+        self._signal.add_cb(self.ended.set)
         http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
         # Milliseconds, and seconds. Pings shed dead peers where idle ones cannot be seen; where they can, pings that
         # come sooner would keep them from looking idle.
@@ -149,7 +152,9 @@ class GranianWorker:
             BaseException: granian panics, at a key that it doesn't know.
         """
         loop = _Now()
-        self._worker.serve_mtr(_Scheduler(loop, schedule), loop, self._signal)
+        serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
+        with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(self._name,)) as pool:
+            pool.submit(serve).result()
 
     def refuse(self) -> None:
         """Close the port, and leave the connections alone.
@@ -164,10 +169,27 @@ class GranianWorker:
         with contextlib.suppress(OSError):
             self._listening.close()
 
-    def _end(self) -> None:
-        self.thread = threading.get_native_id()
-        self.ended.set()
-
     def stop(self) -> None:
         """Let idle connections go, and end when the others have; `ended` tells."""
         self._signal.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait until its native threads have ended: they need the interpreter, without which the process would abort.
+
+        They are known by the name that they inherited. Only Linux shows them; elsewhere nothing is waited for.
+        """
+        deadline = time.monotonic() + timeout
+        while any(map(self._is_its, _TASKS.glob("*/comm"))) and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+    def _is_its(self, name: Path) -> bool:
+        try:
+            return name.read_text() == f"{self._name}\n"
+        except OSError:  # it has just ended
+            return False
+
+
+def _name_thread(name: str) -> None:
+    """Name this thread, and with it those that native code starts from it."""
+    with contextlib.suppress(OSError):
+        (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)

@@ -45,6 +45,8 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
     """Calls the application for one request."""
 
+    close_on_finish: bool
+
     def get_environment(self) -> dict[str, Any]:
         """Return the environ, with the path as it was sent: waitress joins leading slashes."""
         environ: dict[str, Any] = super().get_environment()
