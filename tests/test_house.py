@@ -77,20 +77,29 @@ def test_imports_go_one_way() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+HEAVY: Final = {"asyncio", "cryptography", "falcon", "granian", "limits", "logging", "msgspec", "packaging", "pony"} | {
+    "pydantic",
+    "rich",
+    "structlog",
+    "tomlkit",
+    "waitress",
+}
+
+
+def _imported(code: str) -> set[str]:
+    """Return which heavy libraries some code brings."""
+    command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return HEAVY & set(done.stderr.split())
+
+
 def test_importing_the_package_is_light() -> None:
-    """`import plughost` brings no web framework, no server, no ORM, no validation and no command line."""
-    heavy = {
-        "click",
-        "cryptography",
-        "falcon",
-        "granian",
-        "limits",
-        "pony",
-        "pydantic",
-        "rich",
-        "structlog",
-        "waitress",
-    }
-    code = "import sys, plughost; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert heavy & set(done.stdout.split()) == set()
+    """`import plughost` and `plughost --version` bring no library that takes long to import."""
+    assert _imported("import plughost") == set()
+    assert _imported("from plughost._cli import main\nmain(['--version'], standalone_mode=False)") == set()
+
+
+def test_looking_at_plugins_is_light() -> None:
+    """`plughost plugins` brings no cryptography, no limits, no logging of ours and no server."""
+    imported = _imported("from plughost._cli import main\nmain(['plugins'], standalone_mode=False)")
+    assert imported <= {"asyncio", "falcon", "logging", "msgspec", "packaging", "pydantic", "rich"}

@@ -23,7 +23,7 @@ from plughost._api.declarations import (
     RouteGroup,
     Store,
 )
-from plughost._api.errors import CertificateError, NotRunning, OperationError, PluginError
+from plughost._api.errors import CertificateError, CommandError, NotRunning, PluginError
 from plughost._api.events import Event, Events
 from plughost._api.hookspecs import hookimpl
 from plughost._api.host import (
@@ -39,24 +39,33 @@ from plughost._api.host import (
 from plughost._api.observed import RequestKind, RequestRecord
 from plughost._api.values import Value
 from plughost._files import locked_folder, tighten, write_private
+from plughost._plugins.discovery import InstalledPlugin
 from plughost._plugins.isolation import TookTooLong, bounded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from plughost._plugins.environment import Environment
 
 __all__ = [
     "CertificateError",
     "CertificateInfo",
     "Check",
+    "CommandError",
+    "Environment",
     "Event",
     "Events",
     "Health",
     "HostControl",
     "HostView",
+    "InstalledPlugin",
     "Listener",
     "Load",
     "Middleware",
     "NotRunning",
     "Observer",
     "Operation",
-    "OperationError",
     "Page",
     "Parameter",
     "PluginContext",
@@ -79,3 +88,12 @@ __all__ = [
     "tighten",
     "write_private",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what few plugins need, and what takes long to import, when it is asked for."""
+    if name == "Environment":
+        from plughost._plugins.environment import Environment  # noqa: PLC0415 - see above
+
+        return Environment
+    raise AttributeError(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +54,7 @@ def write_private(path: Path, content: bytes) -> None:
         OSError: The file cannot be written, and the old one is untouched; or its folder cannot be made to last, and
             after a power cut it may be either.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}{_TEMPORARY}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

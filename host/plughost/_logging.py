@@ -13,14 +13,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import msgspec
-import structlog
 
 from plughost._api.events import Event, Events
 
 if TYPE_CHECKING:
     import falcon
+    import structlog
 
-    from plughost._settings.sources import LogSettings
+    from plughost._settings.models import LogSettings
     from plughost.http._request import Request
 
 
@@ -34,6 +34,8 @@ def make_logger(
         stream: Where lines go; standard error by default.
         lines: Told of each line, too, while somebody watches: an event `line` with what was logged.
     """
+    import structlog  # noqa: PLC0415 - brings rich, and most commands log nothing
+
     stream = sys.stderr if stream is None else stream
     as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
     render: list[Any] = (
@@ -67,8 +69,32 @@ def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:
     Args:
         lines: Told of each line all the same; see `make_logger`.
     """
-    processors = [structlog.processors.add_log_level, *_telling(lines), _drop]
+    if lines is None:
+        return cast("structlog.stdlib.BoundLogger", _Silence())
+    import structlog  # noqa: PLC0415 - see make_logger
+
+    def drop(logger: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
+        raise structlog.DropEvent
+
+    processors = [structlog.processors.add_log_level, *_telling(lines), drop]
     return cast("structlog.stdlib.BoundLogger", structlog.wrap_logger(structlog.ReturnLogger(), processors=processors))
+
+
+class _Silence:
+    """A structured logger that writes nothing."""
+
+    def bind(self, **context: object) -> _Silence:
+        return self
+
+    new = unbind = bind
+
+    def debug(self, event: str | None = None, *args: object, **fields: object) -> None:
+        """Write nothing."""
+
+    info = warning = error = critical = exception = debug
+
+    def log(self, level: int, event: str | None = None, *args: object, **fields: object) -> None:
+        """Write nothing."""
 
 
 class _Lines:
@@ -164,10 +190,6 @@ def _telling(lines: Events | None) -> list[Any]:
 def _without_nothing(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Leave out what is None: to a person it says nothing."""
     return {key: value for key, value in event.items() if value is not None}
-
-
-def _drop(logger: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
-    raise structlog.DropEvent
 
 
 def _to_json(event: MutableMapping[str, Any], **_: Any) -> str:

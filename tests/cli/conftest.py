@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from tests.host.packages import plugin_entry, saying, write_package
 
 from plughost._cli.main import main
-from plughost._plugins.discovery import discover
+from plughost._plugins.environment import Environment
 
 PATIENCE = 60.0
 
@@ -32,7 +32,7 @@ class Line:
         self.folder = folder
         self.packages = folder / "packages"
         self.packages.mkdir()
-        self.elsewhere = discover()
+        self.elsewhere = Environment().plugins
         self.configure("")
 
     def configure(self, text: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.cli.conftest import Serving
 from tests.host.plugins import until
 
-from plughost._runtime.control import ask
+from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Line
@@ -106,7 +106,7 @@ def test_what_outlasts_the_grace_time_is_cut_off(line: Line, serving: Serve) -> 
     line.install("slow", SLOW)
     host = serving()
     line.configure("grace_time = 0.2")
-    assert ask(line.folder / "plughost-data", "reload")["ok"]
+    assert send_command(line.folder / "plughost-data", "reload")["ok"]
     asking = threading.Thread(target=fails, args=(f"{host.url()}/slow",))
     asking.start()
     until((line.folder / "begun").exists)
@@ -123,7 +123,7 @@ def test_sighup_reloads(line: Line, serving: Serve) -> None:
     line.install("late")
     host.process.send_signal(signal.SIGHUP)
     until(lambda: httpx.get(f"{host.url()}/late", trust_env=False).status_code == 200)
-    until(lambda: ask(line.folder / "plughost-data", "status")["last_reload"] is not None)
+    until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
     status = json.loads(line.run("status", "--json").output)
     assert (status["pid"], status["phase"], status["generation"]) == (host.process.pid, "serving", 2)
     assert status["last_reload"]["added"] == ["late"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plughost._servers.dispatcher import Crew, Dispatcher, Job
+from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
     from tests.engines.conftest import Until
@@ -310,3 +311,20 @@ def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
     assert not dispatcher.close(0.1)
     release.set()
     assert dispatcher.close(20)
+
+
+def test_jobs_that_wait_for_the_disk_give_way_at_once(dispatcher: Dispatcher) -> None:
+    """More of one plugin wait together than it may hold with slow ones, so that they share what they wait for."""
+    together = threading.Barrier(4 * SHARE + 1, timeout=20)
+
+    def wait_for_the_disk() -> None:
+        about_to_wait()
+        together.wait()
+
+    leave(dispatcher, lambda: together.wait() and None, "other")
+    tasks = [leave(dispatcher, wait_for_the_disk, "stored") for _ in range(4 * SHARE)]
+    done = threading.Event()
+    leave(dispatcher, done.set, "stored")
+    assert done.wait(20)
+    assert not any(each.refused.is_set() for each in tasks)
+    assert dispatcher.loads()["stored"].held == 0

@@ -129,7 +129,7 @@ def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> 
 
     def natives() -> list[str]:
         names = [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]
-        return [name for name in names if name.startswith("gr-")]
+        return [name for name in names if name.endswith(f"-{engine.port}\n")]
 
     engine.start()
     assert natives()

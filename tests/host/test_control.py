@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from plughost._api.errors import NotRunning
-from plughost._runtime.control import AlreadyRunning, Control, ask, is_running, socket_path
+from plughost._runtime.control import AlreadyRunning, Control, is_running, send_command, socket_path
 
 
 def fail() -> dict[str, Any]:
@@ -53,7 +53,7 @@ def send(folder: Path, data: bytes) -> dict[str, Any]:
 def test_a_command_is_answered(listening: Path) -> None:
     """A command with its arguments reaches the host, wherever the data folder is."""
     assert is_running(listening)
-    assert ask(listening, "echo", word="ä") == {"word": "ä"}
+    assert send_command(listening, "echo", word="ä") == {"word": "ä"}
 
 
 def test_only_its_own_user_reaches_it(listening: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_silent_client_keeps_nobody_out(listening: Path) -> None:
 
 def test_a_command_that_fails_is_answered(listening: Path) -> None:
     """Whoever asked learns that the host failed, and it listens on."""
-    assert ask(listening, "fail") == {"error": "the host failed on this command: ValueError: no luck"}
+    assert send_command(listening, "fail") == {"error": "the host failed on this command: ValueError: no luck"}
     assert is_running(listening)
 
 
@@ -129,7 +129,7 @@ def test_what_a_killed_host_left_behind_is_replaced(folder: Path) -> None:
 def test_without_a_host_it_is_told(tmp_path: Path) -> None:
     """Asking where no host runs names the data folder."""
     with pytest.raises(NotRunning, match=f"No host is running on the data folder {tmp_path}"):
-        ask(tmp_path, "status")
+        send_command(tmp_path, "status")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may connect to any socket, so there is nothing to be refused")
@@ -137,7 +137,7 @@ def test_another_users_host_is_told(listening: Path) -> None:
     """A socket that may not be connected to is another user's host, and is told as such."""
     socket_path(listening).chmod(0)
     with pytest.raises(NotRunning, match="belongs to another user"):
-        ask(listening, "ping")
+        send_command(listening, "ping")
 
 
 def test_a_folder_that_others_could_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,4 +150,4 @@ def test_a_folder_that_others_could_use_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(PermissionError, match="this user's alone"):
         control.start()
     with pytest.raises((PermissionError, NotRunning)):
-        ask(data_dir, "ping")
+        send_command(data_dir, "ping")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -10,8 +11,14 @@ import pytest
 from tests.host.packages import plugin_entry, saying, write_package
 from tests.host.plugins import Speaker, reason
 
-from plughost._plugins.discovery import RESERVED, Found, discover
+from plughost._plugins.discovery import RESERVED, InstalledPlugin
+from plughost._plugins.environment import Environment
 from plughost.testing import plugin_distribution, running_host
+
+
+def discover(distributions: Iterable[metadata.Distribution]) -> tuple[InstalledPlugin, ...]:
+    """Return the plugins of an environment with these distributions."""
+    return Environment(distributions).plugins
 
 
 def dist(name: str, *requires: str, distribution: str | None = None, version: str = "1.0") -> metadata.Distribution:
@@ -27,7 +34,7 @@ def library(folder: Path, name: str, *requires: str) -> metadata.Distribution:
     return next(iter(metadata.distributions(name=name, path=[str(folder)])))
 
 
-def in_folder(folder: Path) -> tuple[Found, ...]:
+def in_folder(folder: Path) -> tuple[InstalledPlugin, ...]:
     """Return the plugins that a folder holds."""
     return discover(metadata.distributions(path=[str(folder)]))
 

@@ -24,7 +24,7 @@ from plughost import (
     hookimpl,
 )
 from plughost._api.hookspecs import WITHOUT_CONTEXT
-from plughost._runtime.refusals import Refusal
+from plughost._runtime.refusals import GenerationRefused
 from plughost.testing import plugin_distribution, running_host
 
 BUILD_HOOKS = (
@@ -405,5 +405,5 @@ def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
 )
 def test_a_host_that_must_have_a_plugin_refuses_to_start_without(options: dict[str, Any], told: str) -> None:
     """`strict` and `required` refuse the start, naming the plugin, and no port stays open."""
-    with pytest.raises(Refusal, match=told), running_host(distributions=beside(ImportError("x")), **options):
+    with pytest.raises(GenerationRefused, match=told), running_host(distributions=beside(ImportError("x")), **options):
         pass

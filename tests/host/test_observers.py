@@ -305,7 +305,7 @@ def test_without_observers_nothing_is_noted() -> None:
         assert not observers_threads()
         assert host.host.generation is not None
         app = host.host.generation.sites["main"].app
-        assert host.host.answered.process_response not in app._middleware[2]
+        assert host.host.request_log.process_response not in app._middleware[2]
 
 
 def test_observers_that_fall_behind_are_told_of_the_first_requests_and_the_log_says_so() -> None:

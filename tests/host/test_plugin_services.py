@@ -11,11 +11,11 @@ import pytest
 
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost._api.context import PluginContext as Context
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._api.events import Event, Events
 from plughost._logging import make_logger
 from plughost._runtime.control import Control
-from plughost._settings.sources import LogSettings
+from plughost._settings.models import LogSettings
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Greeting:
         """Mount it."""
         instances: list[int] = context.keep("instances", list)
         instances.append(id(self))
-        context.take_questions("size", lambda: {"size": len(instances)})
+        context.add_query("size", lambda: {"size": len(instances)})
         routes = tuple(Route(path, Hello(), {"GET": Operation(summary="Greet", produces=())}) for path in self.paths)
         return [RouteGroup(prefix=self.prefix, routes=routes)]
 
@@ -109,7 +109,7 @@ def test_who_requires_a_plugin_that_is_switched_off_is_blocked() -> None:
 def test_what_cannot_be_switched_off_is_told(name: str, settings: dict[str, Any], message: str) -> None:
     """A plugin that isn't there or is required stays as it is, with the reason."""
     with running_host(settings=settings, distributions=[plugin_distribution("greeting", Greeting)]) as host:
-        with pytest.raises(OperationError, match=message):
+        with pytest.raises(CommandError, match=message):
             host.host.switch(name, enabled=False)
         assert _state(host.host)[0] == "active"
 
@@ -118,7 +118,7 @@ def test_what_the_command_line_skips_is_not_switched_on() -> None:
     """The settings file can't undo --without."""
     with (
         running_host(without=["greeting"], distributions=[plugin_distribution("greeting", Greeting)]) as host,
-        pytest.raises(OperationError, match="skipped by --without"),
+        pytest.raises(CommandError, match="skipped by --without"),
     ):
         host.host.switch("greeting", enabled=True)
 
@@ -128,23 +128,23 @@ def test_what_is_kept_outlives_the_plugins_instance() -> None:
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
         host.host.switch("greeting", enabled=False)
         host.host.switch("greeting", enabled=True)
-        assert host.host.view.answer("greeting", "size") == {"size": 2}
+        assert host.host.view.answer_query("greeting", "size") == {"size": 2}
 
 
 def test_commands_ask_the_plugin_in_the_running_host(tmp_path: Path) -> None:
     """A context on the same data folder gets the plugin's answer, and an error for what it doesn't take."""
     with running_host(data_dir=tmp_path, distributions=[plugin_distribution("greeting", Greeting)]) as host:
-        control = Control(tmp_path, {"ask": host.host.view.answer})
+        control = Control(tmp_path, {"query": host.host.view.answer_query})
         control.start()
         try:
             context: Context[None] = Context(
                 plugin="greeting", settings=None, dev=False, logger=host.host.logger, data_root=tmp_path,
                 services=host.host.view,
             )  # fmt: skip
-            assert context.ask_running("size") == {"size": 1}
-            assert "no plugin greeting that can tell age" in context.ask_running("age")["error"]
+            assert context.query_host("size") == {"size": 1}
+            assert "no plugin greeting with the query age" in context.query_host("age")["error"]
             host.host.switch("greeting", enabled=False)
-            assert "is active" in context.ask_running("size")["error"]
+            assert "is active" in context.query_host("size")["error"]
         finally:
             control.stop()
 

@@ -12,7 +12,7 @@ from tests.host.plugins import Plugin, Speaker
 
 from plughost._cli import main, plugin_commands
 from plughost._logging import silent_logger
-from plughost._plugins.discovery import discover
+from plughost._plugins.environment import Environment
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 from plughost.testing import plugin_distribution
@@ -69,6 +69,6 @@ def test_a_plugins_only_command_is_called_by_the_plugins_name(
     monkeypatch.chdir(tmp_path)
     Path("other.toml").write_text("")
     installed = [plugin_distribution("tool", Plugin(register_commands=lambda: commands))]
-    monkeypatch.setattr(plugin_commands, "discover", lambda: discover(installed))
+    monkeypatch.setattr(plugin_commands, "Environment", lambda: Environment(installed))
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (0, output)

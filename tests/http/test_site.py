@@ -177,7 +177,7 @@ def test_requests_in_flight_are_told_by_plugin_also_when_their_app_was_swapped_o
     """Each is told as its plugin's until it is answered, whichever app answers it."""
 
     def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        environ["plughost.mounted"] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).rest
+        environ["plughost.mounted"] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).fallback
         return iter([b"a"])
 
     site = Site("main", streams)  # type: ignore[arg-type] # any WSGI app will do

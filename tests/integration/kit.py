@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 import tomlkit
 
-from plughost._runtime.control import ask
+from plughost._runtime.control import send_command
 
 PATIENCE: Final = 120.0
 """Seconds after which something that was waited for has failed to happen."""
@@ -96,7 +96,7 @@ class HostProcess:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Send it a command, and return the answer."""
-        return ask(self.data_dir, command, **arguments)
+        return send_command(self.data_dir, command, **arguments)
 
     def port(self, site: str = "main", scheme: str = "http") -> int:
         """Return the port of a listener."""

@@ -19,8 +19,8 @@ from tests.host.packages import plugin_entry, remove_package, write_package
 from tests.integration.kit import PATIENCE, until, write_settings
 
 from plughost._api.errors import NotRunning
-from plughost._plugins.discovery import discover
-from plughost._runtime.control import ask
+from plughost._plugins.environment import Environment
+from plughost._runtime.control import send_command
 
 BREAKING: Final = 3
 """Each third migration renames a column, and says that older code can't live with that; the others add one."""
@@ -157,7 +157,7 @@ class Lot:
         self.process: int | None = None
         self._zygote, self._telling = zygote, threading.Lock()
         self._url = ""
-        others = [each.name for each in discover() if each.name not in {"notes", "health"}]
+        others = [each.name for each in Environment().plugins if each.name not in {"notes", "health"}]
         sites = {"main": {"listeners": ["http"], "http_engine": server}}
         write_settings(folder, {"disabled": others, "sites": sites, "grace_time": 5, **settings})
 
@@ -184,7 +184,7 @@ class Lot:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Send the host a command; raise NotRunning where there is none."""
-        return ask(self.folder / "data", command, **arguments)
+        return send_command(self.folder / "data", command, **arguments)
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run a command of plughost's; return its exit code and what it wrote."""

@@ -162,7 +162,7 @@ class Console:
         self.browser = browser
         self.url = host.url()
         self.wait: WebDriverWait[Chrome] = WebDriverWait(browser, 60)
-        browser.get(host.host.view.answer("dev-console", "link")["link"])
+        browser.get(host.host.view.answer_query("dev-console", "link")["link"])
 
     def show(self, path: str) -> None:
         """Open a page of it."""
@@ -236,7 +236,7 @@ def test_it_opens_by_a_link_and_by_nothing_else(browser: Chrome, host: RunningHo
     """The address alone is refused, a link works once, and the console stays open for who used it."""
     console = Console(browser, host)
     assert console.heading == HEADINGS[""]
-    link = host.host.view.answer("dev-console", "link")["link"]
+    link = host.host.view.answer_query("dev-console", "link")["link"]
     assert httpx.get(link).status_code == 303
     browser.get(link)
     assert console.heading == HEADINGS[""]

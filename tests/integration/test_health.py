@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def test_the_console_shows_what_probes_ask_for() -> None:
     """Each check of `/q/health` is a row of the console's page: the stores', the plugins' and those of the host."""
     with running_host(["health", "dev-console", "messages", "library-auth"]) as host, host.client() as client:
-        client.get(host.host.view.answer("dev-console", "link")["link"])
+        client.get(host.host.view.answer_query("dev-console", "link")["link"])
         page = client.get("/q/dev/health").text
         found = client.get("/q/health").json()["checks"]
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>.*?data-label="Plugin">(.*?)</td>', page, re.DOTALL)

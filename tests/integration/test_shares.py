@@ -14,7 +14,7 @@ from tests.integration.kit import HostProcess, host_process, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plughost._settings.sources import EngineName
+    from plughost._settings.models import EngineName
 
 SLEEPERS = '''
 """A plugin whose requests wait for a file."""

@@ -19,7 +19,7 @@ from tests.integration.kit import ALL, LANES
 
 from plughost._apps.site import Site
 from plughost._logging import silent_logger
-from plughost._operations.environment import Environment
+from plughost._plugins.environment import Environment
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 from plughost.testing import running_host
@@ -88,7 +88,9 @@ def mounted(generation: Generation) -> Routes:
 
 def others() -> set[str]:
     """Return what is installed and is none of the services."""
-    names = {each.name for each in Host(read_settings(None, environment={}), logger=silent_logger()).survey().plugins}
+    names = {
+        each.name for each in Host(read_settings(None, environment={}), logger=silent_logger()).environment().plugins
+    }
     return names - set(PROBES) - {"catalog-store"}
 
 
@@ -114,7 +116,7 @@ def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) 
     settings.write_text("[log]\naccess = false\n")
     further, wrong = others(), []
     environment = Environment()  # what the tests themselves need is not looked through 256 times
-    known = [environment.installed[key] for key in environment.closure(environment.plugins.values())]
+    known = [environment.installed[key] for key in environment.closure(environment.owners.values())]
     for services in list(subsets(tuple(PROBES))) if ALL else list(subsets(tuple(PROBES)))[3::8]:
         without = further | (PROBES.keys() - set(services))
         host = Host(

@@ -8,10 +8,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import OperationError
-from plughost._operations.environment import Environment
+from plughost._api.errors import CommandError
 from plughost._operations.pip import pip_command
 from plughost._operations.repacking import repack
+from plughost._plugins.environment import Environment
 
 from .environments import Sandbox, Supplies, host_requirements, host_wheel
 
@@ -21,7 +21,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Supplies:
     """What sandboxes are made of; the test is skipped where there is no pip to install with."""
     try:
         pip_command()
-    except OperationError as error:
+    except CommandError as error:
         pytest.skip(str(error))
     return Supplies(tmp_path_factory.mktemp("supplies"))
 

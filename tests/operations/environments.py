@@ -25,9 +25,9 @@ import httpx
 
 import plughost
 from plughost._api.errors import NotRunning
-from plughost._operations.environment import Environment
 from plughost._operations.pip import pip_command
-from plughost._runtime.control import ask
+from plughost._plugins.environment import Environment
+from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -383,7 +383,7 @@ class Sandbox:
             timer.cancel()
             process.stdout.close()
             with suppress(NotRunning, ProcessLookupError):
-                os.kill(ask(self.folder / data, "status")["pid"], signal.SIGKILL)
+                os.kill(send_command(self.folder / data, "status")["pid"], signal.SIGKILL)
             if process.poll() is None:
                 process.kill()
             process.wait()
@@ -400,7 +400,7 @@ class Served:
 
     def status(self) -> Any:
         """Return what the host tells `plughost status`."""
-        return ask(self._data, "status")
+        return send_command(self._data, "status")
 
     def url(self, site: str = "main", scheme: str = "http") -> str:
         """Return the URL of a listener."""
@@ -426,7 +426,7 @@ class Served:
 
     def stop(self) -> None:
         """Stop it, whatever process it is now; it must end well."""
-        os.kill(ask(self._data, "status")["pid"], signal.SIGTERM)
+        os.kill(send_command(self._data, "status")["pid"], signal.SIGTERM)
         assert self.process.stdout is not None
         self.process.stdout.read()  # ends when the last process has
         assert self.process.wait(PATIENCE) == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._operations.names import to_requirement
 
 from .environments import Sandbox, Supplies, broken, build_wheel, keeper, speaker
@@ -161,5 +161,5 @@ def test_names(given: str, asked: str) -> None:
 
 def test_what_is_no_name() -> None:
     """A name that pip could not read either is refused before pip runs."""
-    with pytest.raises(OperationError, match="neither a plugin's name nor a requirement"):
+    with pytest.raises(CommandError, match="neither a plugin's name nor a requirement"):
         to_requirement("messages 1.2", {})

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plughost._api.errors import OperationError
-from plughost._operations.environment import Environment
+from plughost._api.errors import CommandError
 from plughost._operations.locking import Locked, hash_of, lock, lock_text, members, read_lock
 from plughost._operations.pip import pip_command
+from plughost._plugins.environment import Environment
 
 from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
 
@@ -149,9 +149,9 @@ def test_a_lock_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:
     """Every line names an exact version or a URL."""
     (tmp_path / "lock").write_text(text)
-    with pytest.raises(OperationError, match="is no lock file"):
+    with pytest.raises(CommandError, match="is no lock file"):
         read_lock(tmp_path / "lock")
-    with pytest.raises(OperationError, match="can't be read"):
+    with pytest.raises(CommandError, match="can't be read"):
         read_lock(tmp_path / "absent")
 
 
@@ -170,7 +170,7 @@ def test_what_is_installed_in_place_can_not_be_locked(tmp_path: Path, monkeypatc
     told = json.dumps({"url": "file:///src/plughost", "dir_info": {"editable": True}})
     fake = _fake(tmp_path, "plughost", direct_url_json=told)
     monkeypatch.setattr(metadata, "distributions", lambda: [fake])
-    with pytest.raises(OperationError, match=r"plughost 1\.0 \(file:///src/plughost\)"):
+    with pytest.raises(CommandError, match=r"plughost 1\.0 \(file:///src/plughost\)"):
         lock([], tmp_path / "wheels", lambda _: None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._settings.switching import with_disabled
 
 from .environments import Sandbox, speaker
@@ -94,7 +94,7 @@ def test_an_edit_keeps_the_rest(before: str, names: list[str], after: str) -> No
 
 def test_what_can_not_be_edited_is_refused() -> None:
     """A file that is no TOML, or whose `disabled` is no list, is left to its author."""
-    with pytest.raises(OperationError, match="not valid TOML"):
+    with pytest.raises(CommandError, match="not valid TOML"):
         with_disabled("disabled = [", ["a"])
-    with pytest.raises(OperationError, match="no list"):
+    with pytest.raises(CommandError, match="no list"):
         with_disabled('disabled = "a"', ["b"])

@@ -15,7 +15,7 @@ import pytest
 
 from plughost._apps.compression import _COMPRESSORS, _choose, _Stream, zstd
 from plughost._runtime.optional import ZSTD, LibraryError, optional
-from plughost._runtime.refusals import Refusal
+from plughost._runtime.refusals import GenerationRefused
 
 from .conftest import NotesPlugin, notes_host
 
@@ -249,5 +249,5 @@ def test_each_encoding_has_an_entity_tag_that_works_in_conditions() -> None:
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Zstandard needs the extra below Python 3.14, and who lacks it is told its name."""
     monkeypatch.setitem(sys.modules, ZSTD, None)
-    with pytest.raises(Refusal, match=r"plughost\[compression\]"), client_of(encodings=["zstd"]):
+    with pytest.raises(GenerationRefused, match=r"plughost\[compression\]"), client_of(encodings=["zstd"]):
         pass

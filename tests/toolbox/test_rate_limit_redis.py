@@ -12,11 +12,12 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from structlog.testing import LogCapture
 
 from plughost._logging import silent_logger
-from plughost._runtime.refusals import Refusal
-from plughost._settings.sources import SettingsError
+from plughost._runtime.refusals import GenerationRefused
+from plughost._settings.errors import SettingsError
 from plughost.ratelimits import RateLimits, RateLimitSettings, StorageUnavailable
 from plughost.testing import running_host
 
@@ -99,8 +100,7 @@ def test_losing_redis_is_logged_once_and_finding_it_too(redis: PrivateRedis, mon
     """However often it is tried meanwhile, the log has one warning, and one line when it is over."""
     monkeypatch.setattr("plughost.ratelimits._shared.PAUSE", 0.0)
     log = LogCapture()
-    logger = silent_logger().bind()
-    logger._processors = [log]
+    logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=[log])
     limits = RateLimits(RateLimitSettings(storage=redis.url, timeout=0.2), logger)
     counter = limits.counter("test/log", "10000/hour")
     redis.stop()
@@ -156,7 +156,7 @@ def test_a_storage_that_there_is_none_of_is_refused(url: str) -> None:
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis URL needs the extra, and who lacks it is told its name."""
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(Refusal, match=r"plughost\[redis\]"):
+    with pytest.raises(GenerationRefused, match=r"plughost\[redis\]"):
         with_storage("redis://127.0.0.1/0")
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plughost._api.errors import PluginError
 from plughost._files import make_folder
-from plughost._runtime.audit import Audit
-from plughost._runtime.control import ask
 
 if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Principal
     from plughost._api.host import HostControl, HostServices, HostView
+    from plughost._runtime.audit import Audit
     from plughost.http._request import Request
     from plughost.ratelimits._counter import Counter, RateLimits
     from plughost.stores import OpenStore
@@ -119,22 +119,42 @@ class PluginContext(Generic[SettingsT]):
             what: What was done or tried, such as `login`.
             outcome: What came of it: `ok`, `refused`, `failed` ...
             who: The account that it is about; what is written is its `pseudonym`.
-            req: The request that did it, for its address and id.
+            req: The request that did it, for its address and id. The host writes no event of its refusal then.
             **more: Details, in plain values; never secrets.
         """
-        if who is not None:
-            more["who"] = self.pseudonym(who)
-        if req is not None:
-            more |= {"where": req.remote_addr, "request_id": req.request_id}
-        self._audits.note(what, outcome, plugin=self.plugin, **more)
+        self._audits.note(what, outcome, **self._event(who, req, more))
+
+    @contextmanager
+    def audited(
+        self, what: str, *, who: str | None = None, req: Request | None = None, **more: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Write an event of the audit trail when a block ends: `ok`, or `failed` where it raises; see `audit`.
+
+        Yields:
+            The event's members, which the block may add to; what it sets as `outcome` stays.
+        """
+        with self._audits.around(what, **self._event(who, req, more)) as event:
+            yield event
 
     def pseudonym(self, account: str) -> str:
         """Return what the audit trail calls an account: a hash with a key that only this host has."""
         return self._audits.pseudonym(account)
 
+    def _event(self, who: str | None, req: Request | None, more: dict[str, Any]) -> dict[str, Any]:
+        if who is not None:
+            more["who"] = self.pseudonym(who)
+        if req is not None:
+            req.context.audited = True
+            more |= {"where": req.remote_addr, "request_id": req.request_id}
+        return {"plugin": self.plugin, **more}
+
     @property
     def _audits(self) -> Audit:
-        return self.audits or Audit(self.logger, self.data_root)
+        if self.audits is not None:
+            return self.audits
+        from plughost._runtime.audit import Audit  # noqa: PLC0415 - a running host has given one
+
+        return Audit(self.logger, self.data_root)
 
     def keep(self, name: str, make: Callable[[], T]) -> T:
         """Return an object that stays for as long as the host runs, whatever is reloaded meanwhile.
@@ -148,20 +168,20 @@ class PluginContext(Generic[SettingsT]):
         """
         return self.services.keep(self.plugin, name, make)
 
-    def take_questions(self, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Let the plugin's commands ask the plugin in the host that runs; they use `ask_running`.
+    def add_query(self, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
+        """Let the plugin's commands query the plugin in the running host; they use `query_host`.
 
         Args:
-            question: What is asked, one word.
-            answer: Returns the answer, in values that JSON can have; called in a thread of its own.
+            name: What is asked, one word.
+            handler: Returns the answer, in values that JSON can have; called in a thread of its own.
         """
-        self.services.take_questions(self.plugin, question, answer)
+        self.services.add_query(self.plugin, name, handler)
 
-    def ask_running(self, question: str) -> Mapping[str, Any]:
-        """Ask the plugin in the host that runs on the same data folder; for commands.
+    def query_host(self, name: str) -> Mapping[str, Any]:
+        """Query the plugin in the host that runs on the same data folder; for commands.
 
         Args:
-            question: What the plugin takes by `take_questions`.
+            name: A query that the plugin added by `add_query`.
 
         Returns:
             The answer; a mapping with `error` alone where the plugin does not answer there.
@@ -169,7 +189,9 @@ class PluginContext(Generic[SettingsT]):
         Raises:
             NotRunning: No host runs on the data folder.
         """
-        return ask(self.data_root, "ask", plugin=self.plugin, question=question)
+        from plughost._runtime.control import send_command  # noqa: PLC0415 - only commands need it
+
+        return send_command(self.data_root, "query", plugin=self.plugin, name=name)
 
     def announce(self, line: str) -> None:
         """Show a line to the person who starts the host, such as a demo account or an address to open."""

@@ -89,7 +89,7 @@ class Operation:
     Attributes:
         summary: One line, imperative.
         request: The model of the JSON body, or None where no body is read.
-        answers: Status to answer; errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
+        responses: Status to response; errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
         produces: Media types of the successful answers. An `Accept` that excludes them all is answered 406.
             Empty means that `Accept` is not looked at.
         parameters: Query and header parameters, and fields of the path.
@@ -245,7 +245,7 @@ class Observer:
     Attributes:
         name: What the log calls it.
         observe: Called with the requests that were answered since the last call, oldest first: a tuple of
-            `plughost.AnsweredRequest`.
+            `plughost.RequestRecord`.
         at_most: Of how many requests at a time `observe` is told, the first ones; None for every one. What is to be
             looked at needs no more than can be read, and the others then cost less.
         observe_times: Called with how long the requests since the last call took until their responses began, in

@@ -22,7 +22,7 @@ class NotRunning(Exception):  # noqa: N818 - reads as what was found
     """No host runs on the data folder."""
 
 
-class OperationError(Exception):
+class CommandError(Exception):
     """Something that was asked for can't be done; the message says why, and what to do."""
 
 

@@ -190,14 +190,17 @@ class HostControl(Protocol):
         """The open stores of all plugins, by name."""
         ...
 
-    def reload(self) -> ReloadReport:
+    def reload(self, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Let the host take up what was installed, removed or set since.
 
         It waits until the requests in flight are answered: call it from a thread of its own, never while answering one.
+
+        Args:
+            origin: Who asked, for the audit trail: `where`, `request_id` ...
         """
         ...
 
-    def switch(self, name: str, *, enabled: bool) -> ReloadReport:
+    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and let the host take that up.
 
         Call it as `reload`. Where the host can't serve with it, the file is as it was before.
@@ -205,9 +208,10 @@ class HostControl(Protocol):
         Args:
             name: The plugin.
             enabled: Whether it is to serve.
+            origin: Who asked, as of `reload`.
 
         Raises:
-            OperationError: It can't be switched; the message says why, and nothing has changed.
+            CommandError: It can't be switched; the message says why, and nothing has changed.
         """
         ...
 
@@ -345,6 +349,6 @@ class HostServices(HostView, Protocol):
         """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
         ...
 
-    def take_questions(self, plugin: str, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands ask this host something; see `PluginContext.take_questions`."""
+    def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
+        """Let commands query this host; see `PluginContext.add_query`."""
         ...

@@ -54,7 +54,7 @@ class RequestKind(NamedTuple):
 
     Attributes:
         plugin: The plugin that they were for; empty where there is none.
-        route: The full URI template of its route, as of `AnsweredRequest`.
+        route: The full URI template of its route, as of `RequestRecord`.
         method: Their method, as it was sent: clients may make up any.
         code: The status code.
     """
@@ -66,6 +66,7 @@ class RequestKind(NamedTuple):
 
 
 def code_of(status: Any) -> int:
+    """Return the code of a Falcon status; 500 for one that can't be sent."""
     import falcon  # noqa: PLC0415 - which not every command needs
 
     try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._apps.mounting import MountedGroup
+    from plughost._runtime.audit import Audit
 
 # Not of falcon.App: agents such as OpenTelemetry's replace that by a class of their own, which is not generic.
 App = falcon.app.App[Request, Response]
@@ -48,6 +49,7 @@ def build_app(
     *,
     allowed_hosts: Sequence[str] = (),
     dev: bool = False,
+    audit: Audit | None = None,
 ) -> App:
     """Build the Falcon app of a site.
 
@@ -58,12 +60,13 @@ def build_app(
         vary: What all responses vary by.
         allowed_hosts: Which `Host`s are answered; empty for all that are well-formed.
         dev: Whether a responder that returns something fails, since nobody would see it.
+        audit: Where refusals are written; nowhere by default.
 
     Returns:
         The app, with its router compiled.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
-    router = RawPathRouter(routes, {group.group.prefix: group.rest for group in groups}, dev=dev)
+    router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)
     edge = Edge(router.find, allowed_hosts)
     components: Any = [Overload(), edge, *middleware, Boundary(common_fields(vary))]
     app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
@@ -75,7 +78,7 @@ def build_app(
             app.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
     app.add_error_handler(Exception, functools.partial(_on_exception, logger))
     app.add_error_handler(StoreError, functools.partial(_on_store_error, logger))
-    app.add_error_handler(falcon.HTTPError, _on_http_error)
+    app.add_error_handler(falcon.HTTPError, _on_http_error if audit is None else functools.partial(_refusing, audit))
     router.find("/")  # compiles now what Falcon would compile while the first request waits
     return app
 
@@ -134,6 +137,27 @@ class Boundary:
             process(req, resp, resource, req_succeeded)
         if resp.media is not None or resp.text is not None:
             resp.render_body()  # here, where Falcon still gives what can't be serialised to an error handler
+
+
+def _refusing(
+    audit: Audit, req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]
+) -> None:
+    """Write a Falcon error, and of a refusal an audit event, unless the plugin that refused has written one."""
+    _on_http_error(req, resp, error, params)
+    status = error.status_code
+    refused = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env)
+    if refused and not getattr(req.context, "audited", False):
+        audit.note(
+            "refusal",
+            str(status),
+            plugin=req.mounted.plugin if req.mounted is not None else None,
+            who=audit.pseudonym(req.principal.name) if req.principal is not None else None,
+            where=req.remote_addr,
+            request_id=req.request_id,
+            method=req.method,
+            path=req.env.get("REQUEST_URI", req.path).partition("?")[0],
+            reason=error.description,
+        )
 
 
 def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:

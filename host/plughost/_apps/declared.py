@@ -43,7 +43,7 @@ def compile_declared(route: Route, realm: str, authenticator: Authenticator | No
     Args:
         route: The route.
         realm: What challenges name.
-        authenticator: What verifies bearer tokens; None where the plugin sees to its security itself.
+        authenticator: What verifies bearer tokens; None to enforce no security.
     """
     responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
     by_method: dict[str, tuple[Enforce, ...]] = {}
@@ -106,7 +106,7 @@ class _Security:
         principal = principal_of(req, self._authenticator) if BEARER in self._schemes else None
         if principal is None:
             raise falcon.HTTPUnauthorized(
-                description=f"This resource needs credentials: {' or '.join(sorted(self._schemes))}.",
+                description=f"This resource needs valid credentials: {' or '.join(sorted(self._schemes))}.",
                 challenges=self._challenges,
                 headers=_NO_STORE,
             )

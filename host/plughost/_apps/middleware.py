@@ -10,10 +10,10 @@ from plughost._apps.cors import CORS
 from plughost._apps.security_headers import SecurityHeaders
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import SiteSettings
+    from plughost._settings.models import SiteSettings
 
 
-def around_site(settings: SiteSettings) -> list[Middleware]:
+def site_middleware(settings: SiteSettings) -> list[Middleware]:
     """Return the middleware for a site, outermost first; nothing for what is off, so that it costs nothing."""
     found: list[Middleware] = []
     if settings.security_headers.enabled:

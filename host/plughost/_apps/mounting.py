@@ -24,12 +24,12 @@ class MountedGroup:
     Attributes:
         group: Its declaration.
         routes: Full URI template to the mounted route.
-        rest: What stands for the paths below the prefix that no route matches.
+        fallback: What stands for the paths below the prefix that no route matches.
     """
 
     group: RouteGroup
     routes: Mapping[str, Mounted]
-    rest: Mounted
+    fallback: Mounted
 
 
 def mount(
@@ -49,13 +49,13 @@ def mount(
         body_limit: Largest request body in bytes, after settings and defaults.
         middleware: The plugin's own middleware, outermost first.
         vary: What all responses of the site vary by.
-        authenticator: What verifies bearer tokens; None where the plugin sees to the security of its routes itself.
+        authenticator: What verifies bearer tokens; None to enforce no security.
 
     Raises:
         ValueError: A minor version is malformed, or a parameter's schema can't be enforced.
     """
     versions = Versions(group.versions) if group.versions else None
-    rest = Mounted(
+    fallback = Mounted(
         plugin=plugin,
         template=f"{group.prefix}/*",
         errors=group.errors,
@@ -73,9 +73,11 @@ def mount(
             produces.setdefault("HEAD", produces["GET"])
         template = group.prefix + route.path
         declared = compile_declared(route, group.realm or plugin, authenticator)
-        process = rest.process_resource if declared is None else (*rest.process_resource, declared.process_resource)
-        routes[template] = replace(rest, template=template, produces=produces, process_resource=process)
-    return MountedGroup(group, routes, rest)
+        process = (
+            fallback.process_resource if declared is None else (*fallback.process_resource, declared.process_resource)
+        )
+        routes[template] = replace(fallback, template=template, produces=produces, process_resource=process)
+    return MountedGroup(group, routes, fallback)
 
 
 def common_fields(vary: Iterable[str] = ()) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import config_option, console, json_option, print_json, text
-from plughost._runtime.control import ask
+from plughost._runtime.control import send_command
 from plughost._tls.certificates import certificate_in_use, describe, ensure_self_signed, public_pem, tls_folder
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def show(settings: Settings, data_dir: Path | None, as_json: bool) -> None:
     with _readable_errors():
         info = describe(*certificate_in_use(settings))
     try:
-        shown = ask(settings.data_dir, "status").get("certificate")
+        shown = send_command(settings.data_dir, "status").get("certificate")
     except NotRunning:
         shown = None
     served = shown["sha256"] == info.sha256 if shown else None

@@ -19,7 +19,7 @@ from plughost._cli.options import (
     print_json,
     text,
 )
-from plughost._runtime.control import ask
+from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,7 +86,7 @@ def status(data_dir: Path, as_json: bool) -> None:
 def asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
     """Ask the running host; exit with code 1 where there is none."""
     try:
-        answer = ask(data_dir, command, **arguments)
+        answer = send_command(data_dir, command, **arguments)
     except NotRunning as error:
         raise click.ClickException(f"{error} Start one with `plughost serve`.") from None
     if "error" in answer:  # from a host of another version, or one in trouble

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._cli.operating import (
     changing_options,
     finish,
@@ -20,10 +20,10 @@ from plughost._cli.operating import (
 )
 from plughost._cli.options import config_option, json_option
 from plughost._operations.changing import Outcome, carry_out, plan_install
-from plughost._operations.environment import Environment
 from plughost._operations.locking import LOCK_NAME
 from plughost._operations.names import to_requirement
 from plughost._operations.places import remember
+from plughost._plugins.environment import Environment
 
 if TYPE_CHECKING:
     from plughost._settings.sources import Settings
@@ -67,10 +67,10 @@ def install(
         if bundle is not None:
             lock = bundle / LOCK_NAME
             if not lock.is_file():
-                raise OperationError(f"{bundle} is no bundle: it has no {LOCK_NAME}.")
+                raise CommandError(f"{bundle} is no bundle: it has no {LOCK_NAME}.")
             requirements, where = ["-r", str(lock)], ["--no-index", "--find-links", str(bundle), "--require-hashes"]
         else:
-            plugins = Environment().plugins
+            plugins = Environment().owners
             requirements = [name if as_is else to_requirement(name, plugins) for name in names]
         options = [*where, *(["--upgrade"] if upgrade else [])]
         plan = plan_install(requirements, options, wheels_of(settings), tell)

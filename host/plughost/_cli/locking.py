@@ -12,9 +12,9 @@ from rich.filesize import decimal
 from plughost._cli.operating import index_options, readable_errors, wheels_of, working
 from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
 from plughost._operations.bundling import bundle, refuse_filled
-from plughost._operations.environment import Environment
 from plughost._operations.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
 from plughost._operations.places import remembered
+from plughost._plugins.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

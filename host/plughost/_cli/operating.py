@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.text import Text
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._cli.controlling import show_reload
 from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, print_json, text
 from plughost._operations.changing import reload_running
@@ -79,7 +79,7 @@ def readable_errors() -> Iterator[None]:
     """Turn what an operation raises into a message and exit code 1."""
     try:
         yield
-    except OperationError as error:
+    except CommandError as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -21,7 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from plughost._cli.owning import give_to_owner
-from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, HostSettings, Settings, SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.models import HostSettings
+from plughost._settings.sources import DEFAULT_FILE, Settings, read_settings
+from plughost._settings.variables import ENV_PREFIX
 
 EXIT_PROBLEMS: Final = 1
 """The command did its work and found something wrong, or the host refused to start."""

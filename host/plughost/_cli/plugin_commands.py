@@ -16,12 +16,13 @@ import click
 
 from plughost._cli.options import settings_of
 from plughost._plugins import loader, registration
-from plughost._plugins.discovery import discover
+from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Entry, Registry, State
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.host import Host
 from plughost._runtime.optional import unusable
-from plughost._settings.sources import SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.sources import read_settings
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     import pluggy
 
-    from plughost._plugins.discovery import Found
+    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
 _CONFIG: Final = f"{__name__}.config"
@@ -56,16 +57,16 @@ def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
     return known[name]
 
 
-def _found(ctx: click.Context) -> tuple[Found, ...]:
+def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = discover()
-    found: tuple[Found, ...] = ctx.meta[key]
+        ctx.meta[key] = Environment().plugins
+    found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
 
-def _command(name: str, found: Collection[Found]) -> click.Command | None:
+def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command | None:
     entry, commands = _load(name, found)
     if entry.failure is not None or not commands:
         return None
@@ -82,22 +83,22 @@ def _disabled() -> tuple[str, ...]:
         return ()
 
 
-def _roster(name: str, found: Collection[Found]) -> tuple[Registry, Entry, pluggy.PluginManager]:
+def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry, pluggy.PluginManager]:
     """Import a plugin and those that it requires, and nothing else."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
     manager = loader.new_manager()
     loader.load(registry, manager)
-    return registry, next(entry for entry in registry if entry.found is wanted), manager
+    return registry, next(entry for entry in registry if entry.installed is wanted), manager
 
 
-def _load(name: str, found: Collection[Found]) -> tuple[Entry, list[click.Command]]:
+def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[click.Command]]:
     """Return a plugin and its commands; none where it is broken."""
-    registry, entry, manager = _roster(name, found)
+    registry, entry, manager = _only(name, found)
     commands: list[click.Command] | None = None
     if "register_commands" in entry.hooks:
         commands = registry.attempt(
-            entry, "register_commands", lambda: list(loader.call(manager, entry, "register_commands"))
+            entry, "register_commands", lambda: list(loader.call_hook(manager, entry, "register_commands"))
         )
     return entry, commands or []
 
@@ -140,7 +141,7 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
-    registry, entry, manager = _roster(name, discover())
+    registry, entry, manager = _only(name, Environment().plugins)
     registration.validate_settings(registry, manager, settings)
     host = Host(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
@@ -159,7 +160,7 @@ def _context(name: str, config: Path | None) -> Any:
         registration.declare_stores(registry, manager)
         entry.context = replace(entry.context, stores=_Stores(entry, settings))
     if entry.state is not State.ACTIVE:
-        raise click.ClickException(f"{entry.found.label}: {entry.failure}")
+        raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
     return entry.context
 
 
@@ -191,13 +192,13 @@ class _Stores(Mapping[str, Any]):
         return stores
 
 
-def _no_commands(name: str, found: Collection[Found]) -> click.Command:
+def _no_commands(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     entry, _ = _load(name, found)
 
     @click.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
     @click.argument("rest", nargs=-1)
     def refuse(rest: tuple[str, ...]) -> None:
         reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
-        raise click.ClickException(f"{entry.found.label}: {reason}")
+        raise click.ClickException(f"{entry.installed.label}: {reason}")
 
     return refuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -9,8 +10,9 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 from rich.text import Text
@@ -32,9 +34,8 @@ from plughost._logging import Bridge, make_logger, silent_logger
 from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control
 from plughost._runtime.host import Host
-from plughost._runtime.memory import set_aside, share_arenas
 from plughost._runtime.readiness import Phase
-from plughost._runtime.refusals import Refusal
+from plughost._runtime.refusals import GenerationRefused
 from plughost._runtime.reports import trouble_of
 from plughost._runtime.restart import Predecessor, Restart
 from plughost._runtime.sites import listeners_of
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from plughost._runtime.control import Response
     from plughost._settings.sources import Settings
 
+_COMMAND_LINE: Final = {"where": "command line"}
+
 
 @click.command()
 @host_options
@@ -63,7 +66,6 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
 
     Requests in flight are answered before the host stops; a second Ctrl+C ends it at once.
     """
-    share_arenas()
     lines = Events()
     logger = make_logger(settings.host.log, lines=lines)
     logging.basicConfig(handlers=[Bridge(logger)], level=logging.WARNING, force=True)
@@ -74,8 +76,8 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
         "ping": dict,
         "status": lambda: status_of(host),
         "drain": lambda undo=False: _drain(host, undo=undo),
-        "reload": lambda accept=(): host.reload(accept).as_plain(),
-        "ask": host.view.answer,
+        "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_COMMAND_LINE}).as_plain(),
+        "query": host.view.answer_query,
         "audit": audit_of(settings, logger).take,
     }
     control = Control(settings.data_dir, commands)
@@ -88,16 +90,17 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
         control.claim(predecessor.lock)
         host.start()
         control.start()
-    except Refusal as error:
-        show_roster(error.registry, console(stderr=True))
-        reasons = [f"{entry.found.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
+    except GenerationRefused as error:
+        show_plugins(error.registry, console(stderr=True))
+        reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
         predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
         raise click.ClickException(f"plughost does not start: {error}.") from None
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
         predecessor.tell_failure(str(error))
         raise click.ClickException(str(error)) from None
     sockets.settle()
-    set_aside()
+    gc.collect()
+    gc.freeze()  # looking through what lives as long as the host would slow small requests by a fiftieth
     show_start(host, console())
     if predecessor.exists:
         predecessor.tell_ready()
@@ -136,14 +139,14 @@ def check(settings: Settings, dev: bool, without: Collection[str], strict: bool,
     warnings: tuple[str, ...] = ()
     try:
         generation = host.build(look_only=True)
-    except Refusal as error:
+    except GenerationRefused as error:
         registry = error.registry
         problems.append(str(error))
     else:
         registry, warnings = generation.registry, generation.warnings
         problems += _certificate_problems(settings, generation.sites.keys(), dev=dev)
         generation.close()
-    problems += [f"{entry.found.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
+    problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if as_json:
         print_json({"ok": not problems, "problems": problems, "warnings": list(warnings)})
     else:
@@ -177,7 +180,7 @@ def show_start(host: Host, out: Console) -> None:
         table.add_row("  No plugin mounts a route, so no port is open. Install one: pip install plughost-catalog-v2")
     out.print(table)
     out.print()
-    show_roster(generation.registry, out)
+    show_plugins(generation.registry, out)
     lines = [*generation.announcements()]
     if host.tls is not None:
         lines += [*host.tls.warnings, f"Certificate: {host.tls.certificate}"]
@@ -188,7 +191,7 @@ def show_start(host: Host, out: Console) -> None:
     _log_start(host)
 
 
-def show_roster(registry: Registry, out: Console) -> None:
+def show_plugins(registry: Registry, out: Console) -> None:
     """Print each plugin with its state, and where it is mounted or why it is not."""
     table = plain_table()
     table.show_header = False
@@ -199,7 +202,7 @@ def show_roster(registry: Registry, out: Console) -> None:
             told = "  ".join(group.prefix for group in entry.declared.groups)
         table.add_row(
             text(f"  {entry.name}"),
-            text(entry.found.version),
+            text(entry.installed.version),
             Text(entry.state, style=STATE_STYLES[entry.state]),
             text(told),
         )
@@ -261,7 +264,7 @@ def _hanging_up(host: Host) -> Callable[[int, FrameType | None], None]:
         if terminal and not os.isatty(0):  # the terminal was closed: nobody asks for a reload
             host.ask_to_stop()
         else:
-            threading.Thread(target=host.reload, name="reload").start()
+            threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload").start()
 
     return handle
 

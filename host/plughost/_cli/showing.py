@@ -21,7 +21,7 @@ from plughost._cli.options import (
     text,
 )
 from plughost._logging import silent_logger
-from plughost._plugins.discovery import Survey
+from plughost._plugins.environment import Environment
 from plughost._runtime.explaining import Explanation, explain
 from plughost._runtime.host import Host
 
@@ -50,7 +50,7 @@ def plugins(
     """
     generation = _build(settings, without, dev=dev, rehearsed=True)
     if why is not None:
-        _explain(explain(why, generation.registry, Survey()), as_json)
+        _explain(explain(why, generation.registry, Environment()), as_json)
         return
     entries = sorted(generation.registry, key=lambda each: each.name)
     if as_json:
@@ -65,8 +65,8 @@ def plugins(
         for entry in entries:
             table.add_row(
                 text(entry.name),
-                text(entry.found.distribution),
-                text(entry.found.version),
+                text(entry.installed.distribution),
+                text(entry.installed.version),
                 Text(entry.state, style=STATE_STYLES[entry.state]),
                 text(" ".join(_sites(entry))),
                 *([text(" ".join(hook.removeprefix("register_") for hook in entry.hooks))] if wide else []),
@@ -74,7 +74,7 @@ def plugins(
         out.print(table)
         for entry in entries:
             if entry.failure is not None:
-                click.echo(f"\n{entry.found.label} is {entry.state}.\n  {entry.failure}")
+                click.echo(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
     if not as_json:
         for told in (*(f"problem: {each}" for each in generation.problems), *_warnings(generation)):
             click.echo(f"\n{told}")
@@ -165,15 +165,15 @@ def _plugin(entry: Entry) -> dict[str, Any]:
     failure = entry.failure
     return {
         "name": entry.name,
-        "distribution": entry.found.distribution,
-        "version": entry.found.version,
+        "distribution": entry.installed.distribution,
+        "version": entry.installed.version,
         "state": entry.state.value,
         "reason": None if failure is None else str(failure),
         "stage": None if failure is None else failure.stage,
         "hooks": list(entry.hooks),
         "sites": _sites(entry),
         "prefixes": [group.prefix for group in entry.declared.groups],
-        "requires": list(entry.found.requires),
+        "requires": list(entry.installed.requires),
     }
 
 
@@ -184,7 +184,7 @@ def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
                 yield {
                     "site": site,
                     "path": mounted.group.prefix + route.path,
-                    "plugin": mounted.rest.plugin,
+                    "plugin": mounted.fallback.plugin,
                     "versions": list(mounted.group.versions),
                     "operations": {method: each.summary for method, each in route.operations.items()},
                 }

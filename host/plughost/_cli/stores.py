@@ -13,6 +13,7 @@ from rich.filesize import decimal
 
 from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
 from plughost._logging import silent_logger
+from plughost._runtime.audit import command_audit
 from plughost._runtime.host import Host
 from plughost.stores._care import backup, purge, restore
 from plughost.stores._errors import StoreError
@@ -38,6 +39,7 @@ def stores_command(ctx: click.Context, settings: Settings, as_json: bool) -> Non
     Exit code 1 when one cannot be looked into.
     """
     ctx.meta[__name__] = _prepare(ctx, settings)
+    ctx.meta[f"{__name__}.settings"] = settings
     if ctx.invoked_subcommand is not None:
         return
     found = look_into(ctx.meta[__name__])
@@ -91,7 +93,8 @@ def restore_command(ctx: click.Context, store: str, file: Path, yes: bool) -> No
     wanted = _named(ctx.meta[__name__], store)
     if not yes:
         click.confirm(f"Replace all that {wanted.engine.config.place} holds?", abort=True)
-    with _readable_errors():
+    audit = command_audit(ctx.meta[f"{__name__}.settings"])
+    with _readable_errors(), audit.around("restore", target=[store], file=str(file)):
         schema = restore(wanted, file)
     click.echo(f"Restored {store} with schema {schema}.")
 
@@ -112,8 +115,9 @@ def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all of it", default="", show_default=False)
         if answer != plugin:
             raise click.Abort
-    with _readable_errors():
-        for store in mine:
+    audit = command_audit(settings)
+    for store in mine:
+        with _readable_errors(), audit.around("purge", target=[store.name]):
             purge(store)
             click.echo(f"Dropped the store {store.name} in {store.engine.config.place}.")
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._cli.operating import changing_options, readable_errors, show_outcome
 from plughost._cli.options import EXIT_PROBLEMS, config_option, json_option, print_json
 from plughost._operations.changing import reload_running
 from plughost._operations.names import nearest
-from plughost._plugins.discovery import discover
+from plughost._plugins.environment import Environment
+from plughost._runtime.audit import command_audit
 from plughost._settings.switching import write_disabled
 
 if TYPE_CHECKING:
-    from plughost._plugins.discovery import Found
+    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
 
@@ -33,18 +34,20 @@ def disable(
     The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
     require a disabled one are blocked.
     """
-    found = discover()
+    found = Environment().plugins
     with readable_errors():
         _refuse_unknown(names, [each.name for each in found])
         required = sorted(set(names) & set(settings.host.required))
         if required:
-            raise OperationError(f"The setting required names {', '.join(required)}; take it out there first.")
+            raise CommandError(f"The setting required names {', '.join(required)}; take it out there first.")
     disabled = list(dict.fromkeys([*settings.host.disabled, *names]))
     blocked = _blocked(found, disabled) - _blocked(found, settings.host.disabled)
     lines = [f"{name} is disabled already." for name in names if name in settings.host.disabled]
     lines += [f"Disabling {name}." for name in names if name not in settings.host.disabled]
     lines += [f"{name} requires {' and '.join(_needed(found, name, disabled))}, and is blocked." for name in blocked]
-    _switch(settings, disabled, lines, blocked, dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
+    _switch(
+        settings, "disable", disabled, lines, blocked, dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json
+    )
 
 
 @click.command()
@@ -59,7 +62,7 @@ def enable(
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once.
     """
-    found = discover()
+    found = Environment().plugins
     with readable_errors():
         _refuse_unknown(names, [*(each.name for each in found), *settings.host.disabled])
     disabled = [name for name in settings.host.disabled if name not in names]
@@ -70,11 +73,12 @@ def enable(
             lines += [
                 f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
             ]
-    _switch(settings, disabled, lines, (), dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
+    _switch(settings, "enable", disabled, lines, (), dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
 
 
 def _switch(
     settings: Settings,
+    what: str,
     disabled: list[str],
     lines: list[str],
     accept: Collection[str],
@@ -94,12 +98,14 @@ def _switch(
         else:
             click.echo("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
-    with readable_errors():
+    target = sorted({*disabled} ^ {*settings.host.disabled})
+    with readable_errors(), command_audit(settings).around(what, target=target) as event:
         edit = write_disabled(settings, disabled)
         report = None if no_reload else reload_running(settings.data_dir, accept)
         undone = report is not None and bool(report["problems"]) and not keep
         if undone:
             edit.undo()
+            event["outcome"] = "undone"
     lost = [*report["failed"], *report["blocked"]] if report is not None else []
     failed = [label for label, _ in lost if label.split(" ")[0] not in accept]
     ok = not undone and (report is None or (report["swapped"] and not failed and not report["restart_needed"]))
@@ -116,14 +122,14 @@ def _switch(
 def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise OperationError(f"No plugin named {name} is installed; {nearest(name, known)}")
+            raise CommandError(f"No plugin named {name} is installed; {nearest(name, known)}")
 
 
-def _needed(found: Collection[Found], name: str, disabled: Collection[str]) -> list[str]:
+def _needed(found: Collection[InstalledPlugin], name: str, disabled: Collection[str]) -> list[str]:
     """Return which disabled plugins a plugin requires."""
     return [other for each in found if each.name == name for other in each.requires if other in disabled]
 
 
-def _blocked(found: Collection[Found], disabled: Collection[str]) -> set[str]:
+def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:
     """Return which plugins are not disabled and require one that is."""
     return {each.name for each in found if each.name not in disabled and set(each.requires) & set(disabled)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._cli.operating import (
     changing_options,
     finish,
@@ -22,8 +22,9 @@ from plughost._cli.options import config_option, console, json_option
 from plughost._cli.stores import as_table, look_into
 from plughost._logging import silent_logger
 from plughost._operations.changing import Outcome, carry_out, plan_uninstall
-from plughost._operations.environment import Environment
+from plughost._operations.environment import unused_without
 from plughost._operations.names import to_distributions
+from plughost._plugins.environment import Environment
 from plughost._runtime.host import Host
 from plughost.stores._care import purge
 from plughost.stores._errors import StoreError
@@ -63,7 +64,7 @@ def uninstall(
     with readable_errors():
         environment = Environment()
         keys = _allowed(to_distributions(names, environment), environment, force=force)
-    unused = environment.unused_without(keys)
+    unused = unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
     plugins = [name for key in keys for name in environment.plugins_of(key)]
@@ -83,7 +84,7 @@ def uninstall(
             try:
                 purge(store)
             except StoreError as error:
-                raise OperationError(str(error)) from error
+                raise CommandError(str(error)) from error
             say(f"Dropped the store {store.name} in {store.engine.config.place}.")
 
     with readable_errors(), working(as_json) as tell:
@@ -100,14 +101,14 @@ def _allowed(keys: list[str], environment: Environment, *, force: bool) -> list[
     """Refuse to remove what the host or another plugin needs."""
     shared = [environment.name(key) for key in keys if key in environment.shared]
     if shared:
-        raise OperationError(f"The host itself runs on {', '.join(shared)}.")
+        raise CommandError(f"The host itself runs on {', '.join(shared)}.")
     dependents = environment.dependents(keys)
     if dependents and not force:
         lines = [
             f"{environment.name(key)} {environment.versions[key]} requires {', '.join(needed)}"
             for key, needed in dependents.items()
         ]
-        raise OperationError("\n".join([*lines, "Uninstall those as well, or use --force: they can't be served then."]))
+        raise CommandError("\n".join([*lines, "Uninstall those as well, or use --force: they can't be served then."]))
     return keys
 
 

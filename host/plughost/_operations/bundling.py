@@ -11,7 +11,7 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._operations import pip
 from plughost._operations.locking import LOCK_NAME, Locked, hash_of, write_lock
 
@@ -32,7 +32,7 @@ def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels
         The wheels.
 
     Raises:
-        OperationError: The folder holds something, or a distribution can't be had with a locked hash.
+        CommandError: The folder holds something, or a distribution can't be had with a locked hash.
     """
     refuse_filled(folder)
     try:
@@ -46,7 +46,7 @@ def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels
                 folder.rmdir()
             unfinished.rename(folder)
     except OSError as error:
-        raise OperationError(f"The bundle {folder} can't be made: {error}") from error
+        raise CommandError(f"The bundle {folder} can't be made: {error}") from error
     return sorted(folder.glob("*.whl"))
 
 
@@ -54,10 +54,10 @@ def refuse_filled(folder: Path) -> None:
     """Refuse a folder in which there is something.
 
     Raises:
-        OperationError: It is no folder, or holds something.
+        CommandError: It is no folder, or holds something.
     """
     if folder.exists() and (not folder.is_dir() or any(os.scandir(folder))):
-        raise OperationError(f"{folder} is there already: choose another name, or move it away.")
+        raise CommandError(f"{folder} is there already: choose another name, or move it away.")
 
 
 def _not_at_hand(entries: Sequence[Locked], wheels: Path, folder: Path) -> list[Locked]:
@@ -94,7 +94,7 @@ def _with_own_hashes(entries: Sequence[Locked], folder: Path) -> list[Locked]:
         found[str(name)] = (str(version), hash_of(wheel))
     missing = [entry.name for entry in entries if entry.name not in found]
     if missing:
-        raise OperationError(f"pip made no wheel of {', '.join(missing)}.")
+        raise CommandError(f"pip made no wheel of {', '.join(missing)}.")
     return [
         replace(
             entry, version=entry.version or found[entry.name][0], url=None, file=None, hashes=(found[entry.name][1],)

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import NotRunning, OperationError
+from plughost._api.errors import CommandError, NotRunning
 from plughost._operations import pip
-from plughost._operations.environment import Environment
 from plughost._operations.keeping import keeping
 from plughost._operations.repacking import repack
-from plughost._runtime.control import ask
+from plughost._plugins.environment import Environment
+from plughost._runtime.control import send_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def carry_out(
         afterwards: Called when the running host has taken the change up; if it raises, all is undone too.
 
     Raises:
-        OperationError: It failed; nothing has changed.
+        CommandError: It failed; nothing has changed.
     """
     with keeping({change.key for change in plan.changes}) as kept:
         installed = Environment().installed
@@ -190,7 +190,7 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> Mapping[str,
         Its report; None where none runs.
     """
     try:
-        return ask(data_dir, "reload", accept=sorted(accept))
+        return send_command(data_dir, "reload", accept=sorted(accept))
     except NotRunning:
         return None
 
@@ -212,7 +212,7 @@ def _refuse_without_effect(plan: Plan) -> None:
     pip leaves alone what lies outside of its environment, and an older one on another folder of the path comes first.
 
     Raises:
-        OperationError: A distribution is not what was planned.
+        CommandError: A distribution is not what was planned.
     """
     environment = Environment()
     for change in plan.changes:
@@ -223,7 +223,7 @@ def _refuse_without_effect(plan: Plan) -> None:
         found = "it is not installed"
         if now is not None:
             found = f"{now} is installed in {environment.installed[change.key].locate_file('')}"
-        raise OperationError(f"pip reported success without effect: wanted was {wanted}, and {found}.")
+        raise CommandError(f"pip reported success without effect: wanted was {wanted}, and {found}.")
 
 
 def _without_credentials(url: str) -> str:

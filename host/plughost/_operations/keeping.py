@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plughost._api.errors import OperationError
-from plughost._operations.environment import Environment
+from plughost._api.errors import CommandError
+from plughost._plugins.environment import Environment
 from plughost._plugins.metadata import DEBRIS
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def keeping(keys: Collection[str]) -> Iterator[Kept]:
         keys: Normalised names of the distributions that are added, replaced or removed.
 
     Raises:
-        OperationError: Another operation is under way.
+        CommandError: Another operation is under way.
     """
     with _alone(), tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder:
         remove_debris()
@@ -109,12 +109,12 @@ def _alone() -> Iterator[None]:
     try:
         descriptor = os.open(Path(sys.prefix, ".plughost.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise OperationError(f"The environment {sys.prefix} can't be changed: {error.strerror}.") from None
+        raise CommandError(f"The environment {sys.prefix} can't be changed: {error.strerror}.") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise OperationError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
+        raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
     finally:
         os.close(descriptor)
 

@@ -19,15 +19,16 @@ from urllib.request import url2pathname
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._operations import pip
-from plughost._operations.environment import Environment, origin, requirements
 from plughost._operations.repacking import repack
 from plughost._plugins.discovery import HOST
+from plughost._plugins.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from importlib import metadata
+
+    from plughost._plugins.metadata import InstalledDistribution
 
 LOCK_NAME: Final = "plughost.lock"
 """What the file is called by default, and in a bundle."""
@@ -80,8 +81,8 @@ def members(environment: Environment) -> list[str]:
 
     An extra of the host or of a plugin belongs to it where all is installed that the extra asks for.
     """
-    roots = {HOST, *environment.plugins.values()} & environment.installed.keys()
-    extras = {key: list(_chosen(environment.installed[key], environment)) for key in roots}
+    roots = {HOST, *environment.owners.values()} & environment.installed.keys()
+    extras = {key: list(_chosen(key, environment)) for key in roots}
     return sorted(environment.closure(roots, extras))
 
 
@@ -95,7 +96,7 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
         tell: Told each line that pip prints.
 
     Raises:
-        OperationError: A distribution is installed in place, or pip does not find it.
+        CommandError: A distribution is installed in place, or pip does not find it.
     """
     environment = Environment()
     entries: list[Locked] = []
@@ -103,7 +104,7 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
     unfit: list[str] = []
     for key in members(environment):
         distribution = environment.installed[key]
-        told = origin(distribution)
+        told = distribution.direct_url
         if told is None:
             elsewhere.append(Locked(name=key, version=distribution.version))
             continue
@@ -113,7 +114,7 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
         else:
             entries.append(entry)
     if unfit:
-        raise OperationError(
+        raise CommandError(
             f"These are installed in place, so that no file can be locked: {', '.join(unfit)}. "
             "Build a wheel of each (pip wheel --no-deps), and install that."
         )
@@ -139,12 +140,12 @@ def read_lock(file: Path) -> list[Locked]:
     """Read a lock file.
 
     Raises:
-        OperationError: It can't be read, or is none.
+        CommandError: It can't be read, or is none.
     """
     try:
         text = file.read_text(encoding="utf-8").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as error:
-        raise OperationError(f"The lock file {file} can't be read: {error}") from None
+        raise CommandError(f"The lock file {file} can't be read: {error}") from None
     entries = []
     for line in text.splitlines():
         stated = re.sub(r"(^|\s)#.*", "", line).strip()
@@ -153,10 +154,10 @@ def read_lock(file: Path) -> list[Locked]:
         try:
             requirement = Requirement(_HASH.sub("", stated).strip())
         except InvalidRequirement as error:
-            raise OperationError(f"{file} is no lock file: {stated!r}: {error}") from None
+            raise CommandError(f"{file} is no lock file: {stated!r}: {error}") from None
         pins = [each.version for each in requirement.specifier if each.operator == "=="]
         if requirement.url is None and len(pins) != 1:
-            raise OperationError(f"{file} is no lock file: {stated!r} names no exact version.")
+            raise CommandError(f"{file} is no lock file: {stated!r} names no exact version.")
         entries.append(
             Locked(
                 name=canonicalize_name(requirement.name),
@@ -172,7 +173,7 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
     """Write a lock file, or replace it, in one step.
 
     Raises:
-        OperationError: It can't be written; an old one is untouched.
+        CommandError: It can't be written; an old one is untouched.
     """
     fresh = file.with_name(f".{file.name}.plughost-new")
     try:
@@ -180,7 +181,7 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
         fresh.replace(file)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        raise OperationError(f"The lock file {file} can't be written: {error.strerror}.") from None
+        raise CommandError(f"The lock file {file} can't be written: {error.strerror}.") from None
 
 
 def compare(entries: Iterable[Locked]) -> list[Difference]:
@@ -213,9 +214,9 @@ def hash_of(file: Path) -> str:
         return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
 
 
-def _chosen(distribution: metadata.Distribution, environment: Environment) -> Iterable[str]:
-    for extra in distribution.metadata.get_all("Provides-Extra") or ():
-        asked = [canonicalize_name(each.name) for each in requirements(distribution, extra)]
+def _chosen(key: str, environment: Environment) -> Iterable[str]:
+    for extra in environment.installed[key].metadata.get_all("Provides-Extra") or ():
+        asked = [canonicalize_name(each.name) for each in environment.requirements(key, extra)]
         if asked and environment.installed.keys() >= set(asked):
             yield extra
 
@@ -235,7 +236,7 @@ def _from_archive(key: str, version: str, told: Mapping[str, Any]) -> Locked | N
     return Locked(name=key, version=None, url=url, hashes=(f"sha256:{known}",))
 
 
-def _from_files(key: str, distribution: metadata.Distribution, wheels: Path) -> Locked | None:
+def _from_files(key: str, distribution: InstalledDistribution, wheels: Path) -> Locked | None:
     """Return the entry of what was built from a folder or a repository: a wheel is made of what is installed."""
     wheel = repack(distribution, wheels)
     if wheel is None:
@@ -302,7 +303,7 @@ def _downloaded(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> di
     return hashes
 
 
-def _fits(entry: Locked, distribution: metadata.Distribution) -> bool:
+def _fits(entry: Locked, distribution: InstalledDistribution) -> bool:
     if entry.url is not None:
-        return (origin(distribution) or {}).get("url") == entry.url
+        return (distribution.direct_url or {}).get("url") == entry.url
     return distribution.version == entry.version

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._operations.environment import PREFIX
 from plughost._plugins.discovery import HOST
 
 if TYPE_CHECKING:
-    from plughost._operations.environment import Environment
+    from plughost._plugins.environment import Environment
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 
@@ -32,14 +32,14 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
         plugins: Normalised names of the distributions of the installed plugins, by plugin name.
 
     Raises:
-        OperationError: It is no requirement.
+        CommandError: It is no requirement.
     """
     if is_place(given):
         return given
     try:
         requirement = Requirement(given)
     except InvalidRequirement as error:
-        raise OperationError(f"{given!r} is neither a plugin's name nor a requirement: {error}") from None
+        raise CommandError(f"{given!r} is neither a plugin's name nor a requirement: {error}") from None
     name = canonicalize_name(requirement.name)
     if requirement.url is not None or name == HOST or name.startswith(PREFIX):
         return given
@@ -61,7 +61,7 @@ def to_distributions(given: Collection[str], environment: Environment) -> list[s
         environment: What is installed.
 
     Raises:
-        OperationError: One is not installed; the nearest name is offered.
+        CommandError: One is not installed; the nearest name is offered.
     """
     return [_to_distribution(name, environment) for name in dict.fromkeys(given)]
 
@@ -73,10 +73,10 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _to_distribution(name: str, environment: Environment) -> str:
-    plugins = environment.plugins
+    plugins = environment.owners
     key = canonicalize_name(name)
     for candidate in (plugins.get(key), key, f"{PREFIX}{key}"):
         if candidate in environment.installed:
             return candidate
     ours = {*plugins, *(each for each in environment.installed if each.startswith(PREFIX))}
-    raise OperationError(f"{name} is not installed; {nearest(name, ours)}")
+    raise CommandError(f"{name} is not installed; {nearest(name, ours)}")

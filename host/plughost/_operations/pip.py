@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from packaging.version import Version
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 
 Tell = Callable[[str], None]
 """Told each line that pip prints, as it comes."""
@@ -31,7 +31,7 @@ _UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "C
 _QUIETLY: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
 
 
-class PipError(OperationError):
+class PipError(CommandError):
     """pip failed; the message has what it said."""
 
 
@@ -52,13 +52,13 @@ def pip_command() -> list[str]:
     """Return how to run pip for this environment: its own, else the one that comes with Python.
 
     Raises:
-        OperationError: There is neither, or it is too old; the message says what to do.
+        CommandError: There is neither, or it is too old; the message says what to do.
     """
     isolated = [sys.executable, "-P"]  # what lies in the current folder is not installed
     if importlib.util.find_spec("pip") is not None:
         version = metadata.version("pip")
         if Version(version) < Version(OLDEST):
-            raise OperationError(
+            raise CommandError(
                 f"The environment {sys.prefix} has pip {version}, and {OLDEST} or newer is needed: "
                 f"{sys.executable} -m pip install --upgrade pip"
             )
@@ -69,7 +69,7 @@ def pip_command() -> list[str]:
     if wheels:
         return [*isolated, str(wheels[-1] / "pip")]
     fix = f"uv pip install --python {sys.executable} pip" if shutil.which("uv") else "python -m ensurepip"
-    raise OperationError(f"The environment {sys.prefix} has no pip, which this needs. Add it: {fix}")
+    raise CommandError(f"The environment {sys.prefix} has no pip, which this needs. Add it: {fix}")
 
 
 def run(arguments: Sequence[str], tell: Tell) -> None:
@@ -82,7 +82,7 @@ def run(arguments: Sequence[str], tell: Tell) -> None:
     Raises:
         NotFound: A distribution is nowhere where it was told to look.
         PipError: It failed otherwise.
-        OperationError: There is no pip, or it is too old.
+        CommandError: There is no pip, or it is too old.
     """
     lines: list[str] = []
     process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave
@@ -125,7 +125,7 @@ def report(arguments: Sequence[str], tell: Tell) -> list[dict[str, Any]]:
 
     Raises:
         PipError: It can't be resolved.
-        OperationError: There is no pip.
+        CommandError: There is no pip.
     """
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
         file = Path(folder, "report.json")

@@ -11,16 +11,15 @@ import re
 import sys
 import sysconfig
 import zipfile
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from packaging.utils import canonicalize_name
 
-from plughost._operations.environment import is_editable
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from plughost._plugins.metadata import InstalledDistribution
 
 KEPT_VERSIONS: Final = 5
 """How many versions of a distribution are kept."""
@@ -30,7 +29,7 @@ _INSTALLERS: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def repack(distribution: metadata.Distribution, folder: Path) -> Path | None:
+def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
     """Write a wheel with the files of an installed distribution.
 
     Args:
@@ -43,7 +42,7 @@ def repack(distribution: metadata.Distribution, folder: Path) -> Path | None:
     """
     info = next((file.parts[0] for file in distribution.files or () if file.name == "RECORD"), None)
     tags = re.findall(r"^Tag: *([^-\s]+)-([^-\s]+)-([^-\s]+)", distribution.read_text("WHEEL") or "", re.MULTILINE)
-    if is_editable(distribution) or info is None or not tags:
+    if distribution.is_editable or info is None or not tags:
         return None
     joined = "-".join(".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True))
     stem = info.removesuffix(".dist-info")
@@ -63,7 +62,7 @@ def repack(distribution: metadata.Distribution, folder: Path) -> Path | None:
     return wheel
 
 
-def _content(distribution: metadata.Distribution, stem: str) -> Iterator[tuple[str, bytes, int]]:
+def _content(distribution: InstalledDistribution, stem: str) -> Iterator[tuple[str, bytes, int]]:
     """Yield the path in the wheel, the bytes and the mode of each file."""
     scripts, prefix = Path(sysconfig.get_path("scripts")), Path(sys.prefix)
     made = {point.name for point in distribution.entry_points if point.group in {"console_scripts", "gui_scripts"}}

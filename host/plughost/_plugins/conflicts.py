@@ -41,7 +41,7 @@ def _claim(registry: Registry, entry: Entry, claims: list[str], owners: dict[str
     if twice is not None:
         registry.fail(entry, Failure("conflict", f"it claims the {twice} twice", "Report this to its author."))
     elif taken is not None:
-        cause = f"the {taken} belongs to {owners[taken].found.label} already"
+        cause = f"the {taken} belongs to {owners[taken].installed.label} already"
         registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
     else:
         owners.update(dict.fromkeys(claims, entry))
@@ -84,7 +84,7 @@ def _clash(entry: Entry, others: Iterable[Entry]) -> str | None:
         for other, mounted in beside:
             problem = unroutable([mounted, group])
             if problem is not None:
-                return f"{problem}, beside the routes of {other.found.label}"
+                return f"{problem}, beside the routes of {other.installed.label}"
     return None
 
 

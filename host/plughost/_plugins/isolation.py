@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from time import monotonic
 from typing import Final, TypeVar
 
@@ -45,6 +44,8 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
         BaseException: Whatever the function raised, `SystemExit` too; a `KeyboardInterrupt` as a `RuntimeError`,
             since a real one interrupts the caller, and never another thread.
     """
+    from concurrent.futures import Future, wait  # noqa: PLC0415 - brings logging, which `import plughost` does not need
+
     outcome: Future[T] = Future()
 
     def work() -> None:

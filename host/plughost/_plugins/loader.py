@@ -40,7 +40,7 @@ def load(registry: Registry, manager: pluggy.PluginManager) -> None:
             registry.attempt(entry, "import", partial(_register, entry, manager, plugin))
 
 
-def ask(
+def call_hooks(
     registry: Registry,
     manager: pluggy.PluginManager,
     hook: str,
@@ -62,11 +62,11 @@ def ask(
             registry.attempt(
                 entry,
                 hook,
-                lambda entry=entry: take(entry, call(manager, entry, hook)),  # type: ignore[misc] # see load
+                lambda entry=entry: take(entry, call_hook(manager, entry, hook)),  # type: ignore[misc] # see load
             )
 
 
-def call(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
+def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
     """Call one plugin's implementation of a hook, and nobody else's.
 
     Args:
@@ -96,7 +96,7 @@ def renew(entry: Entry, manager: pluggy.PluginManager) -> None:
 
 def _import(entry: Entry) -> Any:
     """Return the plugin's module or object; nothing is registered yet, for this may return after it was given up."""
-    plugin = entry.found.entry_point.load()
+    plugin = entry.installed.entry_point.load()
     return plugin() if inspect.isclass(plugin) else plugin
 
 

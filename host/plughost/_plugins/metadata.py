@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import email
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from email.message import Message
 from functools import cached_property, lru_cache
 from importlib import metadata as installation
@@ -101,6 +102,30 @@ class InstalledDistribution(Distribution):
         except _UNREADABLE:
             return None
 
+    @property
+    def direct_url(self) -> Mapping[str, Any] | None:
+        """What `direct_url.json` says of its origin (PEP 610); None where it came from an index."""
+        text = self.read_text("direct_url.json")
+        if not text:
+            return None
+        try:
+            content = json.loads(text)
+        except ValueError:
+            return {}  # it came from somewhere, and nobody can say any more from where
+        infos = ("archive_info", "dir_info", "vcs_info")
+        fields = content.items() if isinstance(content, dict) else ()
+        return {key: value for key, value in fields if isinstance(value, dict if key in infos else str)}
+
+    @property
+    def is_editable(self) -> bool:
+        """Whether it is installed in place, from a folder with its sources."""
+        return bool((self.direct_url or {}).get("dir_info", {}).get("editable"))
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether somebody asked for it by name, not another distribution (PEP 376, REQUESTED)."""
+        return self.read_text("REQUESTED") is not None
+
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
         """Return where a file of the distribution is."""
         return self._found.locate_file(path)
@@ -115,6 +140,12 @@ class InstalledDistribution(Distribution):
         lines = map(str.strip, (self.read_text("entry_points.txt") or "").splitlines())
         bad = next((line for line in lines if line and line[0] not in "[#;" and "=" not in line), None)
         return "it is no text" if bad is None else f"the line {bad!r} has no ="
+
+
+def version_of(distribution: Distribution) -> str:
+    """Return a distribution's version; `unknown` where its metadata has none."""
+    # Not distribution.version: for missing keys that warns on Python 3.12 and later.
+    return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 
 
 def _folder(distribution: Distribution) -> str:

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from plughost._api.context import PluginContext
 from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
 from plughost._api.errors import PluginError
-from plughost._plugins.loader import ask, call, renew
+from plughost._plugins.loader import call_hook, call_hooks, renew
 from plughost._plugins.registry import Entry, Failure, Registry
 from plughost._plugins.validation import check, require_sync
-from plughost._settings.sources import Settings, SettingsError
+from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from plughost._api.host import HostServices
     from plughost._runtime.audit import Audit
+    from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits
     from plughost.stores import OpenStore
 
@@ -49,7 +50,7 @@ def validate_settings(registry: Registry, manager: pluggy.PluginManager, setting
 def _validate(entry: Entry, manager: pluggy.PluginManager, settings: Settings) -> None:
     model: Any = _NoSettings
     if "register_settings" in entry.hooks:
-        model = call(manager, entry, "register_settings")
+        model = call_hook(manager, entry, "register_settings")
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
     try:
@@ -103,7 +104,7 @@ def declare_stores(registry: Registry, manager: pluggy.PluginManager) -> None:
 def give_stores(registry: Registry, manager: pluggy.PluginManager, stores: Mapping[str, OpenStore[Any]]) -> None:
     """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
     for entry in registry.active():
-        offering = {entry.name, *entry.found.requires}
+        offering = {entry.name, *entry.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
         if entry.reused and _same(usable, entry.context.stores):
             continue
@@ -119,10 +120,10 @@ def declare_authenticator(registry: Registry, manager: pluggy.PluginManager) -> 
         require_sync(authenticator, "the authenticator")
         entry.authenticator = authenticator
 
-    ask(registry, manager, "register_authenticator", take, unless_reused=True)
+    call_hooks(registry, manager, "register_authenticator", take, unless_reused=True)
     offering = [entry for entry in registry.active() if entry.authenticator is not None]
     for entry in offering[1:]:
-        cause = f"{offering[0].found.label} is the authenticator already"
+        cause = f"{offering[0].installed.label} is the authenticator already"
         registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
     for entry in registry.active():
@@ -166,7 +167,7 @@ def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> No
             check(item)
         entry.declared = replace(entry.declared, **{attribute: items})
 
-    ask(registry, manager, hook, take, unless_reused=True)
+    call_hooks(registry, manager, hook, take, unless_reused=True)
 
 
 def _change(

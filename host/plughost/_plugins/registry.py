@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from plughost._api.context import PluginContext
-    from plughost._plugins.discovery import Found
-    from plughost._settings.sources import MountSettings
+    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._settings.models import MountSettings
 
 
 class State(enum.StrEnum):
@@ -66,7 +66,7 @@ class Entry:
     """A plugin on the registry.
 
     Attributes:
-        found: What discovery tells of it.
+        installed: What discovery says of it.
         state: What became of it.
         origin: How it came into this generation.
         failure: Why, where it does not serve; None where it does or was never meant to.
@@ -82,7 +82,7 @@ class Entry:
         seconds: Seconds that loading and each hook took, by stage; of a reused plugin, when it was loaded.
     """
 
-    found: Found
+    installed: InstalledPlugin
     state: State = State.ACTIVE
     origin: Origin = Origin.ADDED
     failure: Failure | None = None
@@ -100,7 +100,7 @@ class Entry:
     @property
     def name(self) -> str:
         """The plugin's name."""
-        return self.found.name
+        return self.installed.name
 
     @property
     def reused(self) -> bool:
@@ -118,7 +118,7 @@ class Registry:
 
     def __init__(
         self,
-        found: Iterable[Found],
+        found: Iterable[InstalledPlugin],
         disabled: Collection[str] = (),
         *,
         timeout: float = 30.0,
@@ -138,10 +138,10 @@ class Registry:
         for entry in self.entries:
             if entry.name in disabled:
                 entry.state = State.DISABLED
-            elif entry.found.problem is not None:
-                self.fail(entry, Failure("metadata", entry.found.problem, "Mend that, then reload."))
-            elif entry.found.unmet is not None:
-                self._block(entry, entry.found.unmet, "Install what fits, then reload.")
+            elif entry.installed.problem is not None:
+                self.fail(entry, Failure("metadata", entry.installed.problem, "Mend that, then reload."))
+            elif entry.installed.unmet is not None:
+                self._block(entry, entry.installed.unmet, "Install what fits, then reload.")
         self._block_dependents()
 
     def __iter__(self) -> Iterator[Entry]:
@@ -162,7 +162,7 @@ class Registry:
         """
         reused = replace(
             before,
-            found=entry.found,
+            installed=entry.installed,
             origin=Origin.REUSED,
             trouble=list(before.trouble),
             seconds=dict(before.seconds),
@@ -196,7 +196,7 @@ class Registry:
             self.fail(entry, failure)
         return result
 
-    def tell(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Failure | None:
+    def notify(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Failure | None:
         """Run the code of a plugin that serves; a failure is noted as trouble, and it goes on serving.
 
         Returns:
@@ -232,10 +232,10 @@ class Registry:
         for entry in self.entries:
             if entry.state is not State.ACTIVE:
                 continue
-            needed = (self.get(name) for name in entry.found.requires)
+            needed = (self.get(name) for name in entry.installed.requires)
             missing = next((each for each in needed if each is not None and each.state is not State.ACTIVE), None)
             if missing is not None:
-                cause = f"it requires {missing.found.label}, which is {missing.state}"
+                cause = f"it requires {missing.installed.label}, which is {missing.state}"
                 self._block(entry, cause, f"Mend or enable {missing.name} first.")
 
     def _block(self, entry: Entry, cause: str, advice: str) -> None:

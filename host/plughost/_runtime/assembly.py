@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteAssembly:
+class SiteApp:
     """What one site serves in a generation.
 
     Attributes:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import hmac
 import os
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +15,11 @@ import msgspec
 
 from plughost._api.errors import NotRunning
 from plughost._files import locked_folder, write_private
-from plughost._runtime.control import ask
+from plughost._logging import make_logger
+from plughost._runtime.control import send_command, user_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import structlog
@@ -51,9 +51,32 @@ class Audit:
             what: What was done or tried, such as `login`.
             outcome: What came of it: `ok`, `refused`, `failed` ...
             **fields: `who`, as a pseudonym; `where`; `request_id`; further details, in plain values, never secrets.
+                Those that are None are left out.
         """
         event = {"what": what, "outcome": outcome, **{key: value for key, value in fields.items() if value is not None}}
         self.write(event)
+
+    @contextmanager
+    def around(self, what: str, **fields: Any) -> Iterator[dict[str, Any]]:
+        """Write an event when the block ends: its outcome is `ok`, or `failed` where the block raises.
+
+        Args:
+            what: What the block does, such as `purge`.
+            **fields: As of `note`.
+
+        Yields:
+            The event's members, which the block may add to; what it sets as `outcome` stays.
+        """
+        event = dict(fields)
+        ended = "failed"
+        try:
+            yield event
+            ended = "ok"
+        except SystemExit as error:
+            ended = "failed" if error.code else "ok"
+            raise
+        finally:
+            self.note(what, event.pop("outcome", ended), **event)
 
     def take(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """Write an event of a command, and answer with nothing."""
@@ -77,8 +100,11 @@ class Audit:
             self._logger.info("audit", **event)
 
     def pseudonym(self, account: str) -> str:
-        """Return what stands for an account: always the same on this host; without its key nobody can tell whose."""
-        return hmac.new(self._key, account.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:16]
+        """Return what stands for an account: always the same on this host; without its key nobody can tell whose.
+
+        A to Z are taken as a to z, as in the names of accounts.
+        """
+        return hmac.new(self._key, account.encode("utf-8", "surrogatepass").lower(), hashlib.sha256).hexdigest()[:16]
 
     @cached_property
     def _key(self) -> bytes:
@@ -100,17 +126,20 @@ class CommandAudit(Audit):
 
     def note(self, what: str, outcome: str, **fields: Any) -> None:
         """Write an event, with the system's user who gave the command."""
-        with suppress(KeyError, OSError):  # a user without a name, as in a container
-            fields.setdefault("by", getpass.getuser())
-        super().note(what, outcome, **{"where": "command line", **fields})
+        super().note(what, outcome, **{"by": user_name(os.getuid()), "where": "command line", **fields})
 
     def write(self, event: Mapping[str, Any]) -> None:
         """Write an event that is complete."""
         if self._file is None:
             try:
-                ask(self._data_dir, "audit", event=dict(event))
+                send_command(self._data_dir, "audit", event=dict(event))
             except NotRunning:
                 pass
             else:
                 return
         super().write(event)
+
+
+def command_audit(settings: Settings) -> CommandAudit:
+    """Return the audit trail for a command with some settings."""
+    return CommandAudit(make_logger(settings.host.log), settings.data_dir, settings.path(settings.host.log.audit))

@@ -12,8 +12,10 @@ import hashlib
 import inspect
 import json
 import os
+import pwd
 import socket
 import socketserver
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -42,7 +44,8 @@ class Control:
 
         Args:
             data_dir: The host's data folder.
-            commands: What each command does; it takes the command's arguments, and returns what is answered.
+            commands: What each command does; it takes the command's arguments, and returns what is answered. One that
+                takes `by` gets the name of the system's user who asks.
         """
         self._data_dir = data_dir
         self._path = socket_path(data_dir)
@@ -105,7 +108,7 @@ class Control:
             self.lock = -1
 
 
-def ask(data_dir: Path, command: str, **arguments: Any) -> Response:
+def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
 
     Args:
@@ -136,10 +139,18 @@ def ask(data_dir: Path, command: str, **arguments: Any) -> Response:
 def is_running(data_dir: Path) -> bool:
     """Tell whether a host runs on a data folder."""
     try:
-        ask(data_dir, "ping")
+        send_command(data_dir, "ping")
     except NotRunning:
         return False
     return True
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user of the system; the number where it has none, as in a container."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def socket_path(data_dir: Path) -> Path:
@@ -189,13 +200,23 @@ class _Handler(socketserver.StreamRequestHandler):
         try:
             asked = json.loads(self.rfile.readline(_LONGEST_LINE))
             command = self.server.commands[asked.pop("command")]
-            inspect.signature(command).bind(**asked)
+            takes = inspect.signature(command)
+            if "by" in takes.parameters:
+                asked["by"] = self._user()
+            takes.bind(**asked)
         except (ValueError, KeyError, TypeError, AttributeError, TimeoutError, RecursionError):
             answer: Response = {"error": f"commands are {', '.join(sorted(self.server.commands))}"}
         else:
             answer = _answer(command, asked)
         with suppress(ConnectionError):  # the one who asked has gone
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
+
+    def _user(self) -> str | None:
+        """Return who asks, as the system knows it; None where it can't be told."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return None
+        credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return user_name(int.from_bytes(credentials[4:8], sys.byteorder))
 
 
 def _answer(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:

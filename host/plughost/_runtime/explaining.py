@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from plughost._plugins.changes import version_of
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced
-from plughost._plugins.metadata import debris
+from plughost._plugins.metadata import debris, version_of
 from plughost._plugins.registry import Entry, State
 
 if TYPE_CHECKING:
-    from plughost._plugins.discovery import Survey
+    from plughost._plugins.environment import Environment
     from plughost._plugins.metadata import InstalledDistribution
     from plughost._plugins.registry import Registry
 
@@ -41,27 +40,27 @@ class Explanation:
     lines: tuple[str, ...]
 
 
-def explain(name: str, registry: Registry, survey: Survey) -> Explanation:
+def explain(name: str, registry: Registry, environment: Environment) -> Explanation:
     """Say why a plugin serves or does not, or why a distribution is no plugin.
 
     Args:
         name: A plugin's or a distribution's name; the prefix `plughost-` may be left out.
         registry: The plugins and what became of them.
-        survey: What is installed.
+        environment: What is installed.
     """
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
-    entries = entries or [each for each in registry if canonicalize_name(each.found.distribution) in keys]
+    entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]
     if entries:
         serves = all(each.state is State.ACTIVE for each in entries)
         return Explanation(name, serves, tuple(line for each in entries for line in _state(each)))
-    found = next((survey.installed[key] for key in keys if key in survey.installed), None)
-    lines = _no_plugin(found) if found is not None else _not_installed(name, keys, registry, survey)
+    found = next((environment.installed[key] for key in keys if key in environment.installed), None)
+    lines = _no_plugin(found) if found is not None else _not_installed(name, keys, registry, environment)
     return Explanation(name, serves=False, lines=tuple(lines))
 
 
 def _state(entry: Entry) -> Iterator[str]:
-    label = entry.found.label
+    label = entry.installed.label
     if entry.failure is not None:
         yield f"{label} is {entry.state}."
         yield f"  {entry.failure}"
@@ -89,7 +88,7 @@ def _no_plugin(found: InstalledDistribution) -> Iterator[str]:
     yield _DECLARE
 
 
-def _not_installed(name: str, keys: tuple[str, ...], registry: Registry, survey: Survey) -> Iterator[str]:
+def _not_installed(name: str, keys: tuple[str, ...], registry: Registry, environment: Environment) -> Iterator[str]:
     left = [each for each in debris() if each.name and canonicalize_name(each.name) in keys]
     if left:
         yield (
@@ -97,6 +96,6 @@ def _not_installed(name: str, keys: tuple[str, ...], registry: Registry, survey:
             f"or replaced it, and left {left[0].locate_file(left[0].folder)}. Install it again."
         )
         return
-    known = [*(each.name for each in registry), *survey.installed]
+    known = [*(each.name for each in registry), *environment.installed]
     close = get_close_matches(name, known, n=1)
     yield f"{name} is not installed in {sys.prefix}{f'; did you mean {close[0]}?' if close else '.'}"

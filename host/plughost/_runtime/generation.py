@@ -12,17 +12,17 @@ from plughost._api.host import SiteView
 from plughost._apps.application import build_app
 from plughost._apps.declared import nobody
 from plughost._apps.edge import is_loopback
-from plughost._apps.middleware import around_site
+from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
 from plughost._apps.roles import RoleRequired
 from plughost._logging import AccessLog
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.registry import Entry, Failure, Registry
-from plughost._runtime.assembly import SiteAssembly
+from plughost._runtime.assembly import SiteApp
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
-from plughost._settings.sources import AdminSite
+from plughost._settings.models import AdminSite
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from plughost._api.host import HostServices
     from plughost._apps.declared import Authenticator
     from plughost._runtime.request_log import RequestLog
-    from plughost._settings.sources import Settings, SiteSettings
+    from plughost._settings.models import SiteSettings
+    from plughost._settings.sources import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class Generation:
     registry: Registry
     stores: Stores
     rate_limits: RateLimits
-    sites: Mapping[str, SiteAssembly]
+    sites: Mapping[str, SiteApp]
     warnings: tuple[str, ...]
     problems: tuple[str, ...] = ()
 
@@ -100,7 +101,7 @@ class Generation:
         for entry in self.registry.active():
             wanted = (only is None or entry.name in only) and not (fresh_only and entry.reused)
             if wanted and hook in entry.hooks:
-                failure = self.registry.tell(entry, hook, partial(loader.call, self.manager, entry, hook))
+                failure = self.registry.notify(entry, hook, partial(loader.call_hook, self.manager, entry, hook))
                 if failure is not None:
                     entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
 
@@ -110,7 +111,7 @@ def build(
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
     view: HostServices,
-    answered: RequestLog,
+    request_log: RequestLog,
     *,
     dev: bool = False,
     without: Collection[str] = (),
@@ -123,7 +124,7 @@ def build(
         settings: The settings.
         logger: The host's logger.
         view: What the plugins may see of the host.
-        answered: Notes the answered requests, where a plugin observes them.
+        request_log: Notes the answered requests, where a plugin observes them.
         dev: Whether the host runs with `--dev`.
         without: Plugins to skip, beside those that the settings disable.
         running: The generation that serves now, whose stores are reused where they are the same.
@@ -158,7 +159,7 @@ def build(
     registration.give_stores(registry, manager, stores)
     registration.declare_authenticator(registry, manager)
     registration.declare(registry, manager)
-    sites = _assemble(registry, _settle(registry, manager), settings, logger, answered, dev=dev)
+    sites = _assemble(registry, _settle(registry, manager), settings, logger, request_log, dev=dev)
     _log_failures(registry, logger)
     return Generation(
         settings=settings,
@@ -184,7 +185,7 @@ def _exposed(addresses: Collection[str]) -> Iterator[str]:
 def migrate(
     generation: Generation,
     logger: structlog.stdlib.BoundLogger,
-    answered: RequestLog,
+    request_log: RequestLog,
     running: Generation | None = None,
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
@@ -192,26 +193,26 @@ def migrate(
     Args:
         generation: What was built.
         logger: The host's logger.
-        answered: Notes the answered requests, where a plugin observes them.
+        request_log: Notes the answered requests, where a plugin observes them.
         running: The generation that serves now.
 
     Returns:
         The generation, without the plugins whose stores can't be migrated.
     """
     previous = running.stores if running is not None else None
-    return _with_stores(generation, migrate_stores(generation.stores, previous), logger, answered, previous)
+    return _with_stores(generation, migrate_stores(generation.stores, previous), logger, request_log, previous)
 
 
-def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, answered: RequestLog) -> Generation:
+def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, request_log: RequestLog) -> Generation:
     """See whether the stores of a generation could be migrated and opened; see `migrate`."""
-    return _with_stores(generation, try_stores(generation.stores), logger, answered)
+    return _with_stores(generation, try_stores(generation.stores), logger, request_log)
 
 
 def _with_stores(
     generation: Generation,
     stores: Stores,
     logger: structlog.stdlib.BoundLogger,
-    answered: RequestLog,
+    request_log: RequestLog,
     previous: Stores | None = None,
 ) -> Generation:
     """Return a generation with these stores, and without the plugins whose stores failed."""
@@ -220,7 +221,7 @@ def _with_stores(
         before = {entry.name for entry in registry if entry.failure is not None}
         if _fail_for_stores(registry, stores):
             middleware = _settle(registry, generation.manager)
-            sites = _assemble(registry, middleware, generation.settings, logger, answered, dev=generation.dev)
+            sites = _assemble(registry, middleware, generation.settings, logger, request_log, dev=generation.dev)
             _log_failures(registry, logger, known=before)
         return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
     except BaseException:
@@ -241,7 +242,7 @@ def _log_failures(registry: Registry, logger: structlog.stdlib.BoundLogger, know
             trace = {"exception": entry.failure.trace} if entry.failure.trace else {}
             reason = str(entry.failure)
             logger.error(
-                "plugin does not serve", plugin=entry.found.label, state=entry.state.value, reason=reason, **trace
+                "plugin does not serve", plugin=entry.installed.label, state=entry.state.value, reason=reason, **trace
             )
 
 
@@ -299,10 +300,10 @@ def _assemble(
     middleware: Iterable[tuple[Entry, Middleware]],
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
-    answered: RequestLog,
+    request_log: RequestLog,
     *,
     dev: bool,
-) -> dict[str, SiteAssembly]:
+) -> dict[str, SiteApp]:
     middleware = tuple(middleware)
     mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
     for entry in registry.active():
@@ -310,14 +311,14 @@ def _assemble(
             mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
     outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
     if any(entry.declared.observers for entry in registry.active()):
-        outermost.append(answered)
+        outermost.append(request_log)
     sites = {}
     for name in sorted(mounts):
         around = tuple(
             each for _, each in middleware if each.scope == "host" or (each.scope == "site" and each.site == name)
         )
         site: SiteSettings = getattr(settings.host.sites, name)
-        hosts_own = around_site(site)
+        hosts_own = site_middleware(site)
         vary = tuple(header for each in (*hosts_own, *around) for header in each.vary)
         groups = []
         for entry, group in mounts[name]:
@@ -327,12 +328,20 @@ def _assemble(
         components = [*outermost, *(each.component for each in (*hosts_own, *around))]
         if isinstance(site, AdminSite) and site.required_role is not None:
             components.append(RoleRequired(_principals(registry), site.required_role))
-        sites[name] = SiteAssembly(
+        sites[name] = SiteApp(
             groups=tuple(groups),
             middleware=around,
-            app=build_app(groups, components, logger, vary, allowed_hosts=site.allowed_hosts, dev=dev),
-            prefixes={each.group.prefix: each.rest for each in groups},
-            body_limit=max(group.rest.body_limit for group in groups),
+            app=build_app(
+                groups,
+                components,
+                logger,
+                vary,
+                allowed_hosts=site.allowed_hosts,
+                dev=dev,
+                audit=audit_of(settings, logger),
+            ),
+            prefixes={each.group.prefix: each.fallback for each in groups},
+            body_limit=max(group.fallback.body_limit for group in groups),
             view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
         )
     return sites
@@ -343,9 +352,9 @@ def _principals(registry: Registry) -> Authenticator:
     return next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
 
 
-def _authenticator(entry: Entry) -> Authenticator | None:
-    """Return what lets requests into a plugin's routes; the plugin that names principals sees to its own."""
-    return None if entry.authenticator is not None else entry.context.authenticator or nobody
+def _authenticator(entry: Entry) -> Authenticator:
+    """Return what names the principals behind requests to a plugin."""
+    return entry.authenticator or entry.context.authenticator or nobody
 
 
 def _warnings(registry: Registry, settings: Settings, without: Collection[str], sites: Iterable[str]) -> Iterable[str]:

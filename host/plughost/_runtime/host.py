@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,27 +10,24 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.errors import OperationError
+from plughost._api.errors import CommandError
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
-from plughost._plugins.discovery import Survey
+from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Registry
-from plughost._plugins.reload import forget_removed, imported_parts, restart_reasons, reuse_unchanged
+from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
-from plughost._runtime.bell import StopRequests
 from plughost._runtime.generation import Generation, build, migrate, rehearse
-from plughost._runtime.memory import give_back
 from plughost._runtime.readiness import Phase
-from plughost._runtime.refusals import Refusal, refuse_incomplete, refuse_losses
+from plughost._runtime.refusals import GenerationRefused, refuse_incomplete, refuse_losses
 from plughost._runtime.reports import report_of, report_of_nothing
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
-from plughost._settings.sources import Settings, SettingsError
+from plughost._runtime.wakeup import StopRequests
+from plughost._settings.errors import SettingsError
 from plughost._settings.switching import write_disabled
-from plughost._tls.certificates import prepare
-from plughost._tls.reload import take_up_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -38,8 +36,9 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.host import ReloadReport
-    from plughost._plugins.changes import Part
+    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
+    from plughost._settings.sources import Settings
     from plughost._tls.certificates import PreparedTLS
     from plughost.stores import OpenStore
 
@@ -83,13 +82,13 @@ class Host(HostState):
         self.dev = dev
         self.lines = lines if lines is not None else Events()
         self.logger = logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
-        self.answered = RequestLog(self.logger)
+        self.request_log = RequestLog(self.logger)
         self.serving = Serving(settings, self._prepare_tls, sockets)
         self.view = LiveView(self, control=self, preview=self.preview)
         self._without = tuple(without)
         self._strict = strict
         self._distributions = distributions
-        self._imported: dict[str, Part] = {}
+        self._imported: dict[str, Snapshot] = {}
         self._changing = threading.Lock()
         self._stops = StopRequests()
 
@@ -102,9 +101,9 @@ class Host(HostState):
         """Skip further plugins from the next build on."""
         self._without = (*self._without, *names)
 
-    def survey(self) -> Survey:
+    def environment(self) -> Environment:
         """Look at what is installed now."""
-        return Survey(self._distributions)
+        return Environment(self._distributions)
 
     def build(self, *, look_only: bool = False) -> Generation:
         """Build a generation without serving it.
@@ -113,11 +112,11 @@ class Host(HostState):
             look_only: Leave the stores closed, and only see whether they could be migrated and opened.
 
         Raises:
-            Refusal: A plugin that is required does not serve.
+            GenerationRefused: A plugin that is required does not serve.
         """
         if look_only:
-            return self._build(self.survey(), rehearse)
-        generation = self._build(self.survey(), migrate)
+            return self._build(self.environment(), rehearse)
+        generation = self._build(self.environment(), migrate)
         generation.stores.open()
         return generation
 
@@ -127,7 +126,7 @@ class Host(HostState):
         Args:
             rehearsed: See whether they could be migrated and opened.
         """
-        return self._build(self.survey(), rehearse if rehearsed else None, complete=False)
+        return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
     def preview(self, *, dev: bool = False) -> LiveView:
         """Return what a host with these settings would serve, for looking at: nothing is opened.
@@ -147,20 +146,20 @@ class Host(HostState):
         host.number = 1
         return host.view
 
-    def start(self, survey: Survey | None = None) -> None:
+    def start(self, environment: Environment | None = None) -> None:
         """Build a generation, open the listeners of its sites, and serve from threads of their own.
 
         Args:
-            survey: What is installed, where the caller has looked already.
+            environment: What is installed, where the caller has looked already.
 
         Raises:
-            Refusal: A plugin that is required does not serve.
+            GenerationRefused: A plugin that is required does not serve.
             CertificateError: An HTTPS listener has no certificate to show.
             ListenError: A listener can't be opened; those that were are closed again.
         """
         with self._changing:
-            survey = survey or self.survey()
-            generation = self._build(survey, migrate)
+            environment = environment or self.environment()
+            generation = self._build(environment, migrate)
             try:
                 self.serving.open(generation.sites)
                 generation.stores.open()
@@ -168,15 +167,15 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self._imported = imported_parts(generation.registry, survey)
+            self._imported = imported_snapshots(generation.registry, environment)
             self.generation = generation
             self.number = 1
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
-            self.answered.hand_to(generation.observers())
+            self.request_log.hand_to(generation.observers())
             generation.notify("started")
 
-    def switch(self, name: str, *, enabled: bool) -> ReloadReport:
+    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and take that up; see `reload`.
 
         Where the host can't serve with it, the file is as it was before, and the report says why.
@@ -184,33 +183,36 @@ class Host(HostState):
         Args:
             name: The plugin.
             enabled: Whether it is to serve.
+            origin: Who asked, as of `reload`.
 
         Raises:
-            OperationError: It can't be switched; nothing has changed.
+            CommandError: It can't be switched; nothing has changed.
         """
         try:
             settings, _ = self.settings.reread()  # somebody may have edited the file since
         except SettingsError as error:
-            raise OperationError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
-        found = self.survey().plugins
+            raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
+        found = self.environment().plugins
         if name not in {each.name for each in found}:
-            raise OperationError(f"No plugin named {name} is installed.")
+            raise CommandError(f"No plugin named {name} is installed.")
         if enabled and name in self._without:
-            raise OperationError(f"{name} is skipped by --without; start the host without that.")
+            raise CommandError(f"{name} is skipped by --without; start the host without that.")
         if not enabled and name in settings.host.required:
-            raise OperationError(f"The setting required names {name}; take it out there first.")
+            raise CommandError(f"The setting required names {name}; take it out there first.")
         listed = [each for each in settings.host.disabled if each != name]
         edit = write_disabled(settings, listed if enabled else [*listed, name])
-        report = self.reload([] if enabled else [each.name for each in found if name in each.requires])
+        accept = [] if enabled else [each.name for each in found if name in each.requires]
+        report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
         return report
 
-    def reload(self, accept: Collection[str] = ()) -> ReloadReport:
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
 
         Args:
             accept: Plugins that serve now and may be failed or blocked in the next generation.
+            origin: Who asked, for the audit trail: `where`, `by` or `request_id`.
 
         Returns:
             What came of it. Where it says that it failed, the running generation is untouched.
@@ -218,11 +220,15 @@ class Host(HostState):
         with self._changing:
             begun = monotonic()
             report = self._take_up_certificate(self._reload(begun, accept))
-            give_back()
+            frozen = gc.get_freeze_count()
+            gc.unfreeze()
+            gc.collect()  # the old generation is full of cycles
+            if frozen:
+                gc.freeze()
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
             outcome = "ok" if report.ok else "failed"
-            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation)
+            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation, **(origin or {}))
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )
@@ -234,7 +240,7 @@ class Host(HostState):
 
     def ask_to_stop(self) -> None:
         """Let `wait` return, or when asked again, `leave`; safe in a signal handler."""
-        self._stops.ask()
+        self._stops.add()
 
     def drain(self, *, undo: bool = False) -> None:
         """Let readiness be down while everything is served, until that is undone or the process ends."""
@@ -273,7 +279,7 @@ class Host(HostState):
             answered = self.serving.close(tuple(self.serving.sites), grace)
             self.drain_seconds = monotonic() - begun
             self.serving.end(_END_SECONDS if answered else 0.1)
-            self.answered.hand_to({})
+            self.request_log.hand_to({})
             if self.generation is not None:
                 self.generation.notify("stopping")
                 self.generation.close()
@@ -284,28 +290,28 @@ class Host(HostState):
         running = self.generation
         if running is None or self.phase is not Phase.SERVING:
             return report_of_nothing(self.number, [f"the host is {self.phase}, not serving"], begun)
-        survey = self.survey()
-        reasons = restart_reasons(survey, self._imported)
+        environment = self.environment()
+        reasons = restart_reasons(environment, self._imported)
         if reasons:
             return report_of_nothing(self.number, [], begun, restart_needed=reasons)
         try:
             settings, fixed = running.settings.reread()
         except SettingsError as error:
             return report_of_nothing(self.number, error.problems, begun)
-        registry = self._register(survey, settings)
-        forgotten = reuse_unchanged(registry, running.registry, survey, self._imported)
+        registry = self._register(environment, settings)
+        unloaded = reuse_unchanged(registry, running.registry, environment, self._imported)
         try:
             finish = partial(migrate, running=running)
-            following = self._build(survey, finish, registry, settings=settings, running=running, accept=accept)
+            following = self._build(environment, finish, registry, settings=settings, running=running, accept=accept)
             self._swap(running, following)
         except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
-            forgotten.restore()
+            unloaded.restore()
             problems = [str(error) or type(error).__name__]
-            refused = error.registry if isinstance(error, Refusal) else None
+            refused = error.registry if isinstance(error, GenerationRefused) else None
             return report_of_nothing(self.number, problems, begun, refused=refused)
         cut_off = self._retire(running, following)
-        imported = imported_parts(following.registry, survey)
-        forget_removed(self._imported, imported)
+        imported = imported_snapshots(following.registry, environment)
+        unload_removed(self._imported, imported)
         self._imported = imported
         return report_of(
             self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
@@ -316,18 +322,18 @@ class Host(HostState):
         before = set(self.serving.sites)
         try:
             if self._is_stopping():
-                raise Refusal("the host is stopping", following.registry)
-            self.answered.note_all()
+                raise GenerationRefused("the host is stopping", following.registry)
+            self.request_log.note_all()
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores)
         except BaseException:
             self.serving.close(set(self.serving.sites) - before, grace=0.0)
-            self.answered.hand_to(running.observers())
+            self.request_log.hand_to(running.observers())
             following.close(keep=running)
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         self.serving.swap(staying)
-        self.answered.hand_to(following.observers())
+        self.request_log.hand_to(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1
 
@@ -358,7 +364,7 @@ class Host(HostState):
 
     def _build(
         self,
-        survey: Survey,
+        environment: Environment,
         finish: Callable[[Generation, structlog.stdlib.BoundLogger, RequestLog], Generation] | None,
         registry: Registry | None = None,
         *,
@@ -377,30 +383,30 @@ class Host(HostState):
 
         settings = settings or self.settings
         generation = build(
-            registry or self._register(survey, settings),
+            registry or self._register(environment, settings),
             settings,
             self.logger,
             self.view,
-            self.answered,
+            self.request_log,
             dev=self.dev,
             without=self._without,
             running=running,
         )
-        generation = replace(generation, warnings=(*generation.warnings, *survey.warnings))
+        generation = replace(generation, warnings=(*generation.warnings, *environment.warnings))
         try:
             refuse(generation)
             if finish is not None:
-                generation = finish(generation, self.logger, self.answered)
+                generation = finish(generation, self.logger, self.request_log)
                 refuse(generation)
         except BaseException:
             generation.close(keep=running)
             raise
         return generation
 
-    def _register(self, survey: Survey, settings: Settings) -> Registry:
+    def _register(self, environment: Environment, settings: Settings) -> Registry:
         """Return every installed plugin, those to skip marked."""
         skipped = {*settings.host.disabled, *self._without}
-        return Registry(survey.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
+        return Registry(environment.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
 
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}
@@ -409,7 +415,11 @@ class Host(HostState):
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
+        from plughost._tls.reload import take_up_certificate  # noqa: PLC0415 - brings cryptography
+
         return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 
     def _prepare_tls(self) -> PreparedTLS:
+        from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
+
         return prepare(self.settings, dev=self.dev)

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import HostSettings
+    from plughost._settings.models import HostSettings
 
 ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 """The module for Zstandard, which comes with Python from 3.14 on."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
 
 
-class Refusal(Exception):  # noqa: N818 - it is a decision of the host, not an error in it
+class GenerationRefused(Exception):  # noqa: N818 - it is a decision of the host, not an error in it
     """The host refuses to start: a required plugin does not serve, or the settings ask for what can't be had.
 
     Attributes:
@@ -34,7 +34,7 @@ def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
         strict: Whether every installed plugin that is not disabled is required.
 
     Raises:
-        Refusal: A required plugin is missing or does not serve, or the settings ask for what can't be had.
+        GenerationRefused: A required plugin is missing or does not serve, or the settings ask for what can't be had.
     """
     registry, host = generation.registry, generation.settings.host
     problems = [*generation.problems]
@@ -47,16 +47,18 @@ def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
     if strict or host.strict:
         problems += [f"{entry.name} is {entry.state}" for entry in registry if entry.failure is not None]
     if problems:
-        raise Refusal("; ".join(dict.fromkeys(problems)), registry)
+        raise GenerationRefused("; ".join(dict.fromkeys(problems)), registry)
 
 
 def refuse_losses(running: Registry, following: Registry, accept: Collection[str]) -> None:
     """Refuse a generation in which a plugin that serves now would fail.
 
     Raises:
-        Refusal: There is one that is not accepted.
+        GenerationRefused: There is one that is not accepted.
     """
     serving = {entry.name for entry in running.active()} - set(accept)
     lost = [entry for entry in following if entry.failure is not None and entry.name in serving]
     if lost:
-        raise Refusal("; ".join(f"{entry.found.label} would be {entry.state}" for entry in lost), following)
+        raise GenerationRefused(
+            "; ".join(f"{entry.installed.label} would be {entry.state}" for entry in lost), following
+        )

@@ -67,7 +67,7 @@ def report_of_nothing(
 def trouble_of(entries: Iterable[Entry], stage: str = "") -> tuple[tuple[str, str], ...]:
     """Return what went wrong with some plugins since they serve; of one stage, where one is named."""
     return tuple(
-        (entry.found.label, str(failure))
+        (entry.installed.label, str(failure))
         for entry in entries
         for failure in entry.trouble
         if stage in {"", failure.stage}
@@ -76,7 +76,7 @@ def trouble_of(entries: Iterable[Entry], stage: str = "") -> tuple[tuple[str, st
 
 def _reasons(registry: Registry | None, state: State) -> tuple[tuple[str, str], ...]:
     entries = () if registry is None else registry.entries
-    return tuple((entry.found.label, str(entry.failure)) for entry in entries if entry.state is state)
+    return tuple((entry.installed.label, str(entry.failure)) for entry in entries if entry.state is state)
 
 
 def _seconds(registry: Registry | None, begun: float) -> dict[str, float]:

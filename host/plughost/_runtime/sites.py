@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from plughost._api.host import Listener
 from plughost._apps.edge import is_loopback
@@ -20,8 +20,10 @@ from plughost._servers.dispatcher import Dispatcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from plughost._runtime.assembly import SiteAssembly
-    from plughost._settings.sources import EngineName, Scheme, Settings, SiteSettings
+    from plughost._runtime.assembly import SiteApp
+    from plughost._servers.base import RenewableEngine
+    from plughost._settings.models import EngineName, Scheme, SiteSettings
+    from plughost._settings.sources import Settings
     from plughost._tls.certificates import PreparedTLS
 
 
@@ -63,11 +65,11 @@ class Serving:
         self._tls = tls
         self._sockets = sockets if sockets is not None else Sockets()
 
-    def open(self, assemblies: Mapping[str, SiteAssembly]) -> tuple[str, ...]:
+    def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
         """Open the listeners of every site that is not open yet; all of them, or none.
 
         Args:
-            assemblies: What the sites serve, by name.
+            site_apps: What the sites serve, by name.
 
         Returns:
             The names of the sites that were opened.
@@ -76,10 +78,10 @@ class Serving:
             CertificateError: An HTTPS listener has no certificate to show.
             ListenError: A listener can't be opened.
         """
-        new = tuple(name for name in assemblies if name not in self.sites)
+        new = tuple(name for name in site_apps if name not in self.sites)
         proxies = self._settings.host.trusted_proxies
         for name in new:
-            self.sites[name] = Site(name, assemblies[name].app, proxies, assemblies[name].prefixes)
+            self.sites[name] = Site(name, site_apps[name].app, proxies, site_apps[name].prefixes)
         if new:
             sys.setswitchinterval(_SWITCH_SECONDS)
             self._descriptors = raise_limit()
@@ -87,22 +89,22 @@ class Serving:
         try:
             # HTTPS first: a plain HTTP request may be redirected to a secure port that must be known by then.
             for listener in sorted(listeners, key=lambda each: each.scheme, reverse=True):
-                self._open(listener, assemblies[listener.site].body_limit)
+                self._open(listener, site_apps[listener.site].body_limit)
         except BaseException:
             self.close(new, grace=0.0)
             raise
         return new
 
-    def swap(self, assemblies: Mapping[str, SiteAssembly]) -> None:
+    def swap(self, site_apps: Mapping[str, SiteApp]) -> None:
         """Let the open sites serve something else from the next request on.
 
         Args:
-            assemblies: What they serve then, by name; each of these sites is open.
+            site_apps: What they serve then, by name; each of these sites is open.
         """
         for listener, engine in self.engines.items():
-            if listener.site in assemblies:
-                engine.set_body_limit(assemblies[listener.site].body_limit)
-        for name, each in assemblies.items():
+            if listener.site in site_apps:
+                engine.set_body_limit(site_apps[listener.site].body_limit)
+        for name, each in site_apps.items():
             self.sites[name].swap(each.app, each.prefixes)
 
     def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:
@@ -152,31 +154,34 @@ class Serving:
         """End the threads that answer requests, once no site is open; return whether all have in so many seconds."""
         return self.dispatcher.close(timeout)
 
-    def renew(self, tls: PreparedTLS, assemblies: Mapping[str, SiteAssembly], grace: float) -> None:
+    def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
         """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
 
         Args:
             tls: The certificate.
-            assemblies: What the sites serve, by name.
+            site_apps: What the sites serve, by name.
             grace: Seconds after which what still runs in the first ones is cut off.
 
         Raises:
             CertificateError: Its files were replaced meanwhile; all is as it was before.
             ListenError: An engine doesn't take it; all is as it was before.
         """
-        clients = {listener: self.engines[listener].clients() for listener in self.shown}
-        fresh: dict[Listener, Engine] = {}
+        replaced = {listener: cast("RenewableEngine", self.engines[listener]) for listener in self.shown}
+        clients = {listener: engine.pause() for listener, engine in replaced.items()}
+        fresh: dict[Listener, RenewableEngine] = {}
         try:
             for listener, others in clients.items():
-                engine = self._engine(listener, assemblies[listener.site].body_limit, tls)
+                engine = cast("RenewableEngine", self._engine(listener, site_apps[listener.site].body_limit, tls))
                 engine.start(self._sockets.again(listener), others=others)
                 fresh[listener] = engine
             tls.require_unchanged()
         except BaseException:
-            for engine in fresh.values():
-                engine.drain(grace, only=frozenset())
+            came = {listener: engine.pause() - clients[listener] for listener, engine in fresh.items()}
+            for engine in replaced.values():
+                engine.resume()
+            for listener, engine in fresh.items():
+                engine.drain(grace, only=came[listener])
             raise
-        replaced = {listener: self.engines[listener] for listener in fresh}
         self.engines.update(fresh)
         self.shown.update(dict.fromkeys(fresh, tls))
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:

@@ -30,7 +30,7 @@ class HostState:
         logger: Its logger.
         events: What happens on it, for plugins that watch.
         lines: The lines of its log, as they are written, for plugins that watch.
-        answered: The requests that it answered, on their way to the plugins that observe them.
+        request_log: The requests that it answered, on their way to the plugins that observe them.
         phase: Where it is in its life; while leaving, everything is still served, but readiness is down.
         generation: What it serves; None before `start`.
         number: The number of that generation, from 1.
@@ -45,7 +45,7 @@ class HostState:
     dev: bool
     logger: structlog.stdlib.BoundLogger
     lines: Events
-    answered: RequestLog
+    request_log: RequestLog
     serving: Serving
 
     def __init__(self) -> None:

@@ -68,7 +68,7 @@ def _certificate(host: HostState) -> dict[str, Any] | None:
 def _plugin(entry: Entry) -> dict[str, Any]:
     return {
         "name": entry.name,
-        "version": entry.found.version,
+        "version": entry.installed.version,
         "state": entry.state.value,
         "reason": str(entry.failure) if entry.failure is not None else None,
         "trouble": [str(failure) for failure in entry.trouble],

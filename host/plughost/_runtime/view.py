@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
 from plughost._runtime.sites import listeners_of
-from plughost._tls.certificates import describe
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,9 +41,9 @@ class LiveView:
         self.control = control
         self.events: Events = host.events
         self.lines: Events = host.lines
-        self._kept: dict[tuple[str, str], Any] = {}
-        self._answers: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
-        self._keeping = threading.Lock()
+        self._objects: dict[tuple[str, str], Any] = {}
+        self._queries: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
+        self._lock = threading.Lock()
 
     @property
     def hooks(self) -> Mapping[str, str]:
@@ -145,7 +144,7 @@ class LiveView:
 
     def catch_up(self) -> None:
         """Have the plugins' observers told of the requests that were answered until now, not only within a second."""
-        self._host.answered.catch_up()
+        self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> LiveView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
@@ -164,31 +163,33 @@ class LiveView:
 
     def certificate(self) -> CertificateInfo | None:
         """Return what the HTTPS listeners show; None where none is open."""
+        from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
+
         return None if self._host.tls is None else describe(self._host.tls)
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
         """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
-        with self._keeping:
-            if (plugin, name) not in self._kept:
-                self._kept[plugin, name] = make()
-            kept: T = self._kept[plugin, name]
-            return kept
+        with self._lock:
+            if (plugin, name) not in self._objects:
+                self._objects[plugin, name] = make()
+            made: T = self._objects[plugin, name]
+            return made
 
-    def take_questions(self, plugin: str, question: str, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands ask this host something; see `PluginContext.take_questions`."""
-        self._answers[plugin, question] = answer
+    def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
+        """Let commands query this host; see `PluginContext.add_query`."""
+        self._queries[plugin, name] = handler
 
-    def answer(self, plugin: str, question: str) -> Mapping[str, Any]:
-        """Answer what a command of a plugin asks.
+    def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
+        """Answer a query of a plugin's command.
 
         Raises:
-            LookupError: The plugin does not serve, or takes no such question.
+            LookupError: The plugin does not serve, or has no such query.
         """
-        answer = self._answers.get((plugin, question))
-        if answer is None or plugin not in self._active():
-            message = f"no plugin {plugin} that can tell {question} is active"
+        handler = self._queries.get((plugin, name))
+        if handler is None or plugin not in self._active():
+            message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
-        return answer()
+        return handler()
 
     def _active(self) -> Iterator[str]:
         generation = self._host.generation
@@ -198,12 +199,12 @@ class LiveView:
 def _view(entry: Entry) -> PluginView:
     return PluginView(
         name=entry.name,
-        distribution=entry.found.distribution,
-        version=entry.found.version,
+        distribution=entry.installed.distribution,
+        version=entry.installed.version,
         state=entry.state.value,
         reason=None if entry.failure is None else str(entry.failure),
         trouble=tuple(str(failure) for failure in entry.trouble),
-        requires=entry.found.requires,
+        requires=entry.installed.requires,
         hooks=entry.hooks,
         sites=tuple(sorted({entry.mount.site or group.site for group in entry.declared.groups})),
         declared=entry.declared,

@@ -13,19 +13,21 @@ import threading
 import time
 from _thread import LockType, allocate_lock
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from plughost._api.host import Load
+from plughost._waiting import this_thread
 
-TICK_SECONDS: Final = 0.005
-"""How often it is looked whether a request runs for long: one that is seen twice does."""
-
+TICK_SECONDS: Final = 0.005  # how often it is looked whether a request runs for long: one that is seen twice does
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
+_MOST_RESTING: Final = 16  # requests of one plugin that wait for a disk, beside those that are slow
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """What one plugin takes of the threads.
 
@@ -35,17 +37,15 @@ class Lane:
         held: How many it holds, each with a slow request.
         waiting: The requests that wait for one of these to end.
         refused: How many requests were refused, since too many waited or since they waited too long.
+        resting: How many of its requests gave their turn away.
     """
 
-    __slots__ = ("held", "name", "refused", "share", "waiting")
-
-    def __init__(self, name: str, share: int) -> None:
-        """Hold nothing."""
-        self.name = name
-        self.share = share
-        self.held = 0
-        self.waiting: deque[Job] = deque()
-        self.refused = 0
+    name: str
+    share: int
+    held: int = 0
+    waiting: deque[Job] = field(default_factory=deque)
+    refused: int = 0
+    resting: int = 0
 
 
 class Job:
@@ -65,34 +65,27 @@ class Job:
 
     def run(self) -> None:
         """Go on with it."""
-        raise NotImplementedError
 
     def refuse(self) -> None:
         """Answer that the plugin has too much to do."""
-        raise NotImplementedError
 
 
+@dataclass(slots=True, eq=False)
 class Crew:
     """The threads of one engine, or those of the dispatcher itself.
 
-    An engine whose threads receive requests needs one that does so at any time. So its threads park only while one of
-    them is active, who receives the next request; and the last one that isn't held answers nothing itself.
+    An engine's threads receive requests, too: they park only while one of them is active, who receives the next
+    request; and the last one that isn't held answers nothing itself.
     """
 
-    __slots__ = ("closed", "held", "most", "parked")
-
-    def __init__(self, most: int) -> None:
-        """Begin without threads."""
-        self.most = most  # how many of them may be held by slow requests
-        self.held = 0
-        self.parked: list[_Spot] = []
-        self.closed = False
+    most: int  # how many of them may be held by slow requests
+    held: int = 0
+    parked: list[_Spot] = field(default_factory=list)
+    closed: bool = False
 
 
 class _Spot:
     """Where a thread is parked, until it is handed the turn or sent away."""
-
-    __slots__ = ("has_turn", "lock")
 
     def __init__(self) -> None:
         self.lock: LockType = allocate_lock()
@@ -108,14 +101,11 @@ class Dispatcher:
         share: How many of these one plugin may hold; by default a quarter, and at least two.
         queue: How many requests of one plugin may wait.
         patience: Seconds after which one that waited is refused instead of begun.
-
-    Attributes:
-        lanes: What each plugin takes of the threads, by name.
     """
 
     def __init__(self, threads: int, *, share: int | None = None, queue: int = 64, patience: float = 10.0) -> None:
         """Begin without threads; they come with what there is to do."""
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, Lane] = {}  # what each plugin takes of the threads, by name
         self._threads = threads
         self._share = share or max(_LEAST_SHARE, threads // 4)
         self._queue = queue
@@ -145,17 +135,15 @@ class Dispatcher:
 
     def crew(self, threads: int) -> Crew:
         """Take part in dispatching with the threads of an engine, which call `bring`."""
-        crew = Crew(threads - 1)
         with self._guard:
-            self._crews.append(crew)
-        return crew
+            self._crews.append(Crew(threads - 1))
+            return self._crews[-1]
 
     def dismiss(self, crew: Crew) -> None:
         """Let the parked threads of an engine go, and park none of them any more."""
         with self._guard:
             crew.closed = True
-            if crew in self._crews:
-                self._crews.remove(crew)
+            self._crews = [each for each in self._crews if each is not crew]
             parked, crew.parked = crew.parked, []
         for spot in parked:
             spot.lock.release()
@@ -166,7 +154,7 @@ class Dispatcher:
         self._alarm.set()
         self.dismiss(self._own)
         deadline = time.monotonic() + timeout
-        threads = [*self._started, *([self._watcher] if self._watcher is not None else [])]
+        threads = [each for each in (*self._started, self._watcher) if each]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
@@ -192,19 +180,17 @@ class Dispatcher:
 
         Return when this thread is to receive the next request.
         """
+        job_here: Job | None = job
         if not self._turn.acquire(blocking=False):
             self._backlog.append(job)
+            job_here = None
             if not self._turn.acquire(blocking=False):
                 self._guard.acquire()
-                if self._active is crew and not crew.closed:
-                    if self._park(crew):
-                        self._work(None, crew)
-                else:
+                if self._active is not crew:
                     self._guard.release()
+                elif self._park(crew):
+                    self._work(None, crew)
                 return
-            job_here = None
-        else:
-            job_here = job
         if crew.held < crew.most:
             self._active = crew
             self._work(job_here, crew)
@@ -216,9 +202,19 @@ class Dispatcher:
 
     # With the turn.
 
+    def rest(self) -> None:
+        """Let others go on while this thread waits for a disk; does nothing where none wait, or without the turn."""
+        if self._backlog:
+            with self._guard:
+                crew, lane = self._active, self._lane
+                if self._current == this_thread.job and crew and lane and lane.resting < _MOST_RESTING:
+                    this_thread.waits = True
+                    lane.resting += 1
+                    self._pass_on(crew)
+
     def _work(self, job: Job | None, crew: Crew) -> None:
         """Do what there is to do; return once it is another's turn, or nothing is left."""
-        backlog, turn, guard = self._backlog, self._turn, self._guard
+        backlog, turn, guard, this_thread.give_way = self._backlog, self._turn, self._guard, self.rest
         while True:
             if job is None:
                 if not backlog:
@@ -234,10 +230,10 @@ class Dispatcher:
             if (lane.held or job.since) and (refused := self._has_to_wait(job)) is None:
                 job = None
                 continue
-            self._current = number = self._runs = self._runs + 1
+            self._current = this_thread.job = number = self._runs = self._runs + 1
             if self._asleep:
                 self._wake_watcher()
-            _do(job, refused=bool(refused))
+            _do(job.refuse if refused else job.run)
             job = None
             guard.acquire()
             if self._current == number:
@@ -279,8 +275,12 @@ class Dispatcher:
     def _give_back(self, lane: Lane, crew: Crew) -> bool:
         """Come to the end of a slow request; return whether it is this thread's turn again."""
         crew.held -= 1
-        lane.held -= 1
-        self._held -= 1
+        if this_thread.waits:
+            this_thread.waits = False
+            lane.resting -= 1
+        else:
+            lane.held -= 1
+            self._held -= 1
         for each in (lane, *self.lanes.values()):
             if each.waiting:
                 self._backlog.appendleft(each.waiting.popleft())
@@ -290,13 +290,16 @@ class Dispatcher:
             self._active = crew
             self._guard.release()
             return True
-        if crew.closed or (crew is not self._own and self._active is not crew):
+        if crew is not self._own and self._active is not crew:
             self._guard.release()
             return False
         return self._park(crew)
 
     def _park(self, crew: Crew) -> bool:
         """Let go of the guard, and wait; return whether it is this thread's turn."""
+        if crew.closed:
+            self._guard.release()
+            return False
         spot = _Spot()
         crew.parked.append(spot)
         self._guard.release()
@@ -313,9 +316,8 @@ class Dispatcher:
                 spot.lock.release()
                 return
         self._active = self._own
-        self._started = [each for each in self._started if each.is_alive()]
         thread = threading.Thread(target=self._serve, name="plughost-requests", daemon=True)
-        self._started.append(thread)
+        self._started = [*filter(threading.Thread.is_alive, self._started), thread]
         thread.start()
 
     def _take_over(self) -> None:
@@ -323,9 +325,12 @@ class Dispatcher:
         crew, lane = self._active, self._lane
         if crew is None or lane is None:
             return
-        crew.held += 1
         lane.held += 1
         self._held += 1
+        self._pass_on(crew)
+
+    def _pass_on(self, crew: Crew) -> None:
+        crew.held += 1
         self._current = 0
         self._active = None
         if crew.parked and crew.held >= crew.most:
@@ -344,18 +349,15 @@ class Dispatcher:
         while True:
             self._work(None, self._own)
             self._guard.acquire()
-            if self._own.closed:
-                self._guard.release()
-                return
             if not self._park(self._own):
                 return
 
     def _wake_watcher(self) -> None:
         self._asleep = False
+        self._alarm.set()
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
             self._watcher.start()
-        self._alarm.set()
 
     def _watch(self) -> None:
         """Look every few milliseconds what runs and what waits, for as long as something does."""
@@ -368,8 +370,7 @@ class Dispatcher:
                     if self._current == seen:
                         self._take_over()
             seen = current
-            if self._queued:
-                self._end_waiting()
+            self._end_waiting()
             calm = 0 if current or self._queued or self._held else calm + 1
             if calm > _CALM_TICKS:
                 self._alarm.clear()
@@ -383,7 +384,7 @@ class Dispatcher:
         """Have those refused that have waited for too long."""
         late = time.monotonic() - self._patience
         with self._guard:
-            for lane in self.lanes.values():
+            for lane in self.lanes.values() if self._queued else ():
                 for job in [each for each in lane.waiting if each.since < late and not each.begun]:
                     lane.waiting.remove(job)
                     self._backlog.append(job)
@@ -392,11 +393,8 @@ class Dispatcher:
                 self._hand_on(self._own)
 
 
-def _do(job: Job, *, refused: bool) -> None:
+def _do(do: Callable[[], None]) -> None:
     try:
-        if refused:
-            job.refuse()
-        else:
-            job.run()
+        do()
     except BaseException:
         _LOGGER.exception("a request was not answered")

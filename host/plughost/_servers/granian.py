@@ -64,12 +64,24 @@ class GranianEngine:
         self._own: Dispatcher | None = None
         self._body_limit = options.body_limit
         self._serving: tuple[socket.socket, GranianWorker, Requests] | None = None
-        self._is_own: Callable[[Address], bool]
+        self._others: frozenset[Address] = frozenset()
+        self._only: frozenset[Address] | None = None
+        self._paused = False
         self._draining = threading.Event()
 
-    def clients(self) -> frozenset[Address]:
-        """Return the addresses of the clients that are connected to its port, whichever engine serves them."""
+    def pause(self) -> frozenset[Address]:
+        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
+        if self._serving is None:
+            return frozenset()
+        self._serving[1].pause()
+        self._paused = True
         return connections.clients(self.port)
+
+    def resume(self) -> None:
+        """Accept connections again."""
+        if self._serving is not None:
+            self._paused = False
+            self._serving[1].resume()
 
     def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
         """Open the listener and serve."""
@@ -93,7 +105,7 @@ class GranianEngine:
                 f"Cannot serve {self._listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
         self._serving = listening, worker, requests
-        self._is_own = lambda client: client not in others
+        self._others, self._only, self._paused = others, None, False
         self._draining = threading.Event()
         self._caretaker = threading.Thread(target=self._care, args=(requests,), name=f"care-{self.port}", daemon=True)
         self._caretaker.start()
@@ -127,7 +139,9 @@ class GranianEngine:
 
     def _connections(self) -> Iterator[tuple[Address, socket.socket]]:
         """Yield its connections, and no other engine's, as far as that can be told."""
-        return ((client, found) for client, found in connections.connections(self.port) if self._is_own(client))
+        for client, found in connections.connections(self.port):
+            if client not in self._others if self._only is None else client in self._only:
+                yield client, found
 
     def _cut(self, chosen: Callable[[Address], bool] = lambda _: True, idle: float = -1.0) -> None:
         """End connections of some clients at once, those on which nothing happened for so many seconds."""
@@ -139,6 +153,7 @@ class GranianEngine:
     def _cut_idle(self, requests: Requests, seconds: float) -> None:
         """Close connections on which nothing happened for so long, and which wait for no answer."""
         answering = {call.peer for call in tuple(requests.calls)}
+        self._others &= connections.clients(self.port)  # the others' addresses may become its clients'
         self._cut(lambda client: client not in answering, seconds)
 
     def _make_room(self, requests: Requests) -> None:
@@ -155,18 +170,19 @@ class GranianEngine:
         if self._serving is None:
             return True
         (listening, worker, requests), self._serving = self._serving, None
-        if only is not None:
-            self._is_own = only.__contains__
+        self._only = only
         deadline = time.monotonic() + grace
         self._draining.set()
         self._caretaker.join()
-        while connections.waiting(listening) and time.monotonic() < deadline:
+        while not self._paused and connections.waiting(listening) and time.monotonic() < deadline:
             time.sleep(0.001)  # granian still accepts
         worker.refuse()
-        self._quieten(requests, deadline)
+        # Nobody waits for an engine that was replaced, so its clients get more time to say what is on its way.
+        patience = 1 if only is None else 4
+        self._quieten(requests, deadline, patience)
         worker.stop()
         while not worker.ended.wait(_LOOK_SECONDS) and time.monotonic() < deadline:
-            self._cut_idle(requests, _QUIET_SECONDS)
+            self._cut_idle(requests, patience * _QUIET_SECONDS)
         answered = not requests.calls
         if not worker.ended.is_set():
             self._cut()
@@ -177,7 +193,7 @@ class GranianEngine:
         worker.join(_END_SECONDS)
         return answered
 
-    def _quieten(self, requests: Requests, deadline: float) -> None:
+    def _quieten(self, requests: Requests, deadline: float, patience: float) -> None:
         """Wait until nothing happens any more, or at least what was in flight at first has been answered.
 
         granian's stop closes HTTP/1.1 connections between two requests at once, even when the next one is on its way,
@@ -187,17 +203,12 @@ class GranianEngine:
         requests.draining = True
         begun = time.monotonic()
         first = set(requests.calls)
-        patience = begun + (deadline - begun) / 2
-        while (now := time.monotonic()) < patience:
-            if not requests.calls and all(_idle(found) for _, found in self._connections()):
-                return
-            if now > begun + _BUSY_SECONDS and not first & requests.calls:
+        half = begun + (deadline - begun) / 2
+        while (now := time.monotonic()) < half:
+            with contextlib.suppress(OSError):  # a connection was closed meanwhile
+                idle = (connections.idle_seconds(found) for _, found in self._connections())
+                if not requests.calls and all(each > patience * _QUIET_SECONDS for each in idle):
+                    return
+            if now > begun + patience * _BUSY_SECONDS and not first & requests.calls:
                 return
             time.sleep(_LOOK_SECONDS)
-
-
-def _idle(found: socket.socket) -> bool:
-    try:
-        return connections.idle_seconds(found) > _QUIET_SECONDS
-    except OSError:  # it was closed meanwhile
-        return True

@@ -156,16 +156,27 @@ class GranianWorker:
         with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(self._name,)) as pool:
             pool.submit(serve).result()
 
-    def refuse(self) -> None:
-        """Close the port, and leave the connections alone.
+    def pause(self) -> None:
+        """Accept no more, and leave the port and the connections alone.
 
-        granian only knows how to do both at once. So its descriptor is made to name another socket, one that nobody
-        connects to; the port is closed with the last descriptor that named it.
+        granian only knows how to end them all at once. So its descriptor is made to name another socket, one that
+        nobody connects to.
         """
         if os.name == "posix" and os.path.sameopenfile(self._descriptor, self._listening.fileno()):
             with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
                 nobodys.setblocking(False)
                 os.dup2(nobodys.fileno(), self._descriptor, inheritable=False)
+
+    def resume(self) -> None:
+        """Accept again. granian looks for those that came meanwhile when the next one comes, so one does."""
+        os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
+        with contextlib.suppress(OSError), socket.socket(self._listening.family) as next_one:
+            next_one.settimeout(1.0)
+            next_one.connect(self._listening.getsockname())
+
+    def refuse(self) -> None:
+        """Close the port, which the last descriptor that names it does, and leave the connections alone."""
+        self.pause()
         with contextlib.suppress(OSError):
             self._listening.close()
 
@@ -176,15 +187,17 @@ class GranianWorker:
     def join(self, timeout: float) -> None:
         """Wait until its native threads have ended: they need the interpreter, without which the process would abort.
 
-        They are known by the name that they inherited. Only Linux shows them; elsewhere nothing is waited for.
+        They are known by the name that they inherited, as the dispatcher's threads may have, too. Only Linux shows them;
+        elsewhere nothing is waited for.
         """
         deadline = time.monotonic() + timeout
-        while any(map(self._is_its, _TASKS.glob("*/comm"))) and time.monotonic() < deadline:
+        others = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("plughost-")}
+        while any(self._is_its(each) for each in _TASKS.iterdir() if each.name not in others) and time.monotonic() < deadline:
             time.sleep(0.002)
 
-    def _is_its(self, name: Path) -> bool:
+    def _is_its(self, task: Path) -> bool:
         try:
-            return name.read_text() == f"{self._name}\n"
+            return (task / "comm").read_text() == f"{self._name}\n"
         except OSError:  # it has just ended
             return False
 

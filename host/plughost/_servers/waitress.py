@@ -24,7 +24,7 @@ from waitress.task import ErrorTask, WSGITask
 
 from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, engine_error
 from plughost._servers.base import CROWDED_SECONDS, CutOffError
-from plughost._servers.connections import BACKLOG, clients, open_socket
+from plughost._servers.connections import BACKLOG, open_socket
 from plughost._servers.dispatcher import Dispatcher, Job, Lane
 from plughost._servers.waitress_parser import Parser
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse
 
     from plughost._api.host import Listener
-    from plughost._servers.base import Address, Application, EngineOptions
+    from plughost._servers.base import Application, EngineOptions
 
 _QUIET_SECONDS: Final = 0.25  # for how long an idle connection stays open while draining: a request may be on its way
 _STALLED_SECONDS: Final = 2.0
@@ -279,11 +279,7 @@ class WaitressEngine:
         self._drain_requested = False
         self._answered = True
 
-    def clients(self) -> frozenset[Address]:
-        """Return the addresses of the clients that are connected to its port."""
-        return clients(self.port)
-
-    def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
+    def start(self, inherited: socket.socket | None = None) -> None:
         """Open the listener and serve."""
         listening = open_socket(self._listener, inherited)
         self.port = listening.getsockname()[1]
@@ -309,7 +305,7 @@ class WaitressEngine:
         if self._server is not None:
             self._server.adj.body_limit = limit
 
-    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
+    def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""
         if self._loop is None or self._server is None:
             return True

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tomlkit
-from tomlkit.exceptions import ParseError
-
-from plughost._api.errors import OperationError
-from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, SettingsError, read_settings
+from plughost._api.errors import CommandError
+from plughost._settings.errors import SettingsError
+from plughost._settings.sources import DEFAULT_FILE, read_settings
+from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
     from plughost._settings.sources import Settings
@@ -29,17 +28,20 @@ def with_disabled(text: str, names: Collection[str]) -> str:
         names: Every plugin that is disabled afterwards.
 
     Raises:
-        OperationError: The file is no TOML, or its `disabled` is no list.
+        CommandError: The file is no TOML, or its `disabled` is no list.
     """
+    import tomlkit  # noqa: PLC0415 - only who switches a plugin edits the file
+    from tomlkit.exceptions import ParseError  # noqa: PLC0415 - as above
+
     try:
         document = tomlkit.parse(text)
     except ParseError as error:
-        raise OperationError(f"The settings file is not valid TOML: {error}") from None
+        raise CommandError(f"The settings file is not valid TOML: {error}") from None
     if "disabled" not in document:
         document["disabled"] = tomlkit.array()
     listed = document["disabled"]
     if not isinstance(listed, tomlkit.items.Array):
-        raise OperationError('The setting disabled is no list; write it as disabled = ["messages"].')
+        raise CommandError('The setting disabled is no list; write it as disabled = ["messages"].')
     for name in [each for each in listed if each not in names]:
         listed.remove(name)
     for name in names:
@@ -64,7 +66,7 @@ class Edit:
         """Put the old file back.
 
         Raises:
-            OperationError: The file can't be written.
+            CommandError: The file can't be written.
         """
         with _readable(self.file):
             if self._before is None:
@@ -83,10 +85,10 @@ def write_disabled(settings: Settings, names: Collection[str]) -> Edit:
         names: Every plugin that is disabled afterwards.
 
     Raises:
-        OperationError: The file can't be written, or would not be valid; nothing has changed.
+        CommandError: The file can't be written, or would not be valid; nothing has changed.
     """
     if _VARIABLE in settings.environment:
-        raise OperationError(f"The variable {_VARIABLE} overrides the settings file; change or unset it.")
+        raise CommandError(f"The variable {_VARIABLE} overrides the settings file; change or unset it.")
     file = (settings.file or settings.base / DEFAULT_FILE).resolve()
     with _readable(file):
         before = file.read_bytes() if settings.file is not None else None
@@ -99,7 +101,7 @@ def _readable(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OperationError(f"The settings file {file} can't be changed: {error.strerror}.") from error
+        raise CommandError(f"The settings file {file} can't be changed: {error.strerror}.") from error
 
 
 def _write(file: Path, content: bytes, settings: Settings) -> None:
@@ -121,6 +123,6 @@ def _write(file: Path, content: bytes, settings: Settings) -> None:
                 os.chown(fresh, state.st_uid, state.st_gid)
         fresh.replace(file)
     except SettingsError as error:
-        raise OperationError(f"The settings would not be valid any more:\n{error}") from None
+        raise CommandError(f"The settings would not be valid any more:\n{error}") from None
     finally:
         fresh.unlink(missing_ok=True)

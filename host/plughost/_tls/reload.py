@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plughost._api.host import ReloadReport
-    from plughost._runtime.assembly import SiteAssembly
+    from plughost._runtime.assembly import SiteApp
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
 
 
 def take_up_certificate(
-    report: ReloadReport, serving: Serving, assemblies: Mapping[str, SiteAssembly], settings: Settings, *, dev: bool
+    report: ReloadReport, serving: Serving, site_apps: Mapping[str, SiteApp], settings: Settings, *, dev: bool
 ) -> ReloadReport:
     """Show the certificate that is on the disk now, whatever became of the plugins, and report it.
 
@@ -28,7 +28,7 @@ def take_up_certificate(
     Args:
         report: What the reload did to the plugins.
         serving: The open sites.
-        assemblies: What they serve.
+        site_apps: What they serve.
         settings: Where the certificate is.
         dev: Whether the host runs with `--dev`.
     """
@@ -38,7 +38,7 @@ def take_up_certificate(
         fresh = prepare(settings, dev=dev)
         if all(each.chain == fresh.chain for each in serving.shown.values()):
             return report
-        serving.renew(fresh, assemblies, settings.host.grace_time)
+        serving.renew(fresh, site_apps, settings.host.grace_time)
     except (CertificateError, ListenError) as error:
         return replace(report, certificate_refused=str(error))
     info = describe(fresh)

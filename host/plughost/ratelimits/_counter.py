@@ -7,8 +7,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import limits
-
 from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
 from plughost._settings.models import MEMORY, RateLimitSettings
@@ -78,8 +76,10 @@ class Counter:
             always: Count in memory while Redis is away, whatever `refuse` says.
             longest: Seconds of the longest wait of growing ones; None for fixed windows.
         """
+        from limits import parse  # noqa: PLC0415 - takes long to import, and few commands count
+
         self.limit = limit
-        self._item = limits.parse(limit)
+        self._item = parse(limit)
         self._name = name
         self._shared = shared
         self._refuse = refuse

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import limits
 from pydantic import AfterValidator
 
 
 def _limit(text: str) -> str:
-    parsed = limits.parse_many(text)  # its ValueError says what is wrong
+    from limits import parse_many  # noqa: PLC0415 - takes long to import
+
+    parsed = parse_many(text)  # its ValueError says what is wrong
     if len(parsed) != 1 or parsed[0].amount < 1 or parsed[0].get_expiry() < 1:
         message = "must be one limit that allows at least one, such as 100/minute"
         raise ValueError(message)

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from limits.errors import StorageError
-from limits.storage import RedisStorage
-
 from plughost.stores._config import mask_password
 
 if TYPE_CHECKING:
     import structlog
+    from limits.storage import RedisStorage
 
 T = TypeVar("T")
 
@@ -36,6 +34,8 @@ class SharedWindows:
             timeout: Seconds to wait for a connection, and for an answer.
             logger: Where losing and finding Redis is logged, once each.
         """
+        from limits.errors import StorageError  # noqa: PLC0415 - takes long to import
+        from limits.storage import RedisStorage  # noqa: PLC0415 - as above
         from redis.backoff import NoBackoff  # noqa: PLC0415 - the extra `redis` is not always installed
         from redis.retry import Retry  # noqa: PLC0415 - as above
 
@@ -46,6 +46,7 @@ class SharedWindows:
             "socket_connect_timeout": timeout,
             "retry": Retry(NoBackoff(), 0),
         }
+        self._failures = (StorageError, OSError)
         self._storage = RedisStorage(url, wrap_exceptions=True, **options)
         self._logger = logger.bind(storage=self.place)
         self._lock = threading.Lock()
@@ -92,7 +93,7 @@ class SharedWindows:
         found = self._found
         try:
             result = operation(self._storage)
-        except (StorageError, OSError) as error:
+        except self._failures as error:
             self._lose(error, found)
             raise StorageUnavailable from error
         if self._down:

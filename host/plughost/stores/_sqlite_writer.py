@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from plughost._waiting import about_to_wait
 from plughost.stores._errors import Busy, Damaged, OutcomeUnknown
 from plughost.stores._failures import translate
 from plughost.stores._operation import Waits
@@ -145,6 +146,7 @@ class Writer:
                 self._taken = True
                 return
             self._queue.append(turn)
+        about_to_wait()
         begun = time.monotonic()
         passed = turn.passed.acquire(timeout=max(0.0, deadline - begun))
         self.waits.add(time.monotonic() - begun)
@@ -211,6 +213,7 @@ class Writer:
         self._commit(connection)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
+        about_to_wait()
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -26,7 +26,7 @@ from plughost.testing._transports import ConnectionPerThread
 if TYPE_CHECKING:
     import structlog
 
-    from plughost._plugins.discovery import Survey
+    from plughost._plugins.environment import Environment
     from plughost.stores import OpenStore
 
 
@@ -111,7 +111,7 @@ def running_host(
         data_dir: Where it keeps its data; a folder that is removed afterwards by default.
 
     Raises:
-        Refusal: A plugin that is required does not serve.
+        GenerationRefused: A plugin that is required does not serve.
     """
     with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder:
         file = Path(folder, "plughost.toml")
@@ -129,10 +129,10 @@ def running_host(
             distributions=distributions,
             lines=lines,
         )
-        survey = host.survey()
+        environment = host.environment()
         if plugins is not None:
-            host.skip(_others(survey, plugins))
-        host.start(survey)
+            host.skip(_others(environment, plugins))
+        host.start(environment)
         try:
             yield RunningHost(host)
         finally:
@@ -148,8 +148,8 @@ def _certificate() -> dict[str, str]:
     return {"certificate": str(made.certificate), "key": str(made.key)}
 
 
-def _others(survey: Survey, wanted: Collection[str]) -> set[str]:
-    found = {each.name: each for each in survey.plugins}
+def _others(environment: Environment, wanted: Collection[str]) -> set[str]:
+    found = {each.name: each for each in environment.plugins}
     unknown = sorted(set(wanted) - set(found))
     if unknown:
         raise LookupError(f"no plugin {', '.join(unknown)} is installed; installed: {', '.join(found) or 'none'}")

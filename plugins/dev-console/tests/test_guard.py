@@ -61,7 +61,7 @@ def test_a_link_that_was_used_is_refused(console: Console) -> None:
 
 def test_a_new_link_is_told_to_who_asks_the_host(console: Console) -> None:
     """What the command prints opens the console."""
-    told = console.host.host.view.answer("dev-console", "link")["link"]
+    told = console.host.host.view.answer_query("dev-console", "link")["link"]
     answer = httpx.get(told)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/q/dev")
 
@@ -69,9 +69,9 @@ def test_a_new_link_is_told_to_who_asks_the_host(console: Console) -> None:
 def test_the_cookie_is_for_the_console_alone(start: Start) -> None:
     """It is unreadable for scripts, for this site only, and for HTTPS where it came by that."""
     with start() as console:
-        http = httpx.get(console.host.host.view.answer("dev-console", "link")["link"]).headers["Set-Cookie"]
+        http = httpx.get(console.host.host.view.answer_query("dev-console", "link")["link"]).headers["Set-Cookie"]
         with console.host.client(scheme="https") as client:
-            token = console.host.host.view.answer("dev-console", "link")["link"].partition("?")[2]
+            token = console.host.host.view.answer_query("dev-console", "link")["link"].partition("?")[2]
             https = client.get(f"/q/dev/open?{token}").headers["Set-Cookie"]
     for cookie in (http, https):
         assert {"HttpOnly", "SameSite=Strict", "Path=/q/dev"} <= set(cookie.split("; "))
@@ -153,7 +153,7 @@ def test_a_form_from_elsewhere_is_refused(console: Console, headers: dict[str, s
 
 def test_a_form_without_a_token_is_refused(console: Console) -> None:
     """Nor is one with the token of another session let through."""
-    told = console.host.host.view.answer("dev-console", "link")["link"]
+    told = console.host.host.view.answer_query("dev-console", "link")["link"]
     with console.host.client() as client:
         client.get(told)
         other = Console(console.host, client).token()

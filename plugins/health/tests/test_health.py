@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from plughost import Check, Health, PluginContext, hookimpl
-from plughost._plugins.discovery import Survey
+from plughost._plugins.environment import Environment
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 
@@ -186,4 +186,4 @@ def _wait_for_phase(host: RunningHost, phase: str) -> None:
 
 def test_the_plugin_is_found() -> None:
     """The installed distribution brings a plugin of the name health."""
-    assert "health" in {plugin.name for plugin in Survey().plugins}
+    assert "health" in {plugin.name for plugin in Environment().plugins}

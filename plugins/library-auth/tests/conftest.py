@@ -33,7 +33,16 @@ class Client:
 
     def __init__(self, context: Context) -> None:
         """Mount the service as the host does."""
-        groups = [mount("library-auth", group, 1024) for group in plugin.register_routes(context)]
+        groups = [
+            mount(
+                "library-auth",
+                group,
+                1024,
+                plugin.register_middleware(context),
+                authenticator=plugin.register_authenticator(context),
+            )
+            for group in plugin.register_routes(context)
+        ]
         self.context = context
         self._client = testing.TestClient(build_app(groups, [], context.logger))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def console_command(context: PluginContext[Any]) -> None:
     """Print a new link that opens the console of the running host, once."""
     try:
-        answer = context.ask_running("link")
+        answer = context.query_host("link")
     except NotRunning as error:
         message = f"{error} Start one with `plughost serve --dev`."
         raise click.ClickException(message) from None

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from plughost_dev_console.guard import NO_SESSION, PREFIX
 
 if TYPE_CHECKING:
-    from plughost import HostControl, HostView
+    from plughost import HostControl, HostView, PluginContext
     from plughost.http import Problem, Request
     from plughost_dev_console.gate import Gate
     from plughost_dev_console.jobs import Jobs
@@ -57,12 +57,25 @@ def make_environment() -> jinja2.Environment:
 class Pages:
     """Writes the console's pages."""
 
-    host: HostView
-    control: HostControl
+    context: PluginContext[Any]
     gate: Gate
     jobs: Jobs
-    own: str
     environment: jinja2.Environment = field(default_factory=make_environment)
+
+    @property
+    def host(self) -> HostView:
+        """The host that they show."""
+        return self.context.host
+
+    @property
+    def control(self) -> HostControl:
+        """What their buttons work on."""
+        return self.context.control
+
+    @property
+    def own(self) -> str:
+        """The console's own plugin."""
+        return self.context.plugin
 
     def render(self, req: Request, template: str, title: str, **values: Any) -> str:
         """Return a page.

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import OperationError
+from plughost import CommandError
 
 if TYPE_CHECKING:
     from plughost import ReloadReport
@@ -52,7 +52,7 @@ class Jobs:
 def _run(job: Job, work: Callable[[], ReloadReport]) -> None:
     try:
         job["report"] = work().as_plain()
-    except OperationError as error:
+    except CommandError as error:
         job["problem"] = str(error)
     except Exception as error:  # noqa: BLE001 - whoever waits for the result is told, whatever it was
         job["problem"] = f"{type(error).__name__}: {error}"

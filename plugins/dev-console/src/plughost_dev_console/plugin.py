@@ -74,7 +74,7 @@ class ConsolePlugin:
         """Mount the console, with `--dev` only."""
         if not context.dev:
             return []
-        pages = Pages(context.host, context.control, _gate(context), Jobs(context.keep("jobs", dict)), context.plugin)
+        pages = Pages(context, _gate(context), Jobs(context.keep("jobs", dict)))
         group = RouteGroup(
             prefix=PREFIX,
             routes=(*_views(context, pages), *_actions(context, pages)),
@@ -99,7 +99,7 @@ class ConsolePlugin:
         """Show a link to whoever starts the host."""
         if not context.dev:
             return
-        context.take_questions("link", lambda: {"link": _link(context)})
+        context.add_query("link", lambda: {"link": _link(context)})
         minutes = context.settings.link_lifetime / 60
         context.announce(f"Console: {_link(context)}")
         context.announce(f"  opens once, within {minutes:g} minutes; plughost dev-console makes another link")

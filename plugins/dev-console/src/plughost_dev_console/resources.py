@@ -15,6 +15,7 @@ from plughost_dev_console.html import MEDIA_TYPE, Pages, inserted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from plughost import ReloadReport
     from plughost.http import Request
     from plughost_dev_console.recording import Lines, Requests
 
@@ -48,9 +49,11 @@ class Enter:
         if cookie is None:
             if req.context.session is not None:  # such as the back button of who is in already
                 raise falcon.HTTPSeeOther(PREFIX)
+            self._pages.context.audit("console", "refused", req=req, action="open")
             raise falcon.HTTPForbidden(
                 title=NO_SESSION, description="This link was used before, is too old, or is from another start."
             )
+        self._pages.context.audit("console", "ok", req=req, action="open")
         resp.set_cookie(
             cookie_name(self._pages.host, req),
             cookie,
@@ -73,6 +76,7 @@ class Leave:
     def on_post(self, req: Request, resp: falcon.Response) -> None:
         """End it, and forget the cookie."""
         self._pages.gate.leave(req.context.session)
+        self._pages.context.audit("console", "ok", req=req, action="leave")
         resp.unset_cookie(cookie_name(self._pages.host, req), path=PREFIX, same_site="Strict")
         resp.status = falcon.HTTP_303
         resp.location = PREFIX
@@ -158,7 +162,7 @@ class Reload:
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
         """Begin to reload, and lead to the page that shows the result."""
-        _begin(self._pages, resp, "Reload", self._pages.control.reload)
+        _begin(self._pages, req, resp, "reload", self._pages.control.reload)
 
 
 class Switch:
@@ -177,12 +181,25 @@ class Switch:
             raise falcon.HTTPNotFound(description=f"There is no plugin {name}.")
         if name == self._pages.own:
             raise falcon.HTTPConflict(description=f"The console can't switch itself: plughost disable {name} can.")
-        work = partial(self._pages.control.switch, name, enabled=wanted == "enabled")
-        _begin(self._pages, resp, f"{'Enable' if wanted == 'enabled' else 'Disable'} {name}", work)
+        action = "enable" if wanted == "enabled" else "disable"
+        _begin(
+            self._pages, req, resp, action, partial(self._pages.control.switch, name, enabled=action == "enable"), name
+        )
 
 
-def _begin(pages: Pages, resp: falcon.Response, title: str, work: Callable[[], Any]) -> None:
-    job = pages.jobs.start(title, work)
+def _begin(
+    pages: Pages, req: Request, resp: falcon.Response, action: str, work: Callable[..., ReloadReport], *target: str
+) -> None:
+    """Start a job, and lead to the page that shows its result; the audit trail has that, too."""
+    origin = {"where": req.remote_addr, "request_id": req.request_id}
+
+    def audited() -> ReloadReport:
+        with pages.context.audited("console", req=req, action=action, target=target or None) as event:
+            report = work(origin=origin)
+            event["outcome"] = "ok" if report.ok else "failed"
+            return report
+
+    job = pages.jobs.start(" ".join((action.capitalize(), *target)), audited)
     if job is None:
         raise falcon.HTTPConflict(description="Another change is under way. Wait until it is done.")
     resp.status = falcon.HTTP_303

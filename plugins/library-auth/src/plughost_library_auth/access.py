@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import falcon
 
 from plughost import Principal
 from plughost.http import Request, secure_url
-from plughost_library_auth.tokens import Claims, InvalidToken, Tokens
+from plughost_library_auth.tokens import InvalidToken, Tokens
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from plughost_library_auth.revocations import Revocations
 
 REALM: Final = "mylibrary"
@@ -24,8 +27,21 @@ _BASIC: Final = f'Basic realm="{REALM}", charset="UTF-8"'
 _BEARER: Final = f'Bearer realm="{REALM}"'
 
 
-class Guard:
-    """Finds the bearer token of a request and what it allows (RFC 6750)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer(Principal):
+    """Whom a token names.
+
+    Attributes:
+        expires: When the token ends, in UTC.
+        token: What to revoke it by: its `jti`.
+    """
+
+    expires: datetime
+    token: str
+
+
+class Authenticator:
+    """Finds the principal behind the bearer token of a request (RFC 6750), for every plugin of the host."""
 
     def __init__(self, tokens: Tokens, revocations: Revocations, *, require_tls: bool) -> None:
         """Take what verifies tokens, which of them were revoked, and whether they are refused over plain HTTP."""
@@ -33,8 +49,8 @@ class Guard:
         self._revocations = revocations
         self._require_tls = require_tls
 
-    def claims(self, req: Request) -> Claims | None:
-        """Return what the request's token says, or None where it has no token.
+    def __call__(self, req: Request) -> Bearer | None:
+        """Return whom the request's token names, or None where it has no token.
 
         Raises:
             falcon.HTTPUnauthorized: The token is invalid.
@@ -44,65 +60,48 @@ class Guard:
         token = _credentials(req, "bearer")
         if not token:
             return None
-        self.require_tls(req)
+        if self._require_tls:
+            refuse_plain_http(req)
         try:
             claims = self._tokens.verify(token)
             if claims.token in self._revocations:
                 msg = "the token was revoked"
                 raise InvalidToken(msg)
-            return claims
         except InvalidToken:
             raise falcon.HTTPUnauthorized(
                 description="The token is invalid or has expired; log in again.",
                 challenges=[f'{_BEARER}, error="invalid_token"'],
                 headers=NO_STORE,
             ) from None
+        return Bearer(claims.email, frozenset(claims.roles), expires=claims.expires, token=claims.token)
 
-    def principal(self, req: Request) -> Principal | None:
-        """Authenticate a request for any plugin of the host; raises as `claims` does."""
-        claims = self.claims(req)
-        return None if claims is None else Principal(claims.email, frozenset(claims.roles))
 
-    def require(self, req: Request, *roles: str) -> Claims:
-        """Return what the request's token says where it carries one of the roles.
+def bearer_of(req: Request) -> Bearer:
+    """Return whom the host has found behind a request to an operation that declares the security `bearer`."""
+    assert isinstance(req.principal, Bearer), "this plugin is the host's authenticator"
+    return req.principal
 
-        Raises:
-            falcon.HTTPUnauthorized: There is no token, or an invalid one.
-            falcon.HTTPForbidden: The token has none of the roles, or `require_tls` is set and this is plain HTTP.
-        """
-        # Not left to the host's own check of `security`: a Principal doesn't tell when the token ends, which is part of
-        # the answer, and what is refused here says `no-store` and follows `require_tls` before it looks at credentials.
-        claims = self.some_claims(req)
-        if not any(role in claims.roles for role in roles):
-            raise falcon.HTTPForbidden(
-                description=f"This resource is open to the role {' or '.join(roles)} only.",
-                headers=(*NO_STORE, ("WWW-Authenticate", f'{_BEARER}, error="insufficient_scope"')),
-            )
-        return claims
 
-    def some_claims(self, req: Request) -> Claims:
-        """Return what the request's token says, whatever its roles; raises as `require` without one."""
-        self.require_tls(req)
-        claims = self.claims(req)
-        if claims is None:
-            raise falcon.HTTPUnauthorized(
-                description="This resource needs a token: log in, and send it as `Authorization: Bearer <token>`.",
-                challenges=[_BEARER],
-                headers=NO_STORE,
-            )
-        return claims
+class SecureOnly:
+    """A middleware that refuses plain HTTP wherever credentials or tokens are taken, before it asks for any."""
 
-    def require_tls(self, req: Request) -> None:
-        """Refuse plain HTTP where `require_tls` is set.
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Refuse it at resources with a true attribute `secret`; raises as `refuse_plain_http`."""
+        if getattr(resource, "secret", False):
+            refuse_plain_http(req)
 
-        Raises:
-            falcon.HTTPForbidden: Names the secure port.
-        """
-        if self._require_tls and req.scheme != "https":
-            raise falcon.HTTPForbidden(
-                description=f"Credentials and tokens are refused over plain HTTP; {_secure_place(req)}.",
-                headers=NO_STORE,
-            )
+
+def refuse_plain_http(req: Request) -> None:
+    """Refuse a request that did not come over TLS.
+
+    Raises:
+        falcon.HTTPForbidden: Names the secure port.
+    """
+    if req.scheme != "https":
+        raise falcon.HTTPForbidden(
+            description=f"Credentials and tokens are refused over plain HTTP; {_secure_place(req)}.",
+            headers=NO_STORE,
+        )
 
 
 def basic_credentials(req: Request) -> tuple[str, str] | None:
@@ -116,9 +115,12 @@ def basic_credentials(req: Request) -> tuple[str, str] | None:
 
 
 def login_refused() -> falcon.HTTPUnauthorized:
-    """Return the one answer to every login that fails, so that it doesn't tell which users exist."""
+    """Return the one answer to every login that fails, so that it doesn't tell which users exist.
+
+    It is the host's own to a request without credentials, too, down to the text.
+    """
     return falcon.HTTPUnauthorized(
-        description="Log in with HTTP Basic: the e-mail address and the password of a user of this library.",
+        description="This resource needs valid credentials: basic.",
         challenges=[_BASIC],
         headers=NO_STORE,
     )

@@ -62,6 +62,7 @@ SECURED: Final = Operation(
         403: _refusal(f"The token has neither role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
     },
     security=("bearer",),
+    roles=("user", "admin"),
 )
 
 ADMIN: Final = Operation(
@@ -73,6 +74,7 @@ ADMIN: Final = Operation(
         403: _refusal(f"The token lacks the role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
     },
     security=("bearer",),
+    roles=("admin",),
 )
 
 SERVICE: Final = Operation(

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from plughost import Check, Health, Principal, Route, RouteGroup, Store, hookimpl
+from plughost import Check, Health, Middleware, Principal, Route, RouteGroup, Store, hookimpl
 from plughost.stores import StoreError
 from plughost_library_auth import operations
-from plughost_library_auth.access import PREFIX, Guard
+from plughost_library_auth.access import PREFIX, REALM, Authenticator, SecureOnly
 from plughost_library_auth.commands import hash_password_command, rotate_key_command
 from plughost_library_auth.keyring import KEY_FILE, KeyFile, KeyRing
 from plughost_library_auth.records import STORE, Records
@@ -46,7 +46,15 @@ def register_stores(context: PluginContext[Settings]) -> list[Store]:
 @hookimpl
 def register_authenticator(context: PluginContext[Settings]) -> Callable[[Request], Principal | None]:
     """Let every plugin of the host take this one's tokens."""
-    return _guard(context, _keys(context)).principal
+    keys = _keys(context)
+    require_tls = context.settings.require_tls
+    return Authenticator(_tokens(context, keys), _revocations(context), require_tls=require_tls)
+
+
+@hookimpl
+def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
+    """With `require_tls`, refuse plain HTTP before anything asks for credentials."""
+    return [Middleware(name="secure-only", component=SecureOnly())] if context.settings.require_tls else []
 
 
 @hookimpl
@@ -54,27 +62,29 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the service on the site `library`."""
     settings = context.settings
     keys = _keys(context)
-    guard = _guard(context, keys)
     records = _records(context)
     throttle = LoginThrottle(_limits(context), records.knows)
     login = Login(
         users=_users(context),
         tokens=_tokens(context, keys),
         throttle=throttle,
-        guard=guard,
         records=records,
         revocations=_revocations(context),
         context=context,
     )
     routes = (
         Route("/setup/login", login, {"GET": operations.LOGIN, "DELETE": operations.LOGOUT}),
-        Route("/setup/secured", Secured(guard, "user", "admin"), {"GET": operations.SECURED}),
-        Route("/setup/secured/admin", Secured(guard, "admin"), {"GET": operations.ADMIN}),
+        Route("/setup/secured", Secured(), {"GET": operations.SECURED}),
+        Route("/setup/secured/admin", Secured(), {"GET": operations.ADMIN}),
         Route("/libraryAuthentification", Service(PREFIX), {"GET": operations.SERVICE}),
         Route("/.well-known/openid-configuration", Discovery(settings.issuer), {"GET": operations.METADATA}),
         Route("/.well-known/jwks.json", PublicKeys(keys), {"GET": operations.PUBLIC_KEYS}),
     )
-    return [RouteGroup(prefix=PREFIX, site="library", routes=routes, versions=("1.0",), title="Library service")]
+    return [
+        RouteGroup(
+            prefix=PREFIX, site="library", routes=routes, versions=("1.0",), realm=REALM, title="Library service"
+        )
+    ]
 
 
 @hookimpl
@@ -154,10 +164,6 @@ def _keys(context: PluginContext[Settings]) -> KeyRing:
 def _tokens(context: PluginContext[Settings], keys: KeyRing) -> Tokens:
     settings = context.settings
     return Tokens(keys, issuer=settings.issuer, lifetime=settings.token_lifetime, audience=settings.audience)
-
-
-def _guard(context: PluginContext[Settings], keys: KeyRing) -> Guard:
-    return Guard(_tokens(context, keys), _revocations(context), require_tls=context.settings.require_tls)
 
 
 def _users(context: PluginContext[Settings]) -> UserStore:

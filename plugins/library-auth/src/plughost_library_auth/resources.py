@@ -11,8 +11,7 @@ from pydantic import BaseModel, Field
 from plughost.http import Request, secure_url
 from plughost.ratelimits import network_of
 from plughost.stores import StoreError
-from plughost_library_auth.access import NO_STORE, Guard, base_of, basic_credentials, login_refused
-from plughost_library_auth.settings import account_key
+from plughost_library_auth.access import NO_STORE, base_of, basic_credentials, bearer_of, login_refused
 from plughost_library_auth.users import TooBusy
 
 if TYPE_CHECKING:
@@ -69,13 +68,14 @@ class Metadata(BaseModel):
 class Login:
     """Exchanges credentials for a token, and takes a token back."""
 
+    secret = True
+
     def __init__(
         self,
         *,
         users: UserStore,
         tokens: Tokens,
         throttle: LoginThrottle,
-        guard: Guard,
         records: Records,
         revocations: Revocations,
         context: PluginContext[Any],
@@ -84,14 +84,12 @@ class Login:
         self._users = users
         self._tokens = tokens
         self._throttle = throttle
-        self._guard = guard
         self._records = records
         self._revocations = revocations
         self._context = context
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Answer with a token as plain text, whatever Accept says."""
-        self._guard.require_tls(req)
         credentials = basic_credentials(req)
         if credentials is None:
             raise login_refused()
@@ -113,16 +111,16 @@ class Login:
 
     def on_delete(self, req: Request, resp: falcon.Response) -> None:
         """Revoke the request's token until it expires."""
-        claims = self._guard.some_claims(req)
-        self._revocations.revoke(claims.token, int(claims.expires.timestamp()))
+        bearer = bearer_of(req)
+        self._revocations.revoke(bearer.token, int(bearer.expires.timestamp()))
         self._context.emit("revocation")
-        self._context.audit("revocation", "ok", who=account_key(claims.email), req=req, token=claims.token)
+        self._context.audit("revocation", "ok", who=bearer.name, req=req, token=bearer.token)
         resp.status = falcon.HTTP_204
         resp.set_headers(NO_STORE)
 
     def _tell(self, outcome: str, req: Request, email: str) -> None:
         # Never the name itself: people type passwords into the wrong field.
-        self._context.audit("login", outcome, who=account_key(email), req=req)
+        self._context.audit("login", outcome, who=email, req=req)
         self._context.emit("login", outcome=outcome)
 
     def _verify(self, email: str, password: str, req: Request) -> User | None:
@@ -159,17 +157,14 @@ class Login:
 
 
 class Secured:
-    """Open to tokens with one of some roles; tells whose token it is."""
+    """Tells whose token it is; its operation declares which roles are let in."""
 
-    def __init__(self, guard: Guard, *roles: str) -> None:
-        """Take what checks tokens, and the roles that are let in."""
-        self._guard = guard
-        self._roles = roles
+    secret = True
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Answer with what the token says."""
-        claims = self._guard.require(req, *self._roles)
-        identity = Identity(email=claims.email, roles=list(claims.roles), expiresAt=claims.expires)
+        bearer = bearer_of(req)
+        identity = Identity(email=bearer.name, roles=sorted(bearer.roles), expiresAt=bearer.expires)
         resp.media = identity.model_dump(mode="json")
         resp.set_headers(NO_STORE)
 

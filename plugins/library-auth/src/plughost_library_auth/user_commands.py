@@ -135,7 +135,7 @@ def _new_hash(context: PluginContext[Settings]) -> SecretStr:
 
 
 def _tell(context: PluginContext[Settings], what: str, email: str, line: str, **more: Any) -> None:
-    context.audit(what, "ok", who=account_key(email), **more)
+    context.audit(what, "ok", who=email, **more)
     click.echo(line)
     if account_key(email) in {user.key for user in context.settings.users}:
         click.echo(f"The settings have a user {email}, too, and they win: this has no effect until it is gone there.")

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.host.packages import write_package
 
-from plughost._plugins.changes import Part, read_part
+from plughost._plugins.environment import Environment
+
+if TYPE_CHECKING:
+    from plughost._plugins.snapshots import Snapshot
 
 
-def part_of(folder: Path) -> Part:
+def snapshot_of(folder: Path) -> Snapshot:
     """Return the distribution that a folder holds."""
-    return read_part(next(iter(metadata.distributions(path=[str(folder)]))), [])
+    environment = Environment(metadata.distributions(path=[str(folder)]))
+    return next(iter(environment.snapshots(environment.installed.keys()).values()))
 
 
 @pytest.fixture
@@ -32,22 +37,22 @@ def editable(tmp_path: Path) -> tuple[Path, Path]:
 def test_an_edited_source_file_changes_an_editable_install(editable: tuple[Path, Path]) -> None:
     """The fingerprint of an editable install differs once a source file of it was written."""
     site, project = editable
-    before = part_of(site)
+    before = snapshot_of(site)
     (project / "src" / "module.py").write_text("x = 11\n")
-    assert part_of(site).fingerprint != before.fingerprint
+    assert snapshot_of(site).fingerprint != before.fingerprint
 
 
 def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
     """Tests, caches, notes and an editor's dangling lock files leave the fingerprint as it is."""
     site, project = editable
-    before = part_of(site)
+    before = snapshot_of(site)
     (project / "src" / "__pycache__").mkdir()
     (project / "src" / "__pycache__" / "module.py").write_text("")
     (project / "tests").mkdir()
     (project / "tests" / "test_it.py").write_text("")
     (project / "src" / "notes.txt").write_text("")
     (project / "src" / ".#module.py").symlink_to("somebody@host.1234")
-    assert part_of(site).fingerprint == before.fingerprint
+    assert snapshot_of(site).fingerprint == before.fingerprint
 
 
 def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:
@@ -55,7 +60,7 @@ def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:
     states = set()
     for version, content in (("1.0", "x = 1"), ("1.0", "x = 2"), ("2.0", "x = 2")):
         write_package(tmp_path, "lib", {"lib.py": content}, version=version)
-        states.add(part_of(tmp_path).fingerprint)
+        states.add(snapshot_of(tmp_path).fingerprint)
     assert len(states) == 3
 
 
@@ -63,4 +68,4 @@ def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:
 def test_compiled_modules_are_known(name: str, tmp_path: Path) -> None:
     """A distribution that brings a compiled module says so: Python can't import one twice."""
     write_package(tmp_path, "lib", {name: ""})
-    assert part_of(tmp_path).compiled
+    assert snapshot_of(tmp_path).compiled

@@ -1,4 +1,4 @@
-"""The bell that the main thread sleeps on, which signals and other threads ring."""
+"""The queue that the main thread sleeps on, which signals and other threads ring."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from plughost._runtime.bell import Bell, StopRequests
+from plughost._runtime.wakeup import StopRequests, WakeupQueue
 
 
 @pytest.fixture
@@ -26,22 +26,22 @@ def test_a_signal_that_another_thread_takes_wakes_the_main_thread(handled: list[
     def take() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
-    with Bell() as bell:
+    with WakeupQueue() as queue:
         threading.Thread(target=take).start()
-        assert bell.sleep_until(lambda: bool(handled), 60)
+        assert queue.wait_until(lambda: bool(handled), 60)
 
 
 def test_a_request_before_the_sleep_is_not_lost() -> None:
     """Whoever asked before somebody waits has asked; the wait for a second one goes on."""
     requests = StopRequests()
-    requests.ask()
+    requests.add()
     requests.wait(1)
-    threading.Thread(target=requests.ask).start()
+    threading.Thread(target=requests.add).start()
     requests.wait(2)
 
 
 def test_a_sleep_ends_with_its_time() -> None:
     """One that nobody wakes says that nothing came of it."""
-    with Bell() as bell:
-        bell.ring()
-        assert not bell.sleep_until(lambda: False, 0.01)
+    with WakeupQueue() as queue:
+        queue.wake()
+        assert not queue.wait_until(lambda: False, 0.01)

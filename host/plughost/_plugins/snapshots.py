@@ -1,31 +1,34 @@
-"""Changes: what of the installed code differs from what this process has imported, and how to import it afresh."""
+"""Snapshots: how installed code is on disk, what of it changed since it was imported, and how to import it afresh."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import importlib
-import json
 import linecache
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
+from importlib.metadata import MetadataPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
+from plughost._plugins.metadata import version_of
+
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from plughost._plugins.metadata import InstalledDistribution
 
 _COMPILED: Final = (".so", ".pyd", ".dylib")
 _SOURCES: Final = (".py", ".sql", ".html", ".css", ".js", ".json", ".toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """An installed distribution, as it is on disk now.
+class Snapshot:
+    """An installed distribution, as it was on disk at one moment.
 
     Attributes:
         name: The distribution's name.
@@ -60,13 +63,7 @@ class Part:
         return self.root is not None and path.startswith(self.root + "/")
 
 
-def version_of(distribution: metadata.Distribution) -> str:
-    """Return a distribution's version; `unknown` where its metadata has none."""
-    # Not distribution.version: for missing keys that warns on Python 3.12 and later.
-    return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
-
-
-def read_part(distribution: metadata.Distribution, requires: Collection[str]) -> Part:
+def take_snapshot(distribution: InstalledDistribution, requires: Collection[str]) -> Snapshot:
     """Describe a distribution as it is on disk.
 
     Args:
@@ -76,43 +73,35 @@ def read_part(distribution: metadata.Distribution, requires: Collection[str]) ->
     try:
         record = distribution.read_text("RECORD") or ""
         paths = _paths(record) or [str(path) for path in distribution.files or ()]
-        root = _editable_root(distribution)
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OSError,
-        csv.Error,
-    ):  # a damaged installation: its version is all that it tells
-        record, paths, root = "", [], None
+    except csv.Error:  # a damaged installation: its version is all that it tells
+        record, paths = "", []
+    root = _editable_root(distribution)
     version = version_of(distribution)
     folder = distribution.locate_file("") if paths else ""
-    told = [version, record, *_states(root)]
-    return Part(
+    return Snapshot(
         name=distribution.metadata["Name"],
         version=version,
         requires=frozenset(requires),
-        fingerprint=hashlib.sha256("\n".join(told).encode()).hexdigest(),
+        fingerprint=hashlib.sha256("\n".join([version, record, *_states(root)]).encode()).hexdigest(),
         files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
         compiled=any(path.endswith(_COMPILED) for path in paths),
     )
 
 
-def stale(parts: Mapping[str, Part], imported: Mapping[str, Part]) -> frozenset[str]:
+def stale(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> frozenset[str]:
     """Return which of some distributions this process has imported in another state than they are in now."""
     return frozenset(
-        key for key, part in parts.items() if key in imported and imported[key].fingerprint != part.fingerprint
+        key for key, each in now.items() if key in imported and imported[key].fingerprint != each.fingerprint
     )
 
 
-def dependents(parts: Mapping[str, Part], keys: Collection[str]) -> frozenset[str]:
-    """Return some distributions and all those among the parts that require them, directly or not."""
+def dependents(now: Mapping[str, Snapshot], keys: Collection[str]) -> frozenset[str]:
+    """Return some distributions and all those among the others that require them, directly or not."""
     reached = set(keys)
     grown = True
     while grown:
-        more = {key for key, part in parts.items() if part.requires & reached} - reached
+        more = {key for key, each in now.items() if each.requires & reached} - reached
         reached |= more
         grown = bool(more)
     return frozenset(reached)
@@ -121,12 +110,12 @@ def dependents(parts: Mapping[str, Part], keys: Collection[str]) -> frozenset[st
 def refresh_caches() -> None:
     """Let the import system see what was installed, changed or removed since it last looked."""
     importlib.invalidate_caches()
-    metadata.MetadataPathFinder().invalidate_caches()  # Python 3.11 keeps each state of a folder that it has seen
+    MetadataPathFinder().invalidate_caches()  # Python 3.11 keeps each state of a folder that it has seen
     linecache.checkcache()
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class UnloadedModules:
     """Modules that were taken out of `sys.modules`.
 
     Attributes:
@@ -134,33 +123,26 @@ class Forgotten:
         modules: The modules by name.
     """
 
-    owners: tuple[Part, ...]
+    owners: tuple[Snapshot, ...]
     modules: Mapping[str, ModuleType]
 
     def restore(self) -> None:
         """Put the old modules back in place of those that were imported since."""
-        _take_out(self.owners)
+        unload(self.owners)
         sys.modules.update(self.modules)
 
 
-def forget(parts: Iterable[Part]) -> Forgotten:
+def unload(owners: Iterable[Snapshot]) -> UnloadedModules:
     """Take the modules of some distributions out of `sys.modules`, so that they are imported afresh.
 
     Whoever holds the old modules goes on with them: requests in flight, the running generation.
-
-    Args:
-        parts: The distributions, as they were imported and as they are now.
     """
-    owners = tuple(parts)
-    return Forgotten(owners, _take_out(owners))
-
-
-def _take_out(owners: Collection[Part]) -> dict[str, ModuleType]:
+    owners = tuple(owners)
     modules = list(sys.modules.items())
-    found = {name: module for name, module in modules if any(part.owns(module) for part in owners)}
+    found = {name: module for name, module in modules if any(each.owns(module) for each in owners)}
     for name in found:
         del sys.modules[name]
-    return found
+    return UnloadedModules(owners, found)
 
 
 def _paths(record: str) -> list[str]:
@@ -168,14 +150,10 @@ def _paths(record: str) -> list[str]:
     return [row[0] for row in csv.reader(record.splitlines()) if row]
 
 
-def _editable_root(distribution: metadata.Distribution) -> str | None:
-    text = distribution.read_text("direct_url.json")
-    if not text:
+def _editable_root(distribution: InstalledDistribution) -> str | None:
+    if not distribution.is_editable or distribution.direct_url is None:
         return None
-    told = json.loads(text)
-    if not told.get("dir_info", {}).get("editable"):
-        return None
-    return unquote(urlsplit(told["url"]).path).rstrip("/")
+    return unquote(urlsplit(distribution.direct_url.get("url", "")).path).rstrip("/") or None
 
 
 def _states(root: str | None) -> Iterator[str]:
