@@ -187,12 +187,14 @@ class GranianWorker:
     def join(self, timeout: float) -> None:
         """Wait until its native threads have ended: they need the interpreter, without which the process would abort.
 
-        They are known by the name that they inherited, as the dispatcher's threads may have, too. Only Linux shows them;
-        elsewhere nothing is waited for.
+        They are known by the name that they inherited, as the dispatcher's threads may have, too.
+        Only Linux shows them; elsewhere nothing is waited for.
         """
         deadline = time.monotonic() + timeout
         others = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("plughost-")}
-        while any(self._is_its(each) for each in _TASKS.iterdir() if each.name not in others) and time.monotonic() < deadline:
+        while any(self._is_its(task) for task in _TASKS.glob("*") if task.name not in others):
+            if time.monotonic() > deadline:
+                return
             time.sleep(0.002)
 
     def _is_its(self, task: Path) -> bool:
