@@ -31,6 +31,8 @@ EXIT_PROBLEMS: Final = 1
 EXIT_USAGE: Final = 2
 """The command line or the settings can't be used."""
 
+CONFIG_HELP: Final = "Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml."
+
 _trailing = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -43,7 +45,7 @@ def config_option(command: FunctionT) -> FunctionT:
     @click.option(
         "--config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+        help=CONFIG_HELP,
     )
     @functools.wraps(command)
     def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
@@ -58,7 +60,7 @@ def data_dir_option(command: FunctionT) -> FunctionT:
     @click.option(
         "--config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+        help=CONFIG_HELP,
     )
     @functools.wraps(command)
     def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
@@ -79,6 +81,17 @@ def host_options(command: FunctionT) -> FunctionT:
         click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails."),
         click.option("--without", multiple=True, metavar="NAME", help="Skip this plugin; repeatable."),
         click.option("--dev", is_flag=True, help="Development mode: demo users, self-signed certificate, console."),
+    ):
+        command = option(command)
+    return command
+
+
+def changing_options(command: FunctionT) -> FunctionT:
+    """Add what every command has that changes what is served: `--dry-run`, `--no-reload` and `--keep`."""
+    for option in (
+        click.option("--keep", is_flag=True, help="Leave the change even if the running host refuses it."),
+        click.option("--no-reload", is_flag=True, help="Don't let a running host take it up."),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
     ):
         command = option(command)
     return command

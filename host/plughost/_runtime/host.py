@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from plughost._api.host import ReloadReport
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Check
     from plughost._api.events import Events
-    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, ReloadReport, SiteView
+    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, SiteView
+    from plughost._api.reload_report import ReloadReport
     from plughost._api.values import Value
     from plughost._plugins.registry import Entry
     from plughost._runtime.state import HostState
@@ -130,6 +131,11 @@ class LiveView:
     def data_dir(self) -> Path:
         """The host's data folder."""
         return self._host.settings.data_dir
+
+    @property
+    def settings_dir(self) -> Path:
+        """The folder that relative paths in the settings start from."""
+        return self._host.settings.base
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from plughost._tls.certificates import describe, prepare
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plughost._api.host import ReloadReport
+    from plughost._api.reload_report import ReloadReport
     from plughost._runtime.assembly import SiteApp
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
