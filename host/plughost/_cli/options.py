@@ -161,12 +161,7 @@ class _Trimmed:
 
 
 def plain_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
-    """Return a table in the house's looks: a header, no lines.
-
-    Args:
-        *columns: Their headings.
-        whole: Those whose values are not broken over lines.
-    """
+    """Return a table in the house's looks: a header, no lines."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)

@@ -75,17 +75,7 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     signal.signal(signal.SIGHUP, _hanging_up(host))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _asking(host))
-    try:
-        control.claim(predecessor.lock)
-        host.start()
-        control.start()
-    except GenerationRefused as error:
-        reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
-        predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
-        teller.fail("refused to start", f"plughost does not start: {error}.", error.registry)
-    except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
-        predecessor.tell_failure(str(error))
-        teller.fail("refused to start", str(error))
+    _start(host, control, predecessor, teller)
     sockets.settle()
     gc.collect()
     gc.freeze()  # looking through what lives as long as the host would slow small requests by a fiftieth
@@ -99,16 +89,35 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     if restart.done:
         teller.tell("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)
     else:
-        notify("STOPPING=1")
-        if delay := host.settings.host.shutdown_delay:
-            after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
-            teller.tell("leaving", f"Readiness is down; all is served {after}.", seconds=delay)
-            host.leave()
-        teller.tell("stopping", "Stopping: answering what is in flight ...", replaced=False)
+        _leave(host, teller)
     answered = host.stop()
     control.stop()
     _leave_to_nobody(sys.stdout, sys.stderr)
     teller.ended(host, answered=answered)
+
+
+def _start(host: Host, control: Control, predecessor: Predecessor, teller: Teller) -> None:
+    try:
+        control.claim(predecessor.lock)
+        host.start()
+        control.start()
+    except GenerationRefused as error:
+        reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
+        predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
+        teller.fail("refused to start", f"plughost does not start: {error}.", error.registry)
+    except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
+        predecessor.tell_failure(str(error))
+        teller.fail("refused to start", str(error))
+
+
+def _leave(host: Host, teller: Teller) -> None:
+    """Take the host out of service, with `shutdown_delay` first."""
+    notify("STOPPING=1")
+    if delay := host.settings.host.shutdown_delay:
+        after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
+        teller.tell("leaving", f"Readiness is down; all is served {after}.", seconds=delay)
+        host.leave()
+    teller.tell("stopping", "Stopping: answering what is in flight ...", replaced=False)
 
 
 @click.command()

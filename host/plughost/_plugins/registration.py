@@ -173,15 +173,7 @@ def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> No
 def _change(
     registry: Registry, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any
 ) -> None:
-    """Give a plugin another context; one that has declared already is asked for its declarations again.
-
-    Args:
-        registry: The plugins.
-        manager: The manager that they are registered with.
-        entry: The plugin.
-        asked: Whether it was asked for its declarations in this build; one that is reused has them anyway.
-        **given: What is another in its context.
-    """
+    """Give a plugin another context; one that has declared already is asked for its declarations again."""
     if entry.reused or asked:
         if entry.reused:
             entry.change()

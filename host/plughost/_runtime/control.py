@@ -59,9 +59,6 @@ class Control:
     def claim(self, inherited: int | None = None) -> None:
         """Claim the data folder: one host runs on it at a time, but for the moment in which one replaces the other.
 
-        Args:
-            inherited: The descriptor by which the host before holds it, and which it has handed to this process.
-
         Raises:
             AlreadyRunning: Another host holds it.
             OSError: The folder can't be made or written.
@@ -111,11 +108,6 @@ class Control:
 
 def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
-
-    Args:
-        data_dir: The data folder.
-        command: The command, such as `status`.
-        **arguments: What it takes, as JSON can have it.
 
     Raises:
         NotRunning: No host listens there.

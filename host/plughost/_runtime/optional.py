@@ -21,10 +21,6 @@ class LibraryError(Exception):
 def optional(module: str, *, extra: str) -> Any:
     """Import an optional library.
 
-    Args:
-        module: Its module.
-        extra: The extra of plughost that brings it.
-
     Raises:
         LibraryError: It is not installed; or it is, and importing it fails, with whatever exception.
     """

@@ -30,13 +30,7 @@ class LiveView:
     """A host, as its plugins see it: a `HostServices`."""
 
     def __init__(self, host: HostState, control: HostControl, preview: Callable[..., LiveView]) -> None:
-        """Look at a host.
-
-        Args:
-            host: The host.
-            control: What trusted plugins may do to it.
-            preview: Looks at what it would serve if it were started.
-        """
+        """Look at a host."""
         self._host = host
         self._preview = preview
         self.control = control
@@ -153,11 +147,7 @@ class LiveView:
         self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
-
-        Args:
-            dev: Whether it is to be looked at as with `--dev`.
-        """
+        """Return what the host would serve if it were started, for commands; nothing is opened."""
         return self._preview(dev=dev)
 
     def settings(self) -> list[Value]:

@@ -152,11 +152,7 @@ class Settings:
         ]
 
     def values(self, plugins: Mapping[str, BaseModel]) -> Iterator[Value]:
-        """Yield every setting in force, secrets masked.
-
-        Args:
-            plugins: The validated settings of the plugins, by name.
-        """
+        """Yield every setting in force, secrets masked."""
         variables = Variables(ENV_PREFIX, self.environment)
         yield from self._values(self.host, "", self.raw, variables.values(HostSettings), variables)
         for name, model in plugins.items():
