@@ -14,7 +14,7 @@ from plughost._apps.edge import is_loopback
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
-from plughost._servers.descriptors import connections_each, raise_limit
+from plughost._servers.connections import connections_each, raise_limit
 from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from plughost._servers.listening import open_socket, turn_away
+from plughost._servers.connections import open_socket, turn_away
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping

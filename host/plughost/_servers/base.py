@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from plughost._servers.problems import engine_error
+from plughost._servers.answers import engine_error
 
 if TYPE_CHECKING:
     import socket

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from ipaddress import ip_address
 from random import getrandbits
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +63,28 @@ class Request(falcon.Request):
             self.method = "websocket"  # Falcon leaves out the middleware for its own name; like this, it is any other
         given = env.get("HTTP_X_REQUEST_ID")
         self.request_id = given if given and _acceptable_id(given) else getrandbits(128).to_bytes(16, "big").hex()
+
+    @property
+    def site(self) -> str:
+        """The name of the site that it came to, such as `main`."""
+        return str(getattr(self.env.get("plughost.site"), "name", ""))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its client is on the host's own machine, and no proxy says that it stands between."""
+        environ = self.env
+        if "plughost.forwarded" in environ or "HTTP_VIA" in environ:
+            return False
+        try:
+            address = ip_address(environ.get("REMOTE_ADDR", ""))
+        except ValueError:
+            return False
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+    @property
+    def may_look(self) -> bool:
+        """Whether its client may see how the host is: it came to the site `admin`, or is local."""
+        return self.site == "admin" or self.is_local
 
 
 def secure_url(req: falcon.Request) -> str | None:
