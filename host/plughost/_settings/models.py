@@ -1,4 +1,4 @@
-"""The tables of the host's settings; they import no part of the host, since every command reads them."""
+"""The tables of the host's settings. They import no part of the host, since every command reads them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CORSSettings(Table):
 
 
 class SecurityHeadersSettings(Table):
-    """Headers for browsers. A header that a plugin sets itself is left as it is; an empty text sends none."""
+    """Headers for browsers. A header that a plugin sets itself is left as it is. An empty text sends none."""
 
     enabled: bool = Field(False, description="Send them; X-Content-Type-Options is always sent")
     hsts: int = Field(0, ge=0, description="Seconds that browsers shall use HTTPS only, sent over HTTPS; 0 for none")
@@ -240,7 +240,7 @@ class HostSettings(Table):
 
 
 class MountSettings(Table):
-    """What the host reads of a plugin's table; the rest is the plugin's own."""
+    """What the host reads of a plugin's table. The rest is the plugin's own."""
 
     site: Literal["main", "library", "admin"] | None = Field(
         None, description="Site to mount it on instead of its own choice"
