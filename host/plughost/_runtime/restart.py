@@ -65,10 +65,10 @@ class Restart:
         self.done = False
 
     def __call__(self) -> Mapping[str, Any]:
-        """Start the next process and wait until it serves; this one goes on meanwhile, and where that fails.
+        """Start the next process and wait until it serves. This one goes on meanwhile, and where that fails.
 
         Returns:
-            `ok`; the `pid` of the next process, or the `reason` why not; and the `seconds` that it took.
+            `ok`. The `pid` of the next process, or the `reason` why not, and the `seconds` that it took.
         """
         if not self._one.acquire(blocking=False):
             return {"ok": False, "reason": "a restart is under way already"}

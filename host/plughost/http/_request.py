@@ -35,8 +35,8 @@ class Request(falcon.Request):
     Attributes:
         arrived: When it arrived, of `time.perf_counter()`.
         request_id: What `X-Request-ID` carries, and every log line: the client's own where it is well-formed.
-        mounted: The route or group that the path belongs to; None where it belongs to none.
-        api_version: The minor version that serves this request, such as `1.0`; None where the group has none.
+        mounted: The route or group that the path belongs to. None where it belongs to none.
+        api_version: The minor version that serves this request, such as `1.0`. None where the group has none.
         principal: Whom the authenticator found, once it was asked.
         origin_allowed: Whether middleware that speaks CORS lets the web page in that sends the request: it sets this in
             its `process_request`. A page of another site can't write otherwise.
