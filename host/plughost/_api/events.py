@@ -17,8 +17,8 @@ class Event:
 
     Attributes:
         name: What happened, such as `login` or `reload`.
-        plugin: The plugin that tells; None for the host.
-        fields: Details, in plain values; never secrets.
+        plugin: The plugin that tells. None for the host.
+        fields: Details, in plain values. Never secrets.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Events:
 
         Args:
             name: What happened.
-            plugin: The plugin that tells; None for the host.
+            plugin: The plugin that tells. None for the host.
             **fields: Details, in plain values.
         """
         if self._subscribers:

@@ -27,7 +27,7 @@ class Listener:
         site: The site's name.
         scheme: How it is spoken to.
         address: An IP address or a host name to bind.
-        port: The TCP port; 0 lets the system choose one.
+        port: The TCP port. 0 lets the system choose one.
         engine: Which engine serves it.
     """
 
@@ -52,7 +52,7 @@ class PluginView:
         distribution: The distribution that brings it.
         version: That distribution's version.
         state: `active`, `disabled`, `failed` or `blocked`.
-        reason: Why it does not serve; None where it does, or is disabled.
+        reason: Why it does not serve. None where it does, or is disabled.
         trouble: What went wrong since it serves.
         requires: Names of the plugins that it depends on.
         hooks: The hooks that it implements.
@@ -111,7 +111,7 @@ class CertificateInfo:
         names: The DNS names and IP addresses that it is valid for.
         not_before: Start of its validity, in UTC.
         not_after: End of its validity, in UTC.
-        days_left: Whole days until then; negative once it has expired.
+        days_left: Whole days until then. Negative once it has expired.
         sha256: Fingerprint, as pairs of hex digits with colons.
         self_signed: Whether it is signed by its own key.
         key_type: Such as `EC P-256`.
@@ -137,13 +137,13 @@ class HostControl(Protocol):
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The open stores of all plugins, by name.
 
-        In a command, these are the stores of every installed plugin, disabled ones too, prepared and not open;
+        In a command, these are the stores of every installed plugin, disabled ones too, prepared and not open.
         `plugins` tells from then on which plugins failed.
         """
         ...
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Let the host take up what was installed, removed or set since; in a command the host that runs does.
+        """Let the host take up what was installed, removed or set since. In a command the host that runs does.
 
         It waits until the requests in flight are answered: call it from a thread of its own, never while answering one.
 
@@ -168,7 +168,7 @@ class HostControl(Protocol):
             origin: Who asked, as of `reload`.
 
         Raises:
-            CommandError: It can't be switched; the message says why, and nothing has changed.
+            CommandError: It can't be switched. The message says why, and nothing has changed.
         """
         ...
 
@@ -291,7 +291,7 @@ class HostView(Protocol):
         ...
 
     def certificate(self) -> CertificateInfo | None:
-        """Return what the HTTPS listeners show; None where none is open.
+        """Return what the HTTPS listeners show. None where none is open.
 
         Raises:
             CertificateError: It can't be read.

@@ -15,9 +15,9 @@ class RequestRecord(NamedTuple):
         arrived: When it arrived, of `time.perf_counter()`.
         seconds: How long it took until its response began.
         method: Its method, as it was sent.
-        target: Its path and query, percent-encoded as they were sent; the first 2,000 characters.
-        status: The status as it was set, such as `200 OK`; see `code`.
-        mounted: The route or group that it was for; None where there is none. See `plugin` and `route`.
+        target: Its path and query, percent-encoded as they were sent. The first 2,000 characters.
+        status: The status as it was set, such as `200 OK`. See `code`.
+        mounted: The route or group that it was for. None where there is none. See `plugin` and `route`.
         site: The site.
         protocol: `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
         request_id: What `X-Request-ID` of the response carries.
@@ -53,7 +53,7 @@ class RequestKind(NamedTuple):
     """What requests have in common that are counted together.
 
     Attributes:
-        plugin: The plugin that they were for; empty where there is none.
+        plugin: The plugin that they were for. Empty where there is none.
         route: The full URI template of its route, as of `RequestRecord`.
         method: Their method, as it was sent: clients may make up any.
         code: The status code.

@@ -58,9 +58,9 @@ def build_app(
         middleware: Falcon middleware that covers the site, outermost first.
         logger: Where unhandled exceptions are logged.
         vary: What all responses vary by.
-        allowed_hosts: Which `Host`s are answered; empty for all that are well-formed.
+        allowed_hosts: Which `Host`s are answered. Empty for all that are well-formed.
         dev: Whether a responder that returns something fails, since nobody would see it.
-        audit: Where refusals are written; nowhere by default.
+        audit: Where refusals are written. Nowhere by default.
 
     Returns:
         The app, with its router compiled.

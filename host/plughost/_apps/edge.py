@@ -59,7 +59,7 @@ def refuse_cross_site(req: Request) -> None:
     """Refuse a write that a browser sends for a web page of another site, which CORS doesn't let in.
 
     A body without a Content-Type is JSON, so any page could send one, with what the browser knows of this site.
-    Browsers say where a request comes from in `Sec-Fetch-Site`, those that don't in `Origin`; other clients send
+    Browsers say where a request comes from in `Sec-Fetch-Site`, those that don't in `Origin`. Other clients send
     neither.
 
     Raises:

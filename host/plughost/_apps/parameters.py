@@ -1,4 +1,4 @@
-"""Declared parameters: compiled when a route is mounted; then the text that a request has for each is converted.
+"""Declared parameters: compiled when a route is mounted. Then the text that a request has for each is converted.
 
 What a parameter's JSON Schema says is what is enforced: a keyword that isn't known here is refused at mount.
 """
@@ -81,7 +81,7 @@ class Reader:
         self._default = self._of_json(schema["default"]) if "default" in schema else () if self._is_array else None
 
     def read(self, req: Request, params: Mapping[str, Any]) -> Any:
-        """Return the value that a request has for the parameter; the schema's default where it has none.
+        """Return the value that a request has for the parameter. The schema's default where it has none.
 
         Raises:
             RefusedError: It is missing, or breaks the schema.

@@ -43,7 +43,7 @@ class Assembly:
     Attributes:
         app: The app.
         prefixes: A route group's prefix to what stands for all below it.
-        calls: The environ of each request, by its identity; requests come and go without a lock.
+        calls: The environ of each request, by its identity. Requests come and go without a lock.
     """
 
     def __init__(self, app: App, prefixes: Mapping[str, Mounted]) -> None:
@@ -63,7 +63,7 @@ class Site:
 
     Attributes:
         name: The site's name.
-        secure_port: The port of its HTTPS listener; None where it has none.
+        secure_port: The port of its HTTPS listener. None where it has none.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ def find_store_conflicts(registry: Registry) -> None:
 def find_conflicts(registry: Registry) -> None:
     """Fail every plugin that claims what an earlier one has.
 
-    The earlier one, in the registry's order, keeps what it claimed; the message names both.
+    The earlier one, in the registry's order, keeps what it claimed. The message names both.
     """
     owners: dict[str, Entry] = {}
     for entry in registry.active():

@@ -58,8 +58,8 @@ class InstalledPlugin:
         entry_point: What to load.
         requires: Names of the plugins that it depends on, through whatever it requires.
         closure: Normalised names of its distribution and all that this requires, directly or not.
-        problem: Why it can't be used, where its metadata already tells; else None.
-        unmet: The first requirement, of its own or of a library's, that is not met; None where all are.
+        problem: Why it can't be used, where its metadata already tells, else None.
+        unmet: The first requirement, of its own or of a library's, that is not met. None where all are.
     """
 
     name: str

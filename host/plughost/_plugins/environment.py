@@ -21,7 +21,7 @@ class Environment:
 
     Attributes:
         installed: The distributions, by normalised name.
-        warnings: What is damaged, or is no plugin, probably by mistake; a sentence each.
+        warnings: What is damaged, or is no plugin, probably by mistake. A sentence each.
     """
 
     def __init__(self, distributions: Iterable[metadata.Distribution] | None = None) -> None:

@@ -41,7 +41,7 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
     Raises:
         TookTooLong: It has not returned after that time.
         Interrupted: There is no use in waiting any longer.
-        BaseException: Whatever the function raised, `SystemExit` too; a `KeyboardInterrupt` as a `RuntimeError`,
+        BaseException: Whatever the function raised, `SystemExit` too. A `KeyboardInterrupt` as a `RuntimeError`,
             since a real one interrupts the caller, and never another thread.
     """
     from concurrent.futures import Future, wait  # noqa: PLC0415 - brings logging, which `import plughost` does not need

@@ -49,7 +49,7 @@ def call_hooks(
         registry: The plugins.
         manager: The manager that they are registered with.
         hook: The hook's name.
-        take: Called with the plugin and what its hook returned; raising fails the plugin.
+        take: Called with the plugin and what its hook returned. Raising fails the plugin.
         unless_reused: Leave out the plugins that are reused.
     """
     for entry in registry.active():
@@ -65,7 +65,7 @@ def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
     """Call one plugin's implementation of a hook, and nobody else's.
 
     Returns:
-        What the implementation returned; None where it has none.
+        What the implementation returned. None where it has none.
     """
     arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": entry.context}
     others = [plugin for plugin in manager.get_plugins() if plugin is not entry.plugin]
@@ -74,7 +74,7 @@ def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
 
 
 def renew(entry: Entry, manager: pluggy.PluginManager) -> None:
-    """Put a new instance in the place of a plugin that is one of its entry point's class; a module stays.
+    """Put a new instance in the place of a plugin that is one of its entry point's class. A module stays.
 
     The old instance goes on serving until the next generation is swapped in, so it must not be asked again.
     """

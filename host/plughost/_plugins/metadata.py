@@ -36,7 +36,7 @@ def debris() -> Iterator[InstalledDistribution]:
 
 
 class InstalledDistribution(Distribution):
-    """A distribution, read once; whatever its files hold, reading it raises nothing.
+    """A distribution, read once. Whatever its files hold, reading it raises nothing.
 
     `importlib.metadata` reads and parses the whole file for each question, the project's long description included:
     that was most of the time of a survey, and so of every command and every reload.
@@ -55,7 +55,7 @@ class InstalledDistribution(Distribution):
 
     @cached_property
     def metadata(self) -> Any:
-        """The fields; the description is left out where it is the body.
+        """The fields. The description is left out where it is the body.
 
         Name and version are those of the folder where the file doesn't tell them, as pip has it.
         """

@@ -36,7 +36,7 @@ class Snapshot:
         requires: Normalised names of the distributions that it requires.
         fingerprint: Differs when any of its files does.
         files: Its Python files, absolute.
-        root: The project folder of an editable install; else None.
+        root: The project folder of an editable install, else None.
         compiled: Whether it brings compiled modules, which can't be imported twice.
     """
 

@@ -31,7 +31,7 @@ def check(declared: object) -> None:
     """Check a declaration on its own.
 
     Raises:
-        PluginError: It can't be mounted; the message names it.
+        PluginError: It can't be mounted. The message names it.
     """
     raise PluginError(f"it returned a {type(declared).__name__}", _ADVICE)
 

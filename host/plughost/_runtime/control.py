@@ -45,7 +45,7 @@ class Control:
 
         Args:
             data_dir: The host's data folder.
-            commands: What each command does; it takes the command's arguments, and returns what is answered. One that
+            commands: What each command does. It takes the command's arguments, and returns what is answered. One that
                 takes `by` gets the name of the system's user who asks.
         """
         self._data_dir = data_dir
@@ -138,7 +138,7 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport
 
     Raises:
         NotRunning: No host runs there.
-        CommandError: It can't; the message says why.
+        CommandError: It can't. The message says why.
     """
     told = send_command(data_dir, "reload", accept=sorted(accept))
     if "error" in told:  # from a host of another version, or one in trouble

@@ -40,7 +40,7 @@ class Generation:
         registry: Every plugin and what became of it.
         stores: The open stores, by name.
         rate_limits: Where rate limits are counted.
-        sites: What each site serves, by name; a site without an active plugin is missing.
+        sites: What each site serves, by name. A site without an active plugin is missing.
         warnings: What the operator should know.
         problems: Why it can't serve, whatever its plugins are like.
     """
@@ -103,10 +103,10 @@ def build(
     without: Collection[str] = (),
     running: Generation | None = None,
 ) -> Generation:
-    """Build a generation, without opening a port or a store; see `migrate`.
+    """Build a generation, without opening a port or a store. See `migrate`.
 
     It has every plugin that can be used, and the reason for each that can't. Plugins that are reused are marked in the
-    registry; the stores of the running generation are reused where they are the same.
+    registry. The stores of the running generation are reused where they are the same.
     """
     exposed = exposed_addresses(settings) if dev else ()
     dev = dev and not exposed
@@ -229,7 +229,7 @@ def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
 
 
 def _settle(registry: Registry, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
-    """Settle the conflicts of what plugins mount; return all middleware, outermost first.
+    """Settle the conflicts of what plugins mount. Return all middleware, outermost first.
 
     The plugin that names principals may be among those that fail here. The others are then asked again, without it.
     """

@@ -22,7 +22,7 @@ def optional(module: str, *, extra: str) -> Any:
     """Import an optional library.
 
     Raises:
-        LibraryError: It is not installed; or it is, and importing it fails, with whatever exception.
+        LibraryError: It is not installed, or it is, and importing it fails, with whatever exception.
     """
     try:
         return import_module(module)

@@ -86,7 +86,7 @@ class RequestLog:
         self._most_times, self._most_requests = _MOST_TIMES, _MOST_REQUESTS
 
     def hand_to(self, observers: Mapping[str, tuple[Observer, ...]]) -> None:
-        """Tell others from now on; those so far, if there are any, are told first what happened until now.
+        """Tell others from now on. Those so far, if there are any, are told first what happened until now.
 
         Args:
             observers: By plugin. None of them, and the thread ends.

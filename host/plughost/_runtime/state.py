@@ -31,12 +31,12 @@ class HostState:
         events: What happens on it, for plugins that watch.
         lines: The lines of its log, as they are written, for plugins that watch.
         request_log: The requests that it answered, on their way to the plugins that observe them.
-        phase: Where it is in its life; while leaving, everything is still served, but readiness is down.
-        generation: What it serves; None before `start`.
+        phase: Where it is in its life. While leaving, everything is still served, but readiness is down.
+        generation: What it serves. None before `start`.
         number: The number of that generation, from 1.
         serving: Its open sites.
         started_at: When it began to serve.
-        last_reload: What became of the last reload; None before the first.
+        last_reload: What became of the last reload. None before the first.
         drain_seconds: Seconds that the stop has waited for requests in flight.
         readiness: Whether load balancers should send it requests.
     """

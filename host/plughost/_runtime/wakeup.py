@@ -43,11 +43,11 @@ class WakeupQueue:
             self._writer.send(b"!")
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Sleep until a condition, checked after each wakeup, is true; return whether it is.
+        """Sleep until a condition, checked after each wakeup, is true. Return whether it is.
 
         Args:
             condition: What to check.
-            timeout: Seconds to sleep at most; for ever by default.
+            timeout: Seconds to sleep at most. For ever by default.
         """
         until = None if timeout is None else monotonic() + timeout
         while not condition():

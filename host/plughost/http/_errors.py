@@ -1,6 +1,6 @@
 """Error formats: how a route group writes the errors below its prefix.
 
-A resource raises Falcon's own `HTTPError`s (or `Invalid` for bad input); the host turns each into a `Problem`
+A resource raises Falcon's own `HTTPError`s (or `Invalid` for bad input). The host turns each into a `Problem`
 and has the group's format write it, for errors that the host itself makes too (404, 405, 413 ...).
 """
 
@@ -27,7 +27,7 @@ class Violation:
     """One invalid field of a request.
 
     Attributes:
-        field: The member's name, dotted where nested; empty for the body as a whole.
+        field: The member's name, dotted where nested. Empty for the body as a whole.
         message: One of CONTRACT 2's texts.
     """
 
@@ -58,7 +58,7 @@ class Problem:
     Attributes:
         status: The HTTP status code.
         title: A short summary, the same for every occurrence.
-        detail: What happened this time; never empty, nothing internal.
+        detail: What happened this time. Never empty, nothing internal.
         violations: The invalid fields, where the request was well-formed and broke rules.
         extensions: Further members that the resource adds.
     """

@@ -24,7 +24,7 @@ class MemoryWindows:
 
         Args:
             seconds: The length of a window.
-            most: How many are kept; past that, the oldest is forgotten before its time.
+            most: How many are kept. Past that, the oldest is forgotten before its time.
             length: Each hit begins the window anew, as long as this returns for the number of hits.
         """
         self._seconds = seconds

@@ -27,7 +27,7 @@ class SharedWindows:
     """Windows in Redis, of every counter of every host that uses it."""
 
     def __init__(self, url: str, timeout: float, logger: structlog.stdlib.BoundLogger) -> None:
-        """Prepare to connect; nothing is sent before the first use.
+        """Prepare to connect. Nothing is sent before the first use.
 
         Args:
             url: As limits' RedisStorage takes it.
@@ -55,7 +55,7 @@ class SharedWindows:
         self._found = 0
 
     def hit(self, key: str, seconds: int, length: Callable[[int], int] | None = None) -> tuple[int, float]:
-        """Count one; return how many that makes in this window, and the seconds until it ends.
+        """Count one. Return how many that makes in this window, and the seconds until it ends.
 
         Args:
             key: What is counted.

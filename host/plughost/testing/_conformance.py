@@ -199,7 +199,7 @@ class Conformance:
 def conformance(
     plugin: str, settings: Mapping[str, Any] | None = None, other_types: Collection[str] = _OTHER_TYPES
 ) -> type[Conformance]:
-    """Return tests of what holds for every plugin, made of what it declares; assign them to a name that pytest finds.
+    """Return tests of what holds for every plugin, made of what it declares. Assign them to a name that pytest finds.
 
         TestConformance = conformance("notes")
 

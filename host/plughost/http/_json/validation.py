@@ -26,7 +26,7 @@ def validate(model: type[ModelT], value: Any) -> ModelT:
     """Return the model that a decoded JSON value stands for.
 
     A field counts as invalid once, in the order of the model. Nested names are dotted and items are numbered from
-    zero, `items[0].name`; the body as a whole is the empty name. Unknown members are ignored unless the model
+    zero, `items[0].name`. The body as a whole is the empty name. Unknown members are ignored unless the model
     forbids them.
 
     Fields of ordinary pydantic types take what JSON can't say otherwise, such as dates, times, UUIDs, enumerations,
