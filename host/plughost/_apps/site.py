@@ -135,6 +135,12 @@ class Site:
         mounted = covering(self._current.prefixes, raw_path(environ))
         return mounted.plugin if mounted is not None else ""
 
+    def client_of(self, environ: dict[str, Any]) -> str:
+        """Return the address that a request comes from, which a trusted proxy tells."""
+        seen = {"wsgi.url_scheme": "http", **environ}
+        self._apply_forwarded(seen)
+        return str(seen["REMOTE_ADDR"])
+
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer that the plugin of a request has too much to do, as the app answers errors."""
         mounted = covering(self._current.prefixes, raw_path(environ))

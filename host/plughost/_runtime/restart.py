@@ -164,7 +164,7 @@ def _start(passed: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
     names = ":".join(name for name, _ in passed)
     descriptors = [descriptor for _, descriptor in passed]
     same = [sys.executable, *sys.orig_argv[1:]]
-    return subprocess.Popen(  # noqa: S603 - this very command
+    return subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
         [sys.executable, "-I", "-S", "-c", _BECOME, ",".join(map(str, descriptors)), names, *same],
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,

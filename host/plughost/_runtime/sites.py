@@ -189,6 +189,7 @@ class Serving:
             idle_timeout=table.idle_timeout,
             body_limit=body_limit,
             body_timeout=self._settings.host.requests.body_timeout,
+            body_memory=self._settings.host.requests.body_memory,
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(table.client_ca),
         )

@@ -75,8 +75,9 @@ class StopRequests:
         if queue is not None:
             queue.wake()
 
-    def wait(self, number: int, timeout: float | None = None) -> None:
-        """Sleep until there were so many, or for some seconds."""
+    def wait(self, number: int, timeout: float | None = None) -> bool:
+        """Sleep until there were so many, or for some seconds; return whether there were."""
         with WakeupQueue() as self._queue:
             self._queue.wait_until(lambda: self._number >= number, timeout)
         self._queue = None
+        return self._number >= number

@@ -199,6 +199,11 @@ class RequestSettings(Table):
     plugin_queue: int = Field(1000, ge=0, description="Requests of one plugin that may wait while it has its share")
     queue_timeout: float = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
     body_timeout: int = Field(300, ge=1, description="Seconds that a request body may take in all")
+    body_memory: int = Field(
+        64 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Bytes of memory that a listener's unfinished bodies may take in all",
+    )
 
 
 class LogSettings(Table):

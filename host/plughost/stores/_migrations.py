@@ -148,7 +148,7 @@ def pending(
     """
     applied: dict[int, tuple[str, str]] = {}
     if db.has_table(TABLE):
-        found = db.rows(f"SELECT number, name, checksum FROM {TABLE} WHERE store = ?", store.name)  # noqa: S608 - our own table's name
+        found = db.rows(f"SELECT number, name, checksum FROM {TABLE} WHERE store = ?", store.name)  # noqa: S608 - our own table's name  # nosec B608
         applied = {number: (name, checksum) for number, name, checksum in found}
     schema = max(applied, default=0)
     refuse_newer(store, len(migrations), schema)
@@ -184,7 +184,7 @@ def apply(steps: Iterable[Migration], store: str, engine: str, db: Administratio
         try:
             db.script(step.sql)
             db.rows(
-                f"INSERT INTO {TABLE} (store, number, name, checksum, applied_at) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - our own table's name
+                f"INSERT INTO {TABLE} (store, number, name, checksum, applied_at) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - our own table's name  # nosec B608
                 store,
                 step.number,
                 step.name,
@@ -214,7 +214,7 @@ def schema_number(store: str, db: Administration) -> int:
     """
     if not db.has_table(TABLE):
         return 0
-    return int(db.rows(f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?", store)[0][0])  # noqa: S608 - our own table's name
+    return int(db.rows(f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?", store)[0][0])  # noqa: S608 - our own table's name  # nosec B608
 
 
 def refuse_newer(store: Store, known: int, found: int) -> None:
