@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import bcrypt
 import httpx
 import pytest
+from authlib.integrations.httpx_client import OAuth2Client
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 from authlib.oauth2.rfc9068 import JWTBearerTokenValidator
 from authlib.oidc.discovery import OpenIDProviderMetadata
@@ -147,7 +149,7 @@ class _Validator(JWTBearerTokenValidator):  # type: ignore[misc] # authlib has n
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 def test_authlib_finds_and_verifies_all_by_itself(algorithm: str) -> None:
-    """From the address alone: valid metadata, whose issuer is where it was found, keys, and a token that verifies."""
+    """From the address alone: metadata, whose issuer is where it was found, keys, a token that verifies, its end."""
     table = {"plugins": {"library-auth": {"algorithm": algorithm, "audience": AUDIENCE}}}
     with (
         running_host(["library-auth"], settings=table, strict=True) as host,
@@ -162,6 +164,12 @@ def test_authlib_finds_and_verifies_all_by_itself(algorithm: str) -> None:
         claims = validator.authenticate_token(token)
         validator.validate_token(claims, [], None, roles=["user"])
         assert claims["sub"] == "user@example.org"
+        trusting = ssl.create_default_context(cafile=str(host.host.tls.certificate)) if host.host.tls else False
+        with OAuth2Client(token={"access_token": token, "token_type": "Bearer"}, verify=trusting) as session:
+            secured = f"{metadata['issuer']}/setup/secured"
+            assert session.get(secured).json()["email"] == claims["sub"]
+            assert session.delete(metadata["token_endpoint"]).status_code == 204
+            assert session.get(secured).status_code == 401
 
 
 def test_a_made_up_host_changes_no_address(host: RunningHost) -> None:
