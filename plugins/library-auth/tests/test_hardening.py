@@ -6,7 +6,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +186,23 @@ def test_a_set_issuer_is_where_the_keys_are() -> None:
         metadata = client.get(DISCOVERY).json()
     assert metadata["issuer"] == "https://id.example.org/mylibrary"
     assert metadata["jwks_uri"] == "https://id.example.org/mylibrary/.well-known/jwks.json"
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_tokens_do_not_wait_for_logins(engine: str) -> None:
+    """While eight clients log in, some are refused at once, and a token is looked at before the first login is done."""
+    dear = "$2b$15$" + bcrypt.hashpw(b"user", bcrypt.gensalt(4)).decode()[7:]  # nobody gets in, and it takes seconds
+    users = [{"email": "dear@example.org", "password_hash": dear, "role": "user"}]
+    table = {"plugins": {"library-auth": {"users": users}}, "sites": {"library": {"http_engine": engine}}}
+    with running_host(["library-auth"], settings=table) as host, ExitStack() as stack:
+        clients = [stack.enter_context(host.client("library")) for _ in range(9)]
+        pool = stack.enter_context(ThreadPoolExecutor(8))
+        logins = [pool.submit(client.get, LOGIN, auth=USER, timeout=120) for client in clients[:8]]
+        answered = as_completed(logins)
+        refused = [next(answered).result().status_code for _ in range(4)]  # which found all places taken
+        for _ in range(20):
+            assert clients[8].get(SECURED, headers={"Authorization": "Bearer x.y.z"}).status_code == 401
+        assert {*refused, *(login.result().status_code for login in logins if login.done())} == {503}
 
 
 def test_logins_that_would_pile_up_are_refused() -> None:
