@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost.stores._sql import quote
+from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
-    from plughost.stores._engines import Administration
-    from plughost.stores._sql import Row
+    from plughost.stores._sessions import Row
     from plughost.stores._store import OpenStore
 
 _LONGEST: Final = 10
@@ -49,26 +48,14 @@ def browse(store: OpenStore[Any], table: str, *, search: str = "", offset: int =
     with store.engine.administer() as db:
         if store.engine_name == "postgresql":
             db.rows("SELECT set_config('statement_timeout', ?, false)", f"{_LONGEST}s")
-        columns = _columns(db, store.engine_name, table)
+        columns = db.columns(table)
+        if not columns:
+            raise KeyError(table)
         where, values = _condition(columns, search)
         source = f"{quote(table)}{where}"  # nothing but quoted names and placeholders
         total = db.rows(f"SELECT count(*) FROM {source}", *values)[0][0]  # noqa: S608 - see above
         page = f"SELECT * FROM {source} ORDER BY {quote(columns[0])} LIMIT ? OFFSET ?"  # noqa: S608 - see above
         return Rows(columns=columns, rows=tuple(db.rows(page, *values, limit, offset)), total=int(total))
-
-
-def _columns(db: Administration, engine: str, table: str) -> tuple[str, ...]:
-    if engine == "sqlite":
-        found = db.rows("SELECT name FROM pragma_table_info(?) ORDER BY cid", table)
-    else:
-        found = db.rows(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped "
-            "ORDER BY attnum",
-            quote(table),
-        )
-    if not found:
-        raise KeyError(table)
-    return tuple(name for (name,) in found)
 
 
 def _condition(columns: tuple[str, ...], search: str) -> tuple[str, tuple[str, ...]]:

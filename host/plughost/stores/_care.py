@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from plughost.stores import _sqlite_files
-from plughost.stores._errors import Damaged, SetupError, StoreError
-from plughost.stores._failures import translate
-from plughost.stores._migrations import read_migrations, refuse_newer, schema_number
+from plughost.stores._errors import Damaged, SetupError, StoreError, translate
+from plughost.stores._migrations import refuse_newer
 from plughost.stores._sqlite import SQLite, SQLiteAdministration
 
 if TYPE_CHECKING:
@@ -112,11 +111,11 @@ def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path)
     if found != "ok":
         message = f"{file} is damaged: {found}"
         raise SetupError(message)
-    schema = schema_number(store.name, SQLiteAdministration(source, store.name))
+    schema = SQLiteAdministration(source, store.name).schema_number()
     if schema == 0:
         message = f"{file} is no backup of the store {store.name}"
         raise SetupError(message)
-    refuse_newer(store.declared, len(read_migrations(store.declared, "sqlite")), schema)
+    refuse_newer(store.declared, len(store.migrations), schema)
     return schema
 
 

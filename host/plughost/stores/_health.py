@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from plughost._api.declarations import Health
 from plughost.stores._errors import Damaged, StoreError
-from plughost.stores._migrations import schema_number
 
 if TYPE_CHECKING:
     from plughost.stores._store import OpenStore
@@ -76,7 +75,7 @@ def statistics(store: OpenStore[Any]) -> Statistics:
         if store.engine.exists():
             with store.engine.administer() as db:
                 tables = [table for table in store.declared.tables if db.has_table(table)]
-                facts["schema"] = schema_number(store.name, db)
+                facts["schema"] = db.schema_number()
                 facts["rows"] = {table: db.count(table) for table in tables}
                 facts["size"] = db.size(tables)
     except StoreError as error:
