@@ -33,14 +33,15 @@ from plughost._api.host import (
     Listener,
     Load,
     PluginView,
-    ReloadReport,
     SiteView,
 )
 from plughost._api.observed import RequestKind, RequestRecord
+from plughost._api.reload_report import ReloadReport
 from plughost._api.values import Value
 from plughost._files import locked_folder, tighten, write_private
 from plughost._plugins.discovery import InstalledPlugin
 from plughost._plugins.isolation import TookTooLong, bounded
+from plughost._plugins.metadata import InstalledDistribution
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ __all__ = [
     "Health",
     "HostControl",
     "HostView",
+    "InstalledDistribution",
     "InstalledPlugin",
     "Listener",
     "Load",

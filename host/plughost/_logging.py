@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import falcon
     import structlog
 
-    from plughost._settings.sources import LogSettings
+    from plughost._settings.models import LogSettings
     from plughost.http._request import Request
 
 

@@ -32,7 +32,8 @@ from plughost._api.context import PluginContext
 from plughost._cli import main
 from plughost._logging import silent_logger
 from plughost._runtime.host import Host
-from plughost._settings.sources import HostSettings, MountSettings, read_settings
+from plughost._settings.models import HostSettings, MountSettings
+from plughost._settings.sources import read_settings
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 # What the host itself and its own tests use of a package that is public in the main.

@@ -182,3 +182,24 @@ def test_the_port_is_closed_and_connections_stay() -> None:
             assert late.connect_ex(("127.0.0.1", port)) != 0
         client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_who_comes_in_a_pause_is_answered_after_it() -> None:
+    """`pause` leaves connections in the backlog, from which granian takes them once it is to `resume`."""
+
+    def schedule(watcher: Watcher) -> None:
+        watcher.proto.send(START)
+        watcher.proto.send(body(b"late"))
+
+    with working(schedule) as (worker, port):
+        assert ask(port) == (200, b"late")
+        worker.pause()
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            client.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                client.recv(12)
+            client.settimeout(20)
+            worker.resume()
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert ask(port, "/")[0] == 200

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plughost._logging import make_logger
-from plughost._settings.sources import LogSettings
+from plughost._settings.models import LogSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from plughost._api.errors import CommandError
 from plughost._api.events import Event, Events
 from plughost._logging import make_logger
 from plughost._runtime.control import Control
-from plughost._settings.sources import LogSettings
+from plughost._settings.models import LogSettings
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:

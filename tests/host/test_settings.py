@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from plughost._settings.sources import FIXED, HostSettings, Settings, SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.models import HostSettings
+from plughost._settings.sources import FIXED, Settings, read_settings
 
 SECRET = "hunter2-secret"
 
@@ -205,6 +207,14 @@ def test_no_message_holds_a_secret(text: str, tmp_path: Path) -> None:
 def test_no_message_about_the_environment_holds_a_secret(tmp_path: Path) -> None:
     """A variable that can't be read is told without its value."""
     assert SECRET not in problems("", tmp_path, PLUGHOST_PLUGINS__SHOP__TOKENS=SECRET)
+
+
+def test_variables_of_others_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable without the prefix, such as ADDRESS or STRICT of another service, is no setting."""
+    for name, value in (("ADDRESS", "192.0.2.1"), ("STRICT", "true"), ("LOG", '{"level": "debug"}')):
+        monkeypatch.setenv(name, value)
+    host = read_settings(environment={}).host
+    assert (host.address, host.strict, host.log.level) == ("127.0.0.1", False, "info")
 
 
 def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.kit import LANES, PATIENCE, HostProcess, host_process, until
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import EngineName
+    from plughost._settings.models import EngineName
 
 AGES = 600.0
 """A delay, in seconds, that no test waits for."""

@@ -14,7 +14,7 @@ from tests.integration.kit import HostProcess, host_process, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plughost._settings.sources import EngineName
+    from plughost._settings.models import EngineName
 
 SLEEPERS = '''
 """A plugin whose requests wait for a file."""
@@ -22,7 +22,7 @@ SLEEPERS = '''
 import pathlib
 import time
 
-from plughost import Answer, Operation, Route, RouteGroup, hookimpl
+from plughost import Operation, Response, Route, RouteGroup, hookimpl
 
 
 class Sleep:
@@ -35,7 +35,7 @@ class Sleep:
 
 @hookimpl
 def register_routes(context):
-    operation = Operation(summary="Sleep", answers={{200: Answer(description="Slept")}})
+    operation = Operation(summary="Sleep", responses={{200: Response(description="Slept")}})
     return [RouteGroup(prefix="/sleep", routes=(Route("", Sleep(), {{"GET": operation}}),))]
 '''
 

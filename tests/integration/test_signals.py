@@ -21,7 +21,7 @@ from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_proce
 from tests.integration.load import Load
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import EngineName
+    from plughost._settings.models import EngineName
 
 TRIES: Final = int(os.environ.get("PLUGHOST_TEST_TRIES", "1"))
 HELD: Final = 4

@@ -8,12 +8,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import CommandError
-from plughost._operations.pip import pip_command
-from plughost._operations.repacking import repack
-from plughost._plugins.environment import Environment
+from plughost import CommandError, Environment
+from plughost_packages.pip import pip_command
+from plughost_packages.repacking import repack
 
-from .environments import Sandbox, Supplies, host_requirements, host_wheel
+from .environments import Sandbox, Supplies, checkout_wheel, host_requirements, host_wheel
 
 
 @pytest.fixture(scope="session")
@@ -40,4 +39,5 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for key in environment.closure(canonicalize_name(Requirement(each).name) for each in host_requirements()):
         assert repack(environment.installed[key], folder) is not None, f"{key} can't be repacked"
     host_wheel(folder)
+    checkout_wheel(folder, "packages", "0.1.0")
     return folder

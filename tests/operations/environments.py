@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 import plughost
-from plughost._api.errors import NotRunning
-from plughost._operations.pip import pip_command
-from plughost._plugins.environment import Environment
+from plughost import Environment, NotRunning
 from plughost._runtime.control import send_command
+from plughost_packages.pip import pip_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -225,7 +224,7 @@ class Supplies:
     """What sandboxes have in common; made and compiled once, it need not be by each command.
 
     Attributes:
-        host: A folder with the host.
+        host: A folder with the host and its package management.
         libraries: A folder with all that the tests run on but the host, its plugins and pip.
         pip: A folder with pip.
     """
@@ -234,6 +233,7 @@ class Supplies:
         """Make the folders in another one."""
         self.host, self.libraries, self.pip = folder / "host", folder / "libraries", folder / "pip"
         _unpack(host_wheel(folder), self.host)
+        _unpack(checkout_wheel(folder, "packages", "0.1.0"), self.host)
         self.libraries.mkdir()
         self.pip.mkdir()
         for key, distribution in Environment().installed.items():

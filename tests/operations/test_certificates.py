@@ -213,6 +213,16 @@ def test_a_reload_takes_up_the_new_certificate_and_loses_nothing(sandbox: Sandbo
     slow.close()
 
 
+@pytest.mark.thorough
+def test_ten_certificates_in_a_row_lose_no_connection(sandbox: Sandbox, serving: Served) -> None:
+    """Connections that come while an engine takes over from another are answered by one of the two."""
+    with asking(serving, "/greeter", keep=True) as kept, asking(serving, "/greeter", keep=False) as fresh:
+        for number in range(10):
+            put_certificate(sandbox, f"name-{number}.test")
+            assert f"for name-{number}.test, until" in sandbox.run("reload")
+    assert set(kept) == set(fresh) == {200}
+
+
 def test_the_end_of_the_grace_time_cuts_off_no_new_connection(sandbox: Sandbox, serving: Served) -> None:
     """Of two requests that outlast it, only the one under the old certificate is cut off."""
     (sandbox.folder / "plughost.toml").write_text(_SETTINGS.replace("grace_time = 20", "grace_time = 1"))

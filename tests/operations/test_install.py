@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plughost._api.errors import CommandError
-from plughost._operations.names import to_requirement
+from plughost import CommandError
+from plughost_packages.names import to_requirement
 
 from .environments import Sandbox, Supplies, broken, build_wheel, keeper, speaker
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plughost._api.errors import CommandError
-from plughost._operations.locking import Locked, hash_of, lock, lock_text, members, read_lock
-from plughost._operations.pip import pip_command
-from plughost._plugins.environment import Environment
+from plughost import CommandError, Environment
+from plughost_packages.locking import Locked, hash_of, lock, lock_text, members, read_lock
+from plughost_packages.pip import pip_command
 
 from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
 
@@ -33,7 +32,7 @@ def test_a_locked_set_is_the_same_elsewhere_without_an_index(
     build_wheel(plugins, "plughost-helper", "1.0", {"helping.py": ""})
     index: list[str | Path] = ["--find-links", wheelhouse, "--find-links", plugins]
     local = keeper(tmp_path / "local", "1.0")
-    first.pip("install", *index, "plughost", "plughost-greeter", local)
+    first.pip("install", *index, "plughost-packages", "plughost-greeter", local)
 
     first.run("lock", *index)
     assert first.versions().keys() == {

@@ -17,7 +17,7 @@ from structlog.testing import LogCapture
 
 from plughost._logging import silent_logger
 from plughost._runtime.refusals import GenerationRefused
-from plughost._settings.sources import SettingsError
+from plughost._settings.errors import SettingsError
 from plughost.ratelimits import RateLimits, RateLimitSettings, StorageUnavailable
 from plughost.testing import running_host
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
     from pathlib import Path
 
     from plughost._api.declarations import Check, Declarations, Middleware, RouteGroup
     from plughost._api.events import Events
+    from plughost._api.reload_report import ReloadReport
     from plughost._api.values import Value
     from plughost.stores import OpenStore
 
@@ -129,74 +130,30 @@ class CertificateInfo:
     path: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReloadReport:
-    """What came of a reload.
-
-    A plugin is in one of the lists at most, under the word that is its state wherever it is shown.
-
-    Attributes:
-        swapped: Whether another generation serves now; where not, nothing but the certificate has changed.
-        generation: The number of the generation that serves now.
-        added: Plugins that serve now and did not before.
-        changed: Plugins that were imported or asked for their declarations anew.
-        disabled: Plugins that served before and are disabled now.
-        removed: Plugins that served before and are not installed any more.
-        reused: Plugins that go on with their memory.
-        failed: Plugins that can't serve, with the reason.
-        blocked: Plugins that can't serve since one that they require doesn't, with the reason.
-        problems: Why nothing changed.
-        cut_off: Which requests of the generation before were not answered within `grace_time`.
-        restart_needed: What takes effect only when the host is restarted, and why.
-        trouble: Plugins that serve, or have left, and whose `started` or `stopping` failed or did not return.
-        certificate: The certificate that HTTPS listeners show instead of another one: names and end; else empty.
-        certificate_refused: Why they don't show the one that is on the disk now; else empty.
-        seconds: How long it took, by plugin for those that were loaded, and in all under `total`.
-    """
-
-    swapped: bool
-    generation: int
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    disabled: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    reused: tuple[str, ...] = ()
-    failed: tuple[tuple[str, str], ...] = ()
-    blocked: tuple[tuple[str, str], ...] = ()
-    problems: tuple[str, ...] = ()
-    cut_off: tuple[str, ...] = ()
-    restart_needed: tuple[str, ...] = ()
-    trouble: tuple[tuple[str, str], ...] = ()
-    certificate: str = ""
-    certificate_refused: str = ""
-    seconds: dict[str, float]
-
-    @property
-    def ok(self) -> bool:
-        """Whether all that is installed and enabled now serves well, with the certificate that is on the disk."""
-        lacking = self.failed or self.blocked or self.restart_needed or self.trouble or self.certificate_refused
-        return self.swapped and not lacking
-
-    def as_plain(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
-        return {"ok": self.ok, **asdict(self)}
-
-
 class HostControl(Protocol):
     """What a plugin may do to its host where the operator grants it; see `PluginContext.control`."""
 
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
-        """The open stores of all plugins, by name."""
+        """The open stores of all plugins, by name.
+
+        In a command, these are the stores of every installed plugin, disabled ones too, prepared and not open;
+        `plugins` tells from then on which plugins failed.
+        """
         ...
 
-    def reload(self, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Let the host take up what was installed, removed or set since.
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Let the host take up what was installed, removed or set since; in a command the host that runs does.
 
         It waits until the requests in flight are answered: call it from a thread of its own, never while answering one.
 
         Args:
+            accept: Plugins that serve now and may be failed or blocked afterwards.
             origin: Who asked, for the audit trail: `where`, `request_id` ...
+
+        Raises:
+            NotRunning: It is a command that asks, and no host runs on the data folder.
+            CommandError: It is a command that asks, and the host that runs can't do it.
         """
         ...
 
@@ -300,6 +257,11 @@ class HostView(Protocol):
     @property
     def data_dir(self) -> Path:
         """The host's data folder."""
+        ...
+
+    @property
+    def settings_dir(self) -> Path:
+        """The folder that relative paths in the settings start from."""
         ...
 
     @property

@@ -38,13 +38,7 @@ class Declared:
 
 
 def compile_declared(route: Route, realm: str, authenticator: Authenticator | None) -> Declared | None:
-    """Return what a route's requests go through; None where it declares nothing of them.
-
-    Args:
-        route: The route.
-        realm: What challenges name.
-        authenticator: What verifies bearer tokens; None to enforce no security.
-    """
+    """Return what a route's requests go through; None where it declares nothing of them."""
     responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
     by_method: dict[str, tuple[Enforce, ...]] = {}
     for method, operation in route.operations.items():

@@ -29,12 +29,7 @@ class Edge:
     """The outermost middleware of a site: it sees a request first, and its response last."""
 
     def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
-        """Take what checks a Host.
-
-        Args:
-            find: The router's, which tells a refused request the error format of its group.
-            allowed_hosts: Names and addresses, as of the setting; empty where every well-formed Host is answered.
-        """
+        """Take what checks a Host."""
         self._find = find
         self._is_allowed = _matcher(allowed_hosts) if allowed_hosts else is_host
 

@@ -10,7 +10,7 @@ from plughost._apps.cors import CORS
 from plughost._apps.security_headers import SecurityHeaders
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import SiteSettings
+    from plughost._settings.models import SiteSettings
 
 
 def site_middleware(settings: SiteSettings) -> list[Middleware]:

@@ -43,14 +43,6 @@ def mount(
 ) -> MountedGroup:
     """Work out what the request path needs of a route group.
 
-    Args:
-        plugin: The plugin that declares it.
-        group: The route group.
-        body_limit: Largest request body in bytes, after settings and defaults.
-        middleware: The plugin's own middleware, outermost first.
-        vary: What all responses of the site vary by.
-        authenticator: What verifies bearer tokens; None to enforce no security.
-
     Raises:
         ValueError: A minor version is malformed, or a parameter's schema can't be enforced.
     """

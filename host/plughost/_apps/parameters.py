@@ -83,10 +83,6 @@ class Reader:
     def read(self, req: Request, params: Mapping[str, Any]) -> Any:
         """Return the value that a request has for the parameter; the schema's default where it has none.
 
-        Args:
-            req: The request.
-            params: The fields of its path.
-
         Raises:
             RefusedError: It is missing, or breaks the schema.
         """

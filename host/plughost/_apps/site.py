@@ -107,10 +107,6 @@ class Site:
     def drain(self, timeout: float, plugins: Collection[str] | None = None) -> Counter[str]:
         """Wait until what was swapped out has answered its last request.
 
-        Args:
-            timeout: Seconds to wait at most.
-            plugins: Whose requests to wait for; everybody's by default.
-
         Returns:
             How many requests are still being answered, by plugin.
         """

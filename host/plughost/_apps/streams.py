@@ -59,12 +59,7 @@ class Watched:
     """A stream that tells when it is closed: it has `read` where the other has it, and is iterated the same way."""
 
     def __init__(self, stream: Any, closed: Callable[[], None]) -> None:
-        """Watch a stream.
-
-        Args:
-            stream: The stream.
-            closed: Called once, after the stream was closed.
-        """
+        """Watch a stream."""
         self._stream = stream
         self._closed: Callable[[], None] | None = closed
         read = getattr(stream, "read", None)

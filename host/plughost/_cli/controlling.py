@@ -8,6 +8,7 @@ import click
 from rich.text import Text
 
 from plughost._api.errors import NotRunning
+from plughost._api.reload_report import ReloadReport
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     STATE_STYLES,
@@ -22,7 +23,7 @@ from plughost._cli.options import (
 from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rich.console import Console
@@ -42,7 +43,7 @@ def reload(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        show_reload(report, console())
+        console().print(ReloadReport.from_plain(report))
     if not report["ok"]:
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -94,40 +95,6 @@ def asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
     return answer
 
 
-def show_reload(report: Mapping[str, Any], out: Console) -> None:
-    """Print what came of a reload."""
-    if report["swapped"]:
-        out.print(Text(f"Generation {report['generation']} serves, after {report['seconds']['total']:.2f} s.", "bold"))
-    else:
-        out.print(Text(f"Nothing changed; generation {report['generation']} goes on.", "bold red"))
-    table = plain_table()
-    table.show_header = False
-    for label, style, told in _rows(report):
-        table.add_row(Text(f"  {label}", style=style), text(told))
-    out.print(table)
-
-
-def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield what a reload reports: a word for it, how that looks, and what there is to say."""
-    for what in ("added", "changed", "disabled", "removed", "reused"):
-        if report[what]:
-            yield what, "", "  ".join(_timed(name, report["seconds"]) for name in report[what])
-    for what in ("failed", "blocked", "trouble"):
-        style = STATE_STYLES.get(what, "bold red")
-        yield from ((what, style, f"{label}\n{reason}") for label, reason in report[what])
-    yield from (("cut off", "yellow", each) for each in report["cut_off"])
-    yield from (("problem", "bold red", each) for each in report["problems"])
-    yield from (("restart needed", "yellow", each) for each in report["restart_needed"])
-    if report["certificate"]:
-        yield "certificate", "", f"for {report['certificate']}, is shown from now on"
-    if report["certificate_refused"]:
-        yield "certificate", "bold red", f"refused, the one before stays: {report['certificate_refused']}"
-
-
-def _timed(name: str, seconds: Mapping[str, float]) -> str:
-    return f"{name} ({seconds[name]:.2f} s)" if name in seconds else name
-
-
 def _show_status(state: Mapping[str, Any], out: Console) -> None:
     mode = ", development mode" if state["dev"] else ""
     out.print(Text(f"plughost {state['version']} is {state['phase']}, process {state['pid']}{mode}", style="bold"))
@@ -159,4 +126,4 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
     if state["last_reload"] is not None:
         out.print()
         out.print(Text("Last reload:", style="bold"), end=" ")
-        show_reload(state["last_reload"], out)
+        out.print(ReloadReport.from_plain(state["last_reload"]))

@@ -7,15 +7,14 @@ from typing import Final
 
 import click
 
+from plughost._cli.lent import LENT
+
 COMMANDS: Final = {
-    "bundle": "locking:bundle_command",
     "cert": "cert:cert",
     "check": "serving:check",
     "disable": "switching:disable",
     "drain": "controlling:drain",
     "enable": "switching:enable",
-    "install": "installing:install",
-    "lock": "locking:lock_command",
     "plugins": "showing:plugins",
     "purge": "stores:purge_command",
     "reload": "controlling:reload",
@@ -25,7 +24,6 @@ COMMANDS: Final = {
     "settings": "showing:settings",
     "status": "controlling:status",
     "stores": "stores:stores_command",
-    "uninstall": "uninstalling:uninstall",
 }
 """The host's commands, and where in this package each is."""
 
@@ -37,16 +35,20 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the host's commands, and the names of the plugins that have some."""
+        """Return the host's commands and those lent to it, and the names of the other plugins that have some."""
         from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
-        return [*COMMANDS, *plugin_commands.names(ctx)]
+        plugins = plugin_commands.names(ctx)
+        lent = [name for name, plugin in LENT.items() if plugin in plugins]
+        return [*sorted([*COMMANDS, *lent]), *(name for name in plugins if name not in LENT.values())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the host's command of a name, else that of the plugin of that name."""
         if cmd_name not in COMMANDS:
             from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
+            if cmd_name in LENT:
+                return plugin_commands.lent(ctx, LENT[cmd_name], cmd_name)
             return plugin_commands.find(ctx, cmd_name)
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"plughost._cli.{module}"), name)

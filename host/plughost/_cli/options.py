@@ -21,12 +21,17 @@ from rich.table import Table
 from rich.text import Text
 
 from plughost._cli.owning import give_to_owner
-from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, HostSettings, Settings, SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.models import HostSettings
+from plughost._settings.sources import DEFAULT_FILE, Settings, read_settings
+from plughost._settings.variables import ENV_PREFIX
 
 EXIT_PROBLEMS: Final = 1
 """The command did its work and found something wrong, or the host refused to start."""
 EXIT_USAGE: Final = 2
 """The command line or the settings can't be used."""
+
+CONFIG_HELP: Final = "Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml."
 
 _trailing = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -40,7 +45,7 @@ def config_option(command: FunctionT) -> FunctionT:
     @click.option(
         "--config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+        help=CONFIG_HELP,
     )
     @functools.wraps(command)
     def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
@@ -55,7 +60,7 @@ def data_dir_option(command: FunctionT) -> FunctionT:
     @click.option(
         "--config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+        help=CONFIG_HELP,
     )
     @functools.wraps(command)
     def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
@@ -76,6 +81,17 @@ def host_options(command: FunctionT) -> FunctionT:
         click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails."),
         click.option("--without", multiple=True, metavar="NAME", help="Skip this plugin; repeatable."),
         click.option("--dev", is_flag=True, help="Development mode: demo users, self-signed certificate, console."),
+    ):
+        command = option(command)
+    return command
+
+
+def changing_options(command: FunctionT) -> FunctionT:
+    """Add what every command has that changes what is served: `--dry-run`, `--no-reload` and `--keep`."""
+    for option in (
+        click.option("--keep", is_flag=True, help="Leave the change even if the running host refuses it."),
+        click.option("--no-reload", is_flag=True, help="Don't let a running host take it up."),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
     ):
         command = option(command)
     return command
@@ -145,12 +161,7 @@ class _Trimmed:
 
 
 def plain_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
-    """Return a table in the house's looks: a header, no lines.
-
-    Args:
-        *columns: Their headings.
-        whole: Those whose values are not broken over lines.
-    """
+    """Return a table in the house's looks: a header, no lines."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)

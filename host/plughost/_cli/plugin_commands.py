@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from plughost._cli.options import settings_of
+from plughost._cli.lent import LENT
+from plughost._cli.options import CONFIG_HELP, settings_of
 from plughost._plugins import loader, registration
+from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Entry, Registry, State
 from plughost._runtime.audit import CommandAudit
-from plughost._runtime.host import Host
+from plughost._runtime.beside import CommandHost
 from plughost._runtime.optional import unusable
-from plughost._settings.sources import SettingsError, read_settings
+from plughost._settings.errors import SettingsError
+from plughost._settings.sources import read_settings
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
@@ -47,6 +50,16 @@ def find(ctx: click.Context, name: str) -> click.Command | None:
     if name not in (each.name for each in found):
         return None
     return _of_plugin(ctx, name) or _no_commands(name, found)
+
+
+def lent(ctx: click.Context, plugin: str, name: str) -> click.Command:
+    """Return a command of a plugin that stands beside the host's own; where it isn't there, one that says why."""
+    group = find(ctx, plugin)
+    command = group.get_command(ctx, name) if isinstance(group, click.Group) else group
+    if command is not None:
+        return command
+    cause = f"`plughost {name}` comes with the distribution {HOST}-{plugin}, which is not installed"
+    return _refusing(name, f"{cause}. Install it from where you have {HOST} from.")
 
 
 def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
@@ -106,7 +119,7 @@ def _group(name: str, commands: list[click.Command]) -> click.Group:
     """Return the group of a plugin; its commands get the plugin's context as click's object."""
 
     @click.group(name, help=f"Commands of the plugin {name}.")
-    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file.")
+    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
     @click.pass_context
     def group(ctx: click.Context, config: Path | None) -> None:
         ctx.meta[_CONFIG] = config
@@ -130,11 +143,11 @@ def _with_config(name: str, command: click.Command) -> click.Command:
     config = click.Option(
         ["--config"],
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file.",
+        help=CONFIG_HELP,
         expose_value=False,
         callback=give_context,
     )
-    changed.params = [config, *command.params]
+    changed.params = [*command.params, config]
     return changed
 
 
@@ -142,7 +155,7 @@ def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
     registry, entry, manager = _only(name, Environment().plugins)
     registration.validate_settings(registry, manager, settings)
-    host = Host(settings)
+    host = CommandHost(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
     registration.give_contexts(
@@ -153,6 +166,7 @@ def _context(name: str, config: Path | None) -> Any:
         rate_limits=rate_limits,
         view=host.view,
         dev=False,
+        trusted=(*settings.host.trusted, *LENT.values()),  # these commands are the operator's, to control the host
         audits=CommandAudit(host.logger, settings.data_dir, settings.path(settings.host.log.audit)),
     )
     if "register_stores" in entry.hooks:
@@ -193,11 +207,16 @@ class _Stores(Mapping[str, Any]):
 
 def _no_commands(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     entry, _ = _load(name, found)
+    reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
+    return _refusing(name, f"{entry.installed.label}: {reason}")
+
+
+def _refusing(name: str, message: str) -> click.Command:
+    """Return a command that says why it isn't there, whatever it is called with."""
 
     @click.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
     @click.argument("rest", nargs=-1)
     def refuse(rest: tuple[str, ...]) -> None:
-        reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
-        raise click.ClickException(f"{entry.installed.label}: {reason}")
+        raise click.ClickException(message)
 
     return refuse

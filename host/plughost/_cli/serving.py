@@ -86,18 +86,7 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     signal.signal(signal.SIGHUP, _hanging_up(host))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _asking(host))
-    try:
-        control.claim(predecessor.lock)
-        host.start()
-        control.start()
-    except GenerationRefused as error:
-        show_plugins(error.registry, console(stderr=True))
-        reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
-        predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
-        raise click.ClickException(f"plughost does not start: {error}.") from None
-    except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
-        predecessor.tell_failure(str(error))
-        raise click.ClickException(str(error)) from None
+    _start(host, control, predecessor)
     sockets.settle()
     gc.collect()
     gc.freeze()  # looking through what lives as long as the host would slow small requests by a fiftieth
@@ -111,18 +100,38 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     if restart.done:
         _tell(host, "Another process serves now: answering what is in flight here ...")
     else:
-        notify("STOPPING=1")
-        if delay := host.settings.host.shutdown_delay:
-            _tell(
-                host,
-                f"Readiness is down; all is served for {delay:g} s (setting shutdown_delay), or until another SIGTERM.",
-            )
-            host.leave()
-        _tell(host, "Stopping: answering what is in flight ...")
+        _leave(host)
     answered = host.stop()
     control.stop()
     _leave_to_nobody(sys.stdout, sys.stderr)
     _tell_the_end(host, answered=answered)
+
+
+def _start(host: Host, control: Control, predecessor: Predecessor) -> None:
+    try:
+        control.claim(predecessor.lock)
+        host.start()
+        control.start()
+    except GenerationRefused as error:
+        show_plugins(error.registry, console(stderr=True))
+        reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
+        predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
+        raise click.ClickException(f"plughost does not start: {error}.") from None
+    except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
+        predecessor.tell_failure(str(error))
+        raise click.ClickException(str(error)) from None
+
+
+def _leave(host: Host) -> None:
+    """Take the host out of service, with `shutdown_delay` first."""
+    notify("STOPPING=1")
+    if delay := host.settings.host.shutdown_delay:
+        waiting = (
+            f"Readiness is down; all is served for {delay:g} s (setting shutdown_delay), or until another SIGTERM."
+        )
+        _tell(host, waiting)
+        host.leave()
+    _tell(host, "Stopping: answering what is in flight ...")
 
 
 @click.command()

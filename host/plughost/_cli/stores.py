@@ -123,11 +123,7 @@ def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool
 
 
 def look_into(stores: Stores | Sequence[OpenStore[Any]]) -> list[Statistics]:
-    """Return the statistics of stores, by name.
-
-    Args:
-        stores: Prepared or open ones.
-    """
+    """Return the statistics of stores, by name."""
     each = stores if isinstance(stores, Sequence) else stores.values()
     return sorted((statistics(store) for store in each), key=lambda found: found.store)
 

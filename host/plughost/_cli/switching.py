@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import CommandError
-from plughost._cli.operating import changing_options, readable_errors, show_outcome
-from plughost._cli.options import EXIT_PROBLEMS, config_option, json_option, print_json
-from plughost._operations.changing import reload_running
-from plughost._operations.names import nearest
+from plughost._api.errors import CommandError, NotRunning
+from plughost._cli.options import (
+    EXIT_PROBLEMS,
+    changing_options,
+    config_option,
+    console,
+    json_option,
+    print_json,
+)
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
+from plughost._runtime.control import reload_running
 from plughost._settings.switching import write_disabled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
@@ -35,11 +44,10 @@ def disable(
     require a disabled one are blocked.
     """
     found = Environment().plugins
-    with readable_errors():
-        _refuse_unknown(names, [each.name for each in found])
-        required = sorted(set(names) & set(settings.host.required))
-        if required:
-            raise CommandError(f"The setting required names {', '.join(required)}; take it out there first.")
+    _refuse_unknown(names, [each.name for each in found])
+    required = sorted(set(names) & set(settings.host.required))
+    if required:
+        raise click.ClickException(f"The setting required names {', '.join(required)}; take it out there first.")
     disabled = list(dict.fromkeys([*settings.host.disabled, *names]))
     blocked = _blocked(found, disabled) - _blocked(found, settings.host.disabled)
     lines = [f"{name} is disabled already." for name in names if name in settings.host.disabled]
@@ -63,8 +71,7 @@ def enable(
     The list `disabled` of the settings file is edited in place; a running host takes it up at once.
     """
     found = Environment().plugins
-    with readable_errors():
-        _refuse_unknown(names, [*(each.name for each in found), *settings.host.disabled])
+    _refuse_unknown(names, [*(each.name for each in found), *settings.host.disabled])
     disabled = [name for name in settings.host.disabled if name not in names]
     lines = [f"{name} is not disabled." for name in names if name not in settings.host.disabled]
     lines += [f"Enabling {name}." for name in names if name in settings.host.disabled]
@@ -99,30 +106,55 @@ def _switch(
             click.echo("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
     target = sorted({*disabled} ^ {*settings.host.disabled})
-    with readable_errors(), command_audit(settings).around(what, target=target) as event:
-        edit = write_disabled(settings, disabled)
-        report = None if no_reload else reload_running(settings.data_dir, accept)
-        undone = report is not None and bool(report["problems"]) and not keep
-        if undone:
-            edit.undo()
-            event["outcome"] = "undone"
-    lost = [*report["failed"], *report["blocked"]] if report is not None else []
+    try:
+        with command_audit(settings).around(what, target=target) as event:
+            edit = write_disabled(settings, disabled)
+            report = None if no_reload else _reload(settings, accept)
+            undone = report is not None and bool(report.problems) and not keep
+            if undone:
+                edit.undo()
+                event["outcome"] = "undone"
+    except CommandError as error:
+        raise click.ClickException(str(error)) from error
+    lost = [*report.failed, *report.blocked] if report is not None else []
     failed = [label for label, _ in lost if label.split(" ")[0] not in accept]
-    ok = not undone and (report is None or (report["swapped"] and not failed and not report["restart_needed"]))
+    ok = not undone and (report is None or (report.swapped and not failed and not report.restart_needed))
     if as_json:
-        print_json({"ok": ok, **told, "file": str(edit.file), "undone": undone, "reload": report})
+        plain = report and report.as_plain()
+        print_json({"ok": ok, **told, "file": str(edit.file), "undone": undone, "reload": plain})
     else:
-        if not undone:
-            click.echo(f"Wrote {edit.file}.")
-        show_outcome(report, undone=undone, what=f"{edit.file} is as it was before. --keep would leave the change.")
+        _show(report, edit.file, undone=undone)
     if not ok:
         raise SystemExit(EXIT_PROBLEMS)
+
+
+def _reload(settings: Settings, accept: Collection[str]) -> ReloadReport | None:
+    try:
+        return reload_running(settings.data_dir, accept)
+    except NotRunning:
+        return None
+
+
+def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
+    if not undone:
+        click.echo(f"Wrote {file}.")
+    if report is None:
+        click.echo("No host runs on the data folder; the next start takes it up.")
+        return
+    console().print(report)
+    if report.restart_needed:
+        click.echo("Restart the host to take it up: plughost restart")
+    if undone:
+        told = f"The running host refused the change: {file} is as it was before. --keep would leave the change."
+        click.secho(told, err=True, fg="red", bold=True)
 
 
 def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise CommandError(f"No plugin named {name} is installed; {nearest(name, known)}")
+            close = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+            others = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
+            raise click.ClickException(f"No plugin named {name} is installed; {others}")
 
 
 def _needed(found: Collection[InstalledPlugin], name: str, disabled: Collection[str]) -> list[str]:

@@ -25,11 +25,7 @@ class Environment:
     """
 
     def __init__(self, distributions: Iterable[metadata.Distribution] | None = None) -> None:
-        """Look at what is installed.
-
-        Args:
-            distributions: What is installed; all that is on `sys.path` by default.
-        """
+        """Look at what is installed."""
         refresh_caches()
         self.installed: dict[str, InstalledDistribution] = {}
         damaged = []

@@ -26,12 +26,7 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def load(registry: Registry, manager: pluggy.PluginManager) -> None:
-    """Import every active plugin of the registry that is not reused, and register all their hooks.
-
-    Args:
-        registry: The plugins; one whose import or registration fails is marked, the rest go on.
-        manager: The manager to register with.
-    """
+    """Import every active plugin of the registry that is not reused, and register all their hooks."""
     for entry in registry:
         if entry.reused:
             manager.register(entry.plugin, name=entry.name)
@@ -68,11 +63,6 @@ def call_hooks(
 
 def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
     """Call one plugin's implementation of a hook, and nobody else's.
-
-    Args:
-        manager: The manager that the plugin is registered with.
-        entry: The plugin; it implements the hook.
-        hook: The hook's name.
 
     Returns:
         What the implementation returned; None where it has none.

@@ -25,11 +25,7 @@ _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSErro
 
 
 def installed(distributions: Iterable[Distribution] | None = None) -> Iterator[InstalledDistribution]:
-    """Yield what is installed, and leave out the debris of an installer that was killed.
-
-    Args:
-        distributions: What is; all that is on `sys.path` by default.
-    """
+    """Yield what is installed, and leave out the debris of an installer that was killed."""
     found = installation.distributions() if distributions is None else distributions
     return (InstalledDistribution(each) for each in found if not _folder(each).startswith(DEBRIS))
 
@@ -47,11 +43,7 @@ class InstalledDistribution(Distribution):
     """
 
     def __init__(self, found: Distribution) -> None:
-        """Read nothing yet.
-
-        Args:
-            found: The distribution, as importlib.metadata has it.
-        """
+        """Read nothing yet."""
         self._found = found
         self._damage: list[str] = []
 

@@ -14,7 +14,7 @@ from plughost._api.errors import PluginError
 from plughost._plugins.loader import call_hook, call_hooks, renew
 from plughost._plugins.registry import Entry, Failure, Registry
 from plughost._plugins.validation import check, require_sync
-from plughost._settings.sources import Settings, SettingsError
+from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from plughost._api.host import HostServices
     from plughost._runtime.audit import Audit
+    from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits
     from plughost.stores import OpenStore
 
@@ -172,15 +173,7 @@ def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> No
 def _change(
     registry: Registry, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any
 ) -> None:
-    """Give a plugin another context; one that has declared already is asked for its declarations again.
-
-    Args:
-        registry: The plugins.
-        manager: The manager that they are registered with.
-        entry: The plugin.
-        asked: Whether it was asked for its declarations in this build; one that is reused has them anyway.
-        **given: What is another in its context.
-    """
+    """Give a plugin another context; one that has declared already is asked for its declarations again."""
     if entry.reused or asked:
         if entry.reused:
             entry.change()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from plughost._api.context import PluginContext
     from plughost._plugins.discovery import InstalledPlugin
-    from plughost._settings.sources import MountSettings
+    from plughost._settings.models import MountSettings
 
 
 class State(enum.StrEnum):
@@ -177,11 +177,6 @@ class Registry:
 
     def attempt(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Any:
         """Run a plugin's code; whatever it raises, or that it doesn't return, fails this plugin and nothing else.
-
-        Args:
-            entry: The plugin; nothing is called if it has failed before.
-            stage: What is being done: a hook's name, or `import`.
-            call: What to call.
 
         Returns:
             What the call returned; None where it failed.

@@ -16,10 +16,6 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
     """Return why what is installed now can't be served by this process; empty where it can.
 
     Python can't import compiled modules twice, and what the host itself runs on can't be replaced below it.
-
-    Args:
-        environment: What is installed now.
-        imported: Normalised names of the distributions that this process has imported, as they were then.
     """
     now = environment.snapshots(imported.keys())
     return tuple(
@@ -34,12 +30,6 @@ def reuse_unchanged(
     registry: Registry, running: Registry, environment: Environment, imported: Mapping[str, Snapshot]
 ) -> UnloadedModules:
     """Mark what is unchanged and give it what the running generation holds; unload the code of what changed.
-
-    Args:
-        registry: The plugins of the next generation.
-        running: Those of the running one.
-        environment: What is installed now.
-        imported: Distributions that this process has imported, as they were then.
 
     Returns:
         The modules that were unloaded, to be restored if the next generation is not used.

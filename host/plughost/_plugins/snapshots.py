@@ -64,12 +64,7 @@ class Snapshot:
 
 
 def take_snapshot(distribution: InstalledDistribution, requires: Collection[str]) -> Snapshot:
-    """Describe a distribution as it is on disk.
-
-    Args:
-        distribution: The distribution.
-        requires: Normalised names of those that it requires.
-    """
+    """Describe a distribution as it is on disk."""
     try:
         record = distribution.read_text("RECORD") or ""
         paths = _paths(record) or [str(path) for path in distribution.files or ()]

@@ -14,7 +14,7 @@ from plughost._api.declarations import Check, Middleware, Observer, Operation, P
 from plughost._api.errors import PluginError
 from plughost._apps.versions import Versions
 from plughost._plugins.signatures import misfit
-from plughost._settings.sources import Sites
+from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
 MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")

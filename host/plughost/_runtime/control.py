@@ -18,12 +18,13 @@ import socketserver
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from plughost._api.errors import NotRunning
+from plughost._api.errors import CommandError, NotRunning
+from plughost._api.reload_report import ReloadReport
 from plughost._files import make_folder
 
 Response = Mapping[str, Any]
@@ -57,9 +58,6 @@ class Control:
 
     def claim(self, inherited: int | None = None) -> None:
         """Claim the data folder: one host runs on it at a time, but for the moment in which one replaces the other.
-
-        Args:
-            inherited: The descriptor by which the host before holds it, and which it has handed to this process.
 
         Raises:
             AlreadyRunning: Another host holds it.
@@ -111,11 +109,6 @@ class Control:
 def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
 
-    Args:
-        data_dir: The data folder.
-        command: The command, such as `status`.
-        **arguments: What it takes, as JSON can have it.
-
     Raises:
         NotRunning: No host listens there.
     """
@@ -134,6 +127,23 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
         raise NotRunning(f"The host on the data folder {data_dir} stopped before it answered.")
     answer: Response = json.loads(line)
     return answer
+
+
+def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport:
+    """Let the host that runs on a data folder take up what has changed.
+
+    Args:
+        data_dir: The data folder.
+        accept: Plugins that serve now and may be failed or blocked afterwards.
+
+    Raises:
+        NotRunning: No host runs there.
+        CommandError: It can't; the message says why.
+    """
+    told = send_command(data_dir, "reload", accept=sorted(accept))
+    if "error" in told:  # from a host of another version, or one in trouble
+        raise CommandError(f"The running host did not reload: {told['error']}.")
+    return ReloadReport.from_plain(told)
 
 
 def is_running(data_dir: Path) -> bool:

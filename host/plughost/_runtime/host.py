@@ -10,7 +10,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.errors import CommandError
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.environment import Environment
@@ -26,8 +25,8 @@ from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
-from plughost._settings.sources import Settings, SettingsError
-from plughost._settings.switching import write_disabled
+from plughost._settings.errors import SettingsError
+from plughost._settings.switching import edit_disabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -35,10 +34,11 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from plughost._api.host import ReloadReport
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
-    from plughost._tls.certificates import PreparedTLS
+    from plughost._settings.sources import Settings
+    from plughost._tls.prepared import PreparedTLS
     from plughost.stores import OpenStore
 
 
@@ -107,9 +107,6 @@ class Host(HostState):
     def build(self, *, look_only: bool = False) -> Generation:
         """Build a generation without serving it.
 
-        Args:
-            look_only: Leave the stores closed, and only see whether they could be migrated and opened.
-
         Raises:
             GenerationRefused: A plugin that is required does not serve.
         """
@@ -120,19 +117,11 @@ class Host(HostState):
         return generation
 
     def look(self, *, rehearsed: bool = False) -> Generation:
-        """Build a generation that can't serve, whatever fails, and leave the stores closed.
-
-        Args:
-            rehearsed: See whether they could be migrated and opened.
-        """
+        """Build a generation that can't serve, whatever fails, and leave the stores closed."""
         return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
     def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what a host with these settings would serve, for looking at: nothing is opened.
-
-        Args:
-            dev: Whether that host runs with `--dev`.
-        """
+        """Return what a host with these settings would serve, for looking at: nothing is opened."""
         host = Host(
             self.settings,
             dev=dev,
@@ -147,9 +136,6 @@ class Host(HostState):
 
     def start(self, environment: Environment | None = None) -> None:
         """Build a generation, open the listeners of its sites, and serve from threads of their own.
-
-        Args:
-            environment: What is installed, where the caller has looked already.
 
         Raises:
             GenerationRefused: A plugin that is required does not serve.
@@ -187,20 +173,9 @@ class Host(HostState):
         Raises:
             CommandError: It can't be switched; nothing has changed.
         """
-        try:
-            settings, _ = self.settings.reread()  # somebody may have edited the file since
-        except SettingsError as error:
-            raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
-        found = self.environment().plugins
-        if name not in {each.name for each in found}:
-            raise CommandError(f"No plugin named {name} is installed.")
-        if enabled and name in self._without:
-            raise CommandError(f"{name} is skipped by --without; start the host without that.")
-        if not enabled and name in settings.host.required:
-            raise CommandError(f"The setting required names {name}; take it out there first.")
-        listed = [each for each in settings.host.disabled if each != name]
-        edit = write_disabled(settings, listed if enabled else [*listed, name])
-        accept = [] if enabled else [each.name for each in found if name in each.requires]
+        installed = self.environment().plugins
+        edit = edit_disabled(self.settings, name, enabled=enabled, installed=installed, without=self._without)
+        accept = [] if enabled else [each.name for each in installed if name in each.requires]
         report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
@@ -259,9 +234,6 @@ class Host(HostState):
 
     def stop(self, grace: float | None = None) -> bool:
         """Answer what is in flight, close every listener, then let the plugins stop.
-
-        Args:
-            grace: Seconds after which what still runs is cut off; the setting `grace_time` by default.
 
         Returns:
             Whether every request in flight was answered.

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import HostSettings
+    from plughost._settings.models import HostSettings
 
 ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 """The module for Zstandard, which comes with Python from 3.14 on."""
@@ -20,10 +20,6 @@ class LibraryError(Exception):
 
 def optional(module: str, *, extra: str) -> Any:
     """Import an optional library.
-
-    Args:
-        module: Its module.
-        extra: The extra of plughost that brings it.
 
     Raises:
         LibraryError: It is not installed; or it is, and importing it fails, with whatever exception.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from plughost._api.host import ReloadReport
+from plughost._api.reload_report import ReloadReport
 from plughost._plugins.registry import State
 
 if TYPE_CHECKING:

@@ -7,22 +7,24 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from plughost._api.host import Listener
 from plughost._apps.edge import is_loopback
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
-from plughost._servers.descriptors import connections_each, raise_limit
+from plughost._servers.connections import connections_each, raise_limit
 from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from plughost._runtime.assembly import SiteApp
-    from plughost._settings.sources import EngineName, Scheme, Settings, SiteSettings
-    from plughost._tls.certificates import PreparedTLS
+    from plughost._servers.base import RenewableEngine
+    from plughost._settings.models import EngineName, Scheme, SiteSettings
+    from plughost._settings.sources import Settings
+    from plughost._tls.prepared import PreparedTLS
 
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -66,9 +68,6 @@ class Serving:
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
         """Open the listeners of every site that is not open yet; all of them, or none.
 
-        Args:
-            site_apps: What the sites serve, by name.
-
         Returns:
             The names of the sites that were opened.
 
@@ -94,11 +93,7 @@ class Serving:
         return new
 
     def swap(self, site_apps: Mapping[str, SiteApp]) -> None:
-        """Let the open sites serve something else from the next request on.
-
-        Args:
-            site_apps: What they serve then, by name; each of these sites is open.
-        """
+        """Let the open sites serve something else from the next request on."""
         for listener, engine in self.engines.items():
             if listener.site in site_apps:
                 engine.set_body_limit(site_apps[listener.site].body_limit)
@@ -107,10 +102,6 @@ class Serving:
 
     def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:
         """Answer what is in flight in the apps that were swapped out.
-
-        Args:
-            grace: Seconds after which what still runs is cut off.
-            plugins: Whose requests to wait for; everybody's by default.
 
         Returns:
             How many requests were cut off, by plugin.
@@ -124,10 +115,6 @@ class Serving:
 
     def close(self, names: Collection[str], grace: float) -> bool:
         """Answer what is in flight on some sites, and close their listeners.
-
-        Args:
-            names: The sites' names.
-            grace: Seconds after which what still runs is cut off.
 
         Returns:
             Whether every request in flight was answered.
@@ -155,28 +142,26 @@ class Serving:
     def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
         """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
 
-        Args:
-            tls: The certificate.
-            site_apps: What the sites serve, by name.
-            grace: Seconds after which what still runs in the first ones is cut off.
-
         Raises:
             CertificateError: Its files were replaced meanwhile; all is as it was before.
             ListenError: An engine doesn't take it; all is as it was before.
         """
-        clients = {listener: self.engines[listener].clients() for listener in self.shown}
-        fresh: dict[Listener, Engine] = {}
+        replaced = {listener: cast("RenewableEngine", self.engines[listener]) for listener in self.shown}
+        clients = {listener: engine.pause() for listener, engine in replaced.items()}
+        fresh: dict[Listener, RenewableEngine] = {}
         try:
             for listener, others in clients.items():
-                engine = self._engine(listener, site_apps[listener.site].body_limit, tls)
+                engine = cast("RenewableEngine", self._engine(listener, site_apps[listener.site].body_limit, tls))
                 engine.start(self._sockets.again(listener), others=others)
                 fresh[listener] = engine
             tls.require_unchanged()
         except BaseException:
-            for engine in fresh.values():
-                engine.drain(grace, only=frozenset())
+            came = {listener: engine.pause() - clients[listener] for listener, engine in fresh.items()}
+            for engine in replaced.values():
+                engine.resume()
+            for listener, engine in fresh.items():
+                engine.drain(grace, only=came[listener])
             raise
-        replaced = {listener: self.engines[listener] for listener in fresh}
         self.engines.update(fresh)
         self.shown.update(dict.fromkeys(fresh, tls))
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from plughost._api.host import ReloadReport
+    from plughost._api.reload_report import ReloadReport
     from plughost._runtime.generation import Generation
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
-    from plughost._tls.certificates import PreparedTLS
+    from plughost._tls.prepared import PreparedTLS
 
 
 class HostState:

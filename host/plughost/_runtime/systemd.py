@@ -8,11 +8,7 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Send a state, such as `READY=1`, to the service manager that started this process, where there is one.
-
-    Args:
-        state: Assignments, one a line.
-    """
+    """Send a state, such as `READY=1`, to the service manager that started this process, where there is one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Check
     from plughost._api.events import Events
-    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, ReloadReport, SiteView
+    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, SiteView
+    from plughost._api.reload_report import ReloadReport
     from plughost._api.values import Value
     from plughost._plugins.registry import Entry
     from plughost._runtime.state import HostState
@@ -29,13 +30,7 @@ class LiveView:
     """A host, as its plugins see it: a `HostServices`."""
 
     def __init__(self, host: HostState, control: HostControl, preview: Callable[..., LiveView]) -> None:
-        """Look at a host.
-
-        Args:
-            host: The host.
-            control: What trusted plugins may do to it.
-            preview: Looks at what it would serve if it were started.
-        """
+        """Look at a host."""
         self._host = host
         self._preview = preview
         self.control = control
@@ -132,6 +127,11 @@ class LiveView:
         return self._host.settings.data_dir
 
     @property
+    def settings_dir(self) -> Path:
+        """The folder that relative paths in the settings start from."""
+        return self._host.settings.base
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What the operator should know."""
         generation = self._host.generation
@@ -147,11 +147,7 @@ class LiveView:
         self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
-
-        Args:
-            dev: Whether it is to be looked at as with `--dev`.
-        """
+        """Return what the host would serve if it were started, for commands; nothing is opened."""
         return self._preview(dev=dev)
 
     def settings(self) -> list[Value]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from plughost._servers.problems import engine_error
+from plughost._servers.answers import engine_error
 
 if TYPE_CHECKING:
     import socket
@@ -139,16 +139,11 @@ class Engine(Protocol):
         """The TCP port it listens on, the real one where the listener asked for 0; valid once started."""
         ...
 
-    def clients(self) -> frozenset[Address]:
-        """Return the addresses of the clients that are connected to its port, whichever engine serves them."""
-        ...
-
-    def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
+    def start(self, inherited: socket.socket | None = None) -> None:
         """Open the listener and serve; return when connections are accepted.
 
         Args:
             inherited: A listening socket to use instead of opening one.
-            others: Clients of another engine on the same socket, which are left alone.
 
         Raises:
             ListenError: The address cannot be had.
@@ -159,14 +154,36 @@ class Engine(Protocol):
         """Change the largest body that is read from now on."""
         ...
 
-    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
+    def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads.
 
         Args:
             grace: Seconds after which what still runs is cut off.
-            only: The clients whose connections are its own, where another engine serves on the same socket.
 
         Returns:
             Whether every request in flight was answered.
         """
+        ...
+
+
+class RenewableEngine(Engine, Protocol):
+    """An engine for HTTPS, which another one with another certificate replaces on the same socket.
+
+    The first pauses, so that its connections are known; the second starts; then the first is drained, or resumes.
+    """
+
+    def pause(self) -> frozenset[Address]:
+        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
+        ...
+
+    def resume(self) -> None:
+        """Accept connections again."""
+        ...
+
+    def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
+        """Serve as `Engine.start` says, and leave the clients of the engine before alone."""
+        ...
+
+    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
+        """Drain as `Engine.drain` says, and close the connections of these clients alone."""
         ...

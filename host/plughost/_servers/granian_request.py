@@ -13,8 +13,8 @@ from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
+from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, LONGEST_NUMBER, LONGEST_TARGET
 from plughost._servers.granian_response import Call, Waiting, send_error
-from plughost._servers.problems import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, LONGEST_NUMBER, LONGEST_TARGET
 
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
+from plughost._servers.answers import engine_error, raw_field, status_code
 from plughost._servers.base import CutOffError
 from plughost._servers.dispatcher import Job
-from plughost._servers.fields import check_status, raw_field
-from plughost._servers.problems import engine_error
 
 if TYPE_CHECKING:
     from plughost._servers.base import Application, EngineOptions
@@ -145,7 +144,7 @@ class Call(Job):
                 raise exc_info[1]
         elif self._status:
             raise AssertionError("start_response was called twice without exc_info")
-        check_status(status)
+        status_code(status)
         self._headers = [raw_field(field) for field in headers]
         self._status = status
         return self._send_part

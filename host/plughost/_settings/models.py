@@ -1,16 +1,18 @@
-"""Tables of the settings of which each is for one part of the host.
-
-They are apart from those parts, which import what only serving needs: every command reads the settings, and most only
-talk to a host that runs.
-"""
+"""The tables of the host's settings; they import no part of the host, since every command reads them."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, Self
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+Scheme = Literal["http", "https"]
+EngineName = Literal["waitress", "granian"]
+HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
+Port = Annotated[int, Field(ge=0, le=65535)]
 Encoding = Literal["zstd", "gzip"]
 
 MEMORY: Final = "memory"
@@ -18,19 +20,21 @@ _REDIS: Final = ("redis://", "rediss://", "redis+unix://")
 _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
-class CompressionSettings(BaseModel):
-    """Which encodings responses may be sent in: none, by default."""
+class Table(BaseModel):
+    """A table of the settings: no unknown keys, and defaults are checked, too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class CompressionSettings(Table):
+    """Which encodings responses may be sent in: none, by default."""
 
     encodings: tuple[Encoding, ...] = Field((), description="zstd and gzip, the one to prefer first; none to be off")
     minimum_size: ByteSize = Field(ByteSize(1024), ge=0, description="Bodies shorter than this are sent as they are")
 
 
-class CORSSettings(BaseModel):
+class CORSSettings(Table):
     """Which web pages of other origins may use the site: none, by default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     origins: tuple[str, ...] = Field((), description="Origins such as https://app.example.org, or * alone for all")
     credentials: bool = Field(False, description="Let pages of these origins send cookies and HTTP authentication")
@@ -54,10 +58,8 @@ class CORSSettings(BaseModel):
         return self
 
 
-class SecurityHeadersSettings(BaseModel):
+class SecurityHeadersSettings(Table):
     """Headers for browsers. A header that a plugin sets itself is left as it is; an empty text sends none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     enabled: bool = Field(False, description="Send them; X-Content-Type-Options is always sent")
     hsts: int = Field(0, ge=0, description="Seconds that browsers shall use HTTPS only, sent over HTTPS; 0 for none")
@@ -71,7 +73,7 @@ class SecurityHeadersSettings(BaseModel):
     cross_origin_resource_policy: str = Field("", description="Cross-Origin-Resource-Policy")
 
 
-class RateLimitSettings(BaseModel):
+class RateLimitSettings(Table):
     """Where the rate limits of all plugins are counted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
@@ -99,3 +101,148 @@ class RateLimitSettings(BaseModel):
             message = f"must be {MEMORY} or a URL that starts with {', '.join(_REDIS)}"
             raise ValueError(message)
         return storage
+
+
+class SiteSettings(Table):
+    """A site and its listeners."""
+
+    address: str | None = Field(None, description="Address to bind; the host's `address` by default")
+    listeners: tuple[Scheme, ...] = Field(("http", "https"), description="Which listeners to open", min_length=1)
+    http_port: Port = Field(description="TCP port of the HTTP listener; 0 lets the system choose")
+    https_port: Port = Field(description="TCP port of the HTTPS listener; 0 lets the system choose")
+    http_engine: EngineName = Field("waitress", description="Engine of the HTTP listener")
+    threads: int = Field(4, ge=1, le=256, description="Slow requests at once; all sites share them")
+    connection_limit: int = Field(4096, ge=1, description="Open connections of a listener at most")
+    idle_timeout: int = Field(60, ge=1, description="Seconds after which an idle connection is closed")
+    allowed_hosts: tuple[HostName, ...] = Field(
+        (), description="Names and addresses it is reached by, *.example.org for subdomains; any other Host is 400"
+    )
+    client_ca: Path | None = Field(None, description="PEM file of authorities: HTTPS clients need a certificate of one")
+    cors: CORSSettings = CORSSettings()
+    compression: CompressionSettings = CompressionSettings()
+    security_headers: SecurityHeadersSettings = SecurityHeadersSettings()
+
+
+class MainSite(SiteSettings):
+    """The site `main`."""
+
+    http_port: Port = Field(8080, description="TCP port of the HTTP listener; 0 lets the system choose")
+    https_port: Port = Field(8443, description="TCP port of the HTTPS listener; 0 lets the system choose")
+
+
+class LibrarySite(SiteSettings):
+    """The site `library`."""
+
+    http_port: Port = Field(9998, description="TCP port of the HTTP listener; 0 lets the system choose")
+    https_port: Port = Field(4443, description="TCP port of the HTTPS listener; 0 lets the system choose")
+
+
+class AdminSite(SiteSettings):
+    """The site `admin`, for operators: it opens no port until a plugin is put there by its setting `site`."""
+
+    http_port: Port = Field(9090, description="TCP port of the HTTP listener; 0 lets the system choose")
+    https_port: Port = Field(9493, description="TCP port of the HTTPS listener; 0 lets the system choose")
+    required_role: str | None = Field(None, description="Role that a bearer token needs for anything on this site")
+
+
+class Sites(Table):
+    """The sites of a host."""
+
+    main: MainSite = MainSite()
+    library: LibrarySite = LibrarySite()
+    admin: AdminSite = AdminSite()
+
+
+class TLSSettings(Table):
+    """The certificate that the HTTPS listeners show."""
+
+    certificate: Path | None = Field(None, description="PEM file with the certificate and its chain")
+    key: Path | None = Field(None, description="PEM file with the private key")
+    pkcs12: Path | None = Field(None, description="PKCS#12 key store, instead of certificate and key")
+    password: SecretStr | None = Field(None, description="What the key or the key store is encrypted with")
+    self_signed: bool = Field(False, description="Make a self-signed certificate outside of --dev too")
+    names: tuple[str, ...] = Field((), description="Further names of the self-signed certificate")
+    policy: Literal["intermediate", "modern"] = Field(
+        "intermediate", description="intermediate: TLS 1.2 and 1.3; modern: 1.3 alone"
+    )
+
+
+class StoreTuning(Table):
+    """How long to wait for a store, and how many connections it may have."""
+
+    patience: float = Field(
+        5.0, gt=0, description="Seconds to wait for a connection, for locks, and for a lost database"
+    )
+    connect_timeout: int = Field(3, ge=2, description="Seconds to wait until PostgreSQL lets a connection in")
+    statement_timeout: float = Field(30.0, gt=0, description="Seconds that PostgreSQL may work on one statement")
+    pause: float = Field(1.0, ge=0, description="Seconds between attempts to reach a database that is away for longer")
+    pool_size: int = Field(5, ge=1, description="Connections to a store at most; on SQLite, of those that read")
+    pool_idle: float = Field(
+        10.0, ge=0, description="Seconds after which an idle connection is closed, but for the last"
+    )
+
+
+class StoreSettings(StoreTuning):
+    """Where plugins' data is kept."""
+
+    url: SecretStr | None = Field(None, description="postgresql:// URL of every store; SQLite files by default")
+    urls: dict[str, SecretStr] = Field({}, description="The same for single stores, by store name")
+    tuning: dict[str, StoreTuning] = Field({}, description="patience to pool_idle for single stores, by store name")
+
+
+class RequestSettings(Table):
+    """What requests may take of the host."""
+
+    plugin_threads: int | None = Field(
+        None, ge=1, description="Slow requests of one plugin at once; by default a quarter of all, at least two"
+    )
+    plugin_queue: int = Field(1000, ge=0, description="Requests of one plugin that may wait while it has its share")
+    queue_timeout: float = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
+    body_timeout: int = Field(300, ge=1, description="Seconds that a request body may take in all")
+
+
+class LogSettings(Table):
+    """What is logged, and how."""
+
+    format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, else JSON lines")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least severe level logged")
+    access: bool = Field(True, description="Log a line for each request")
+    audit: Path | None = Field(None, description="File of the audit trail; by default it is in the log")
+
+
+class HostSettings(Table):
+    """The host's own settings: all of `plughost.toml` but the tables of plugins."""
+
+    address: str = Field("127.0.0.1", description="Address that every listener binds")
+    data_dir: Path = Field(Path("plughost-data"), description="Folder of all that is kept; relative to the settings")
+    disabled: tuple[str, ...] = Field((), description="Plugins to skip before their code is imported")
+    required: tuple[str, ...] = Field((), description="Plugins without which the host refuses to start")
+    strict: bool = Field(False, description="Refuse to start when any plugin fails")
+    trusted: tuple[str, ...] = Field(
+        ("dev-console",),
+        description="Plugins that may reload the host, enable and disable plugins, and read every plugin's store",
+    )
+    grace_time: float = Field(30.0, ge=0, description="Seconds that requests in flight have when the host stops")
+    shutdown_delay: float = Field(
+        0.0, ge=0, description="Seconds that all is served with readiness down before a stop closes the ports"
+    )
+    hook_timeout: float = Field(30.0, gt=0, description="Seconds that a plugin's import and each of its hooks may take")
+    body_limit: ByteSize = Field(ByteSize(1024 * 1024), gt=0, description="Largest request body, in bytes")
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        (), description="Proxies whose X-Forwarded-* headers are believed"
+    )
+    sites: Sites = Sites()
+    tls: TLSSettings = TLSSettings()
+    stores: StoreSettings = StoreSettings()
+    rate_limits: RateLimitSettings = RateLimitSettings()
+    requests: RequestSettings = RequestSettings()
+    log: LogSettings = LogSettings()
+
+
+class MountSettings(Table):
+    """What the host reads of a plugin's table; the rest is the plugin's own."""
+
+    site: Literal["main", "library", "admin"] | None = Field(
+        None, description="Site to mount it on instead of its own choice"
+    )
+    body_limit: ByteSize | None = Field(None, gt=0, description="Largest request body it accepts")

@@ -28,6 +28,7 @@ A plugin declares a `Store`; the host migrates and opens it, and hands it out as
 """
 
 from plughost.stores._browsing import Rows, browse
+from plughost.stores._care import place_of, purge
 from plughost.stores._config import StoreConfig, StoresConfig
 from plughost.stores._errors import (
     Busy,
@@ -40,6 +41,7 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
+from plughost.stores._health import Statistics, statistics
 from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
 from plughost.stores._sessions import Session
 from plughost.stores._store import OpenStore
@@ -54,6 +56,7 @@ __all__ = [
     "Rows",
     "Session",
     "SetupError",
+    "Statistics",
     "StoreConfig",
     "StoreError",
     "Stores",
@@ -63,6 +66,9 @@ __all__ = [
     "http_error",
     "migrate_stores",
     "open_stores",
+    "place_of",
     "prepare_stores",
+    "purge",
+    "statistics",
     "try_stores",
 ]

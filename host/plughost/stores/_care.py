@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from plughost.stores._store import OpenStore
 
 
+def place_of(store: OpenStore[Any]) -> str | None:
+    """Return where a store keeps what it holds, passwords masked; None where nothing was made yet.
+
+    Args:
+        store: A prepared or open store.
+
+    Raises:
+        Unavailable: Its database cannot be reached.
+        SetupError: Its engine's driver is missing.
+    """
+    return store.engine.config.place if store.engine.exists() else None
+
+
 def purge(store: OpenStore[Any]) -> None:
     """Drop all that a store holds, and the record of its migrations; there is no way back.
 

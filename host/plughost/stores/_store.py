@@ -120,9 +120,6 @@ class OpenStore(Generic[E]):
     def migrate(self, older: OpenStore[Any] | None = None) -> None:
         """Migrate the store where nobody else sees it, until `open` keeps that or `close` undoes it.
 
-        Args:
-            older: The store as older code of this process serves it, and goes on to where this is undone.
-
         Raises:
             SetupError: Somebody has to mend something first; the message says what.
             Unavailable: The database cannot be reached. Operations try again, once the store is open.

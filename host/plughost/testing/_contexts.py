@@ -10,7 +10,8 @@ import structlog
 from plughost._api.context import PluginContext
 from plughost._logging import silent_logger
 from plughost._runtime.host import Host
-from plughost._settings.sources import HostSettings, Settings
+from plughost._settings.models import HostSettings
+from plughost._settings.sources import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

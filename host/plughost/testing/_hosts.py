@@ -20,7 +20,7 @@ from plughost._api.events import Events
 from plughost._logging import silent_logger
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
-from plughost._tls.certificates import ensure_self_signed
+from plughost._tls.self_signed import ensure_self_signed
 from plughost.testing._transports import ConnectionPerThread
 
 if TYPE_CHECKING:

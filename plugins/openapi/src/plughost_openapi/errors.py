@@ -62,7 +62,7 @@ def host_errors(operation: Operation, around: Surroundings) -> Iterator[tuple[in
         500: True,
         503: around.stores or around.limited,
     }
-    if body:
+    if body or any(each.refusal == 400 for each in operation.parameters):
         possible[around.errors.validation_status] = True
     for status in sorted(possible):
         if possible[status]:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+import json
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from plughost._api.errors import CommandError
-from plughost._cli.controlling import show_reload
-from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, print_json, text
-from plughost._operations.changing import reload_running
+from plughost import CommandError, NotRunning
 
 if TYPE_CHECKING:
-    from plughost._operations.changing import Outcome, Plan
-    from plughost._operations.pip import Tell
-    from plughost._settings.sources import Settings
+    from plughost import PluginContext, ReloadReport
+    from plughost_packages.changing import Outcome, Plan
+    from plughost_packages.pip import Tell
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+EXIT_PROBLEMS: Final = 1
+"""The command did its work, and not all that is installed serves."""
+
+_trailing: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 # pip's own, passed on: what each is called, whether it takes a value, and the help.
 _INDEX_OPTIONS = (
@@ -69,9 +76,14 @@ def changing_options(command: CommandT) -> CommandT:
     return command
 
 
-def wheels_of(settings: Settings) -> Path:
+def json_option(command: CommandT) -> CommandT:
+    """Add `--json` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(command)
+
+
+def wheels_of(context: PluginContext[Any]) -> Path:
     """Return the folder of wheels of what was replaced or removed, from which it can be installed again."""
-    return settings.data_dir / "wheels"
+    return context.host.data_dir / "wheels"
 
 
 @contextmanager
@@ -90,46 +102,39 @@ def working(quiet: bool) -> Iterator[Tell]:
         yield lambda _: None
         return
     with console(stderr=True).status("Working out what to change") as status:
-        yield lambda line: status.update(text(line[:100])) if line else None
-
-
-def show_outcome(report: Mapping[str, Any] | None, *, undone: bool, what: str, data_dir_hint: bool = True) -> None:
-    """Print what the running host made of a change."""
-    out = console()
-    if report is not None:
-        show_reload(report, out)
-        if report["restart_needed"]:
-            out.print(text("Restart the host to take it up: plughost restart"))
-    elif data_dir_hint:
-        out.print(text("No host runs on the data folder; the next start takes it up."))
-    if undone:
-        console(stderr=True).print(Text(f"The running host refused the change: {what}", style="bold red"))
+        yield lambda line: status.update(Text(line[:100])) if line else None
 
 
 def taking_up(
-    settings: Settings, no_reload: bool, accept: Collection[str] = ()
-) -> Callable[[], Mapping[str, Any] | None]:
+    context: PluginContext[Any], no_reload: bool, accept: Collection[str] = ()
+) -> Callable[[], ReloadReport | None]:
     """Return what lets the running host take a change up; it may block the plugins that are accepted to be."""
-    return lambda: None if no_reload else reload_running(settings.data_dir, accept)
+
+    def take_up() -> ReloadReport | None:
+        try:
+            return None if no_reload else context.control.reload(accept)
+        except NotRunning:
+            return None
+
+    return take_up
 
 
 def show_plan(plan: Plan, quiet: bool, nothing: str) -> None:
     """Print what becomes of each distribution."""
     if quiet:
         return
-    out = console()
     if not plan.changes:
-        out.print(text(nothing))
+        click.echo(nothing)
         return
-    table = plain_table("distribution", "from", "to", "")
-    for change in plan.changes:
-        table.add_row(
-            text(change.distribution),
-            text(change.before or "-"),
-            text(change.after or "removed"),
-            Text("the host runs on it: restart needed", style="yellow") if change.needs_restart else text(""),
-        )
-    out.print(table)
+    restart = Text("the host runs on it: restart needed", style="yellow")
+    print_table(
+        {
+            "distribution": [change.distribution for change in plan.changes],
+            "from": [change.before for change in plan.changes],
+            "to": [change.after or "removed" for change in plan.changes],
+            "": [restart if change.needs_restart else Text("") for change in plan.changes],
+        }
+    )
 
 
 def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
@@ -139,8 +144,44 @@ def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
     elif dry_run:
         click.echo("Nothing was changed (--dry-run).")
     else:
-        show_outcome(
-            outcome.reload, undone=outcome.undone, what="all is as it was before. --keep would leave the change."
-        )
+        _show_outcome(outcome)
     if not outcome.ok:
         raise SystemExit(EXIT_PROBLEMS)
+
+
+def _show_outcome(outcome: Outcome) -> None:
+    out = console()
+    if outcome.reload is None:
+        click.echo("No host runs on the data folder; the next start takes it up.")
+    else:
+        out.print(outcome.reload)
+        if outcome.reload.restart_needed:
+            click.echo("Restart the host to take it up: plughost restart")
+    if outcome.undone:
+        told = "The running host refused the change: all is as it was before. --keep would leave the change."
+        click.secho(told, err=True, fg="red", bold=True)
+
+
+def print_json(value: Any) -> None:
+    """Write a value as JSON."""
+    click.echo(json.dumps(value, indent=2, default=str))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console to print tables on; where it is no terminal, lines are not cut."""
+    return Console(
+        stderr=stderr, highlight=False, width=None if (sys.stderr if stderr else sys.stdout).isatty() else 200
+    )
+
+
+def print_table(columns: Mapping[str, Sequence[str | Text | None]]) -> None:
+    """Print a table of a heading and values for each column, in the host's looks: no lines."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*(value if isinstance(value, Text) else Text(value or "-") for value in row))
+    out = console()
+    with out.capture() as printed:
+        out.print(table)
+    click.echo(_trailing.sub(r"\1", printed.get()), nl=False)

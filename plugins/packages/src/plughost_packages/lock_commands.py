@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.filesize import decimal
 
-from plughost._cli.operating import index_options, readable_errors, wheels_of, working
-from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
-from plughost._operations.bundling import bundle, refuse_filled
-from plughost._operations.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
-from plughost._operations.places import remembered
-from plughost._plugins.environment import Environment
+from plughost import Environment
+from plughost_packages.bundling import bundle, refuse_filled
+from plughost_packages.commands import (
+    EXIT_PROBLEMS,
+    index_options,
+    json_option,
+    print_json,
+    print_table,
+    readable_errors,
+    wheels_of,
+    working,
+)
+from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
+from plughost_packages.places import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from plughost._settings.sources import Settings
+    from plughost import PluginContext
 
 
 @click.command("lock")
@@ -28,16 +36,22 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Say what would be locked, and write nothing.")
 @index_options
 @json_option
-@config_option
+@click.pass_obj
 def lock_command(
-    *, settings: Settings, file: Path | None, check_only: bool, dry_run: bool, where: list[str], as_json: bool
+    context: PluginContext[Any],
+    *,
+    file: Path | None,
+    check_only: bool,
+    dry_run: bool,
+    where: list[str],
+    as_json: bool,
 ) -> None:
     """Write the exact set that is installed to FILE: host, plugins, requirements, versions, hashes.
 
     FILE, by default plughost.lock beside the settings, is a requirements file with hashes for this platform; pip
     installs it with --require-hashes. With --check, exit code 1 and a table where something else is installed.
     """
-    file = file or settings.base / LOCK_NAME
+    file = file or context.host.settings_dir / LOCK_NAME
     if check_only:
         _check(file, as_json=as_json)
     elif dry_run:
@@ -46,13 +60,13 @@ def lock_command(
         if as_json:
             print_json({"file": str(file), "dry_run": True, "distributions": found})
         else:
-            _print_table({"distribution": list(found), "version": list(found.values())})
+            print_table({"distribution": list(found), "version": list(found.values())})
             click.echo("Nothing was written (--dry-run).")
     else:
         with readable_errors(), working(as_json) as tell:
-            entries = lock([*remembered(), *where], wheels_of(settings), tell)
+            entries = lock([*remembered(), *where], wheels_of(context), tell)
             write_lock(file, entries)
-        _say_what_was_made(entries, wheels_of(settings))
+        _say_what_was_made(entries, wheels_of(context))
         if as_json:
             print_json({"file": str(file), "dry_run": False, "distributions": {e.name: e.version for e in entries}})
         else:
@@ -70,9 +84,15 @@ def lock_command(
 @click.option("--dry-run", is_flag=True, help="Say what would be bundled, and write nothing.")
 @index_options
 @json_option
-@config_option
+@click.pass_obj
 def bundle_command(
-    *, settings: Settings, folder: Path, lock_file: Path | None, dry_run: bool, where: list[str], as_json: bool
+    context: PluginContext[Any],
+    *,
+    folder: Path,
+    lock_file: Path | None,
+    dry_run: bool,
+    where: list[str],
+    as_json: bool,
 ) -> None:
     """Make the folder DIR with wheels of the exact set that is installed, and its lock file.
 
@@ -82,14 +102,14 @@ def bundle_command(
     with readable_errors(), working(as_json) as tell:
         refuse_filled(folder)
         where = [*remembered(), *where]
-        entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(settings), tell)
-    _say_what_was_made(entries, wheels_of(settings))
+        entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(context), tell)
+    _say_what_was_made(entries, wheels_of(context))
     if not as_json:
-        _print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
+        print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
     wheels: list[Path] = []
     if not dry_run:
         with readable_errors(), working(as_json) as tell:
-            wheels = bundle(entries, folder.absolute(), where, wheels_of(settings), tell)
+            wheels = bundle(entries, folder.absolute(), where, wheels_of(context), tell)
     if as_json:
         told = {"folder": str(folder), "dry_run": dry_run, "wheels": [wheel.name for wheel in wheels]}
         print_json({**told, "distributions": {entry.name: entry.version for entry in entries}})
@@ -106,12 +126,12 @@ def _check(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"ok": not found, "file": str(file), "differences": [asdict(each) for each in found]})
     elif found:
-        _print_table(
+        print_table(
             {
                 "distribution": [each.distribution for each in found],
                 "": [each.what for each in found],
-                "locked": [each.locked or "-" for each in found],
-                "installed": [each.installed or "-" for each in found],
+                "locked": [each.locked for each in found],
+                "installed": [each.installed for each in found],
             }
         )
     else:
@@ -127,10 +147,3 @@ def _say_what_was_made(entries: Sequence[Locked], wheels: Path) -> None:
             f"Wheels were made in {wheels} of what is installed, since pip finds these nowhere: {', '.join(made)}.",
             err=True,
         )
-
-
-def _print_table(columns: Mapping[str, Sequence[str | None]]) -> None:
-    table = plain_table(*columns)
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*(text(value) for value in row))
-    console().print(table)

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from plughost._api.errors import CommandError
-from plughost._cli.operating import (
+from plughost import CommandError, Environment
+from plughost_packages.changing import Outcome, carry_out, plan_install
+from plughost_packages.commands import (
     changing_options,
     finish,
     index_options,
+    json_option,
     readable_errors,
     show_plan,
     taking_up,
     wheels_of,
     working,
 )
-from plughost._cli.options import config_option, json_option
-from plughost._operations.changing import Outcome, carry_out, plan_install
-from plughost._operations.locking import LOCK_NAME
-from plughost._operations.names import to_requirement
-from plughost._operations.places import remember
-from plughost._plugins.environment import Environment
+from plughost_packages.locking import LOCK_NAME
+from plughost_packages.names import to_requirement
+from plughost_packages.places import remember
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import Settings
+    from plughost import PluginContext
 
 
 @click.command()
@@ -41,10 +40,10 @@ if TYPE_CHECKING:
 @index_options
 @changing_options
 @json_option
-@config_option
+@click.pass_obj
 def install(
+    context: PluginContext[Any],
     *,
-    settings: Settings,
     names: tuple[str, ...],
     upgrade: bool,
     as_is: bool,
@@ -73,13 +72,13 @@ def install(
             plugins = Environment().owners
             requirements = [name if as_is else to_requirement(name, plugins) for name in names]
         options = [*where, *(["--upgrade"] if upgrade else [])]
-        plan = plan_install(requirements, options, wheels_of(settings), tell)
+        plan = plan_install(requirements, options, wheels_of(context), tell)
     show_plan(plan, as_json, "Installed already; nothing to install.")
     if dry_run:
         finish(Outcome(changes=plan.changes), as_json, dry_run=True)
         return
     with readable_errors(), working(as_json) as tell:
-        outcome = carry_out(plan, wheels_of(settings), tell, take_up=taking_up(settings, no_reload), keep=keep)
+        outcome = carry_out(plan, wheels_of(context), tell, take_up=taking_up(context, no_reload), keep=keep)
     if bundle is None and not outcome.undone:
         remember(where)
     finish(outcome, as_json)

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 
-from plughost._api.errors import CommandError
-from plughost._cli.operating import (
+from plughost import CommandError, Environment
+from plughost.stores import StoreError, place_of, purge, statistics
+from plughost_packages.changing import Outcome, carry_out, plan_uninstall
+from plughost_packages.commands import (
     changing_options,
     finish,
+    json_option,
+    print_table,
     readable_errors,
     show_plan,
     taking_up,
     wheels_of,
     working,
 )
-from plughost._cli.options import config_option, console, json_option
-from plughost._cli.stores import as_table, look_into
-from plughost._logging import silent_logger
-from plughost._operations.changing import Outcome, carry_out, plan_uninstall
-from plughost._operations.environment import unused_without
-from plughost._operations.names import to_distributions
-from plughost._plugins.environment import Environment
-from plughost._runtime.host import Host
-from plughost.stores._care import purge
-from plughost.stores._errors import StoreError
+from plughost_packages.environment import unused_without
+from plughost_packages.names import to_distributions
 
 if TYPE_CHECKING:
-    from plughost._settings.sources import Settings
+    from plughost import PluginContext
     from plughost.stores import OpenStore
 
 
@@ -42,10 +38,10 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Don't ask. Data is kept, unless --purge is given.")
 @changing_options
 @json_option
-@config_option
+@click.pass_obj
 def uninstall(
+    context: PluginContext[Any],
     *,
-    settings: Settings,
     names: tuple[str, ...],
     with_data: bool,
     with_unused: bool,
@@ -68,32 +64,32 @@ def uninstall(
     if with_unused:
         keys, unused = [*keys, *unused], []
     plugins = [name for key in keys for name in environment.plugins_of(key)]
-    stores = _stores(settings, plugins, needed=with_data)
+    stores = _stores(context, plugins, needed=with_data)
     plan = plan_uninstall(keys)
     show_plan(plan, as_json, "")
     say = click.echo if not as_json else lambda _: None
     if unused:
         say(f"Nothing else requires {', '.join(unused)}: --with-unused uninstalls that, too.")
-    drop = [] if dry_run else _asked(stores, plugins, with_data=with_data, yes=yes or as_json)
+    drop = {} if dry_run else _asked(stores, plugins, with_data=with_data, yes=yes or as_json)
     if dry_run:
         finish(Outcome(changes=plan.changes), as_json, dry_run=True)
         return
 
     def drop_stores() -> None:
-        for store in drop:
+        for place, store in drop.items():
             try:
                 purge(store)
             except StoreError as error:
                 raise CommandError(str(error)) from error
-            say(f"Dropped the store {store.name} in {store.engine.config.place}.")
+            say(f"Dropped the store {store.name} in {place}.")
 
     with readable_errors(), working(as_json) as tell:
-        take_up = taking_up(settings, no_reload, accept=_blocked(environment, keys))
+        take_up = taking_up(context, no_reload, accept=_blocked(environment, keys))
         outcome = carry_out(
-            plan, wheels_of(settings), tell, take_up=take_up, keep=keep, afterwards=drop_stores if drop else None
+            plan, wheels_of(context), tell, take_up=take_up, keep=keep, afterwards=drop_stores if drop else None
         )
     if stores and not drop:
-        say(f"Their data is kept: {', '.join(store.engine.config.place for store in stores)}.")
+        say(f"Their data is kept: {', '.join(stores)}.")
     finish(outcome, as_json)
 
 
@@ -120,34 +116,42 @@ def _blocked(environment: Environment, keys: Collection[str]) -> list[str]:
     return [name for key in gone - set(keys) for name in environment.plugins_of(key)]
 
 
-def _stores(settings: Settings, plugins: Sequence[str], *, needed: bool) -> list[OpenStore[Any]]:
-    """Return the stores of plugins that hold something, prepared while their code is still there."""
-    enabled = replace(settings, host=settings.host.model_copy(update={"disabled": ()}))
-    seen = Host(enabled, logger=silent_logger()).look()
-    broken = [str(entry.failure) for entry in seen.registry if entry.name in plugins and entry.failure is not None]
+def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool) -> dict[str, OpenStore[Any]]:
+    """Return the stores of plugins that hold something, by place, prepared while their code is still there."""
+    prepared = [store for store in context.control.stores.values() if store.plugin in plugins]
+    broken = [f"{each.name}: {each.reason}" for each in context.host.plugins if each.name in plugins and each.reason]
     try:
-        found = [store for store in seen.stores.values() if store.plugin in plugins and store.engine.exists()]
+        found = {place: store for store in prepared if (place := place_of(store)) is not None}
     except StoreError as error:
-        found, broken = [], [*broken, str(error)]
+        found, broken = {}, [*broken, str(error)]
     if broken and needed:
         raise click.ClickException("\n".join(["It can't be told what is kept, so nothing is purged:", *broken]))
     return found
 
 
 def _asked(
-    stores: Sequence[OpenStore[Any]], plugins: Sequence[str], *, with_data: bool, yes: bool
-) -> list[OpenStore[Any]]:
+    stores: Mapping[str, OpenStore[Any]], plugins: Sequence[str], *, with_data: bool, yes: bool
+) -> Mapping[str, OpenStore[Any]]:
     """Ask whether to go on, and whether to drop the data; return the stores to drop."""
     if yes:
-        return list(stores) if with_data else []
+        return stores if with_data else {}
     if not stores:
         click.confirm("Go on?", default=True, abort=True)
-        return []
-    console(stderr=True).print(as_table(look_into(stores)))
+        return {}
+    found = [statistics(store) for store in stores.values()]
+    print_table(
+        {
+            "store": [each.store for each in found],
+            "plugin": [each.plugin for each in found],
+            "rows": [", ".join(f"{name} {count:,}" for name, count in each.rows.items()) for each in found],
+            "size": [decimal(each.size) for each in found],
+            "place": [each.place for each in found],
+        }
+    )
     if not with_data and not click.confirm("Drop this data for good, too? (No keeps it)", default=False):
         click.confirm("Uninstall, and keep the data?", default=True, abort=True)
-        return []
+        return {}
     names = " ".join(plugins)
     if click.prompt(f"This cannot be undone. Type {names} to drop all of it", default="", show_default=False) != names:
         raise click.Abort
-    return list(stores)
+    return stores

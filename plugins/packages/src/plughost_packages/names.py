@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import CommandError
-from plughost._operations.environment import PREFIX
-from plughost._plugins.discovery import HOST
+from plughost import CommandError
+from plughost_packages.environment import HOST, PREFIX
 
 if TYPE_CHECKING:
-    from plughost._plugins.environment import Environment
+    from plughost import Environment
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import CommandError, NotRunning
-from plughost._operations import pip
-from plughost._operations.keeping import keeping
-from plughost._operations.repacking import repack
-from plughost._plugins.environment import Environment
-from plughost._runtime.control import send_command
+from plughost import CommandError, Environment
+from plughost_packages import pip
+from plughost_packages.keeping import keeping
+from plughost_packages.repacking import repack
+
+if TYPE_CHECKING:
+    from plughost import ReloadReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +69,17 @@ class Outcome:
 
     changes: tuple[Change, ...]
     undone: bool = False
-    reload: Mapping[str, Any] | None = None
+    reload: ReloadReport | None = None
 
     @property
     def ok(self) -> bool:
         """Whether it is done, and the running host serves all of it."""
-        return not self.undone and (self.reload is None or bool(self.reload["ok"]))
+        return not self.undone and (self.reload is None or self.reload.ok)
 
     def as_plain(self) -> dict[str, Any]:
         """Return the outcome as JSON has it."""
-        return {"ok": self.ok, **asdict(self)}
+        report = None if self.reload is None else self.reload.as_plain()
+        return {"ok": self.ok, **asdict(replace(self, reload=None)), "reload": report}
 
 
 def plan_install(requirements: Sequence[str], options: Sequence[str], wheels: Path, tell: pip.Tell) -> Plan:
@@ -138,7 +140,7 @@ def carry_out(
     wheels: Path,
     tell: pip.Tell,
     *,
-    take_up: Callable[[], Mapping[str, Any] | None],
+    take_up: Callable[[], ReloadReport | None],
     keep: bool = False,
     afterwards: Callable[[], None] | None = None,
 ) -> Outcome:
@@ -166,7 +168,7 @@ def carry_out(
             _refuse_without_effect(plan)
         tell("Reloading")
         report = take_up()
-        if report is not None and report["problems"] and not keep:
+        if report is not None and report.problems and not keep:
             kept.put_back()
             return Outcome(changes=plan.changes, undone=True, reload=report)
         if afterwards is not None:
@@ -177,22 +179,6 @@ def carry_out(
                 take_up()
                 raise
     return Outcome(changes=plan.changes, reload=report)
-
-
-def reload_running(data_dir: Path, accept: Collection[str] = ()) -> Mapping[str, Any] | None:
-    """Let the host that runs on a data folder take up what has changed.
-
-    Args:
-        data_dir: The data folder.
-        accept: Plugins that serve, and may be blocked from now on.
-
-    Returns:
-        Its report; None where none runs.
-    """
-    try:
-        return send_command(data_dir, "reload", accept=sorted(accept))
-    except NotRunning:
-        return None
 
 
 def _run(plan: Plan, tell: pip.Tell) -> None:

@@ -11,14 +11,14 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from plughost._api.errors import CommandError
-from plughost._plugins.environment import Environment
-from plughost._plugins.metadata import DEBRIS
+from plughost import CommandError, Environment
 
 if TYPE_CHECKING:
     from importlib import metadata
+
+_DEBRIS: Final = "~"  # what the names of folders begin with that pip has moved aside
 
 
 def remove_debris() -> list[str]:
@@ -30,7 +30,7 @@ def remove_debris() -> list[str]:
     if sys.prefix == sys.base_prefix:
         return []
     paths = sysconfig.get_paths()
-    left = [path for root in {paths["purelib"], paths["platlib"]} for path in Path(root).glob(f"{DEBRIS}*")]
+    left = [path for root in {paths["purelib"], paths["platlib"]} for path in Path(root).glob(f"{_DEBRIS}*")]
     for path in left:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from plughost._api.errors import CommandError
-from plughost._operations import pip
-from plughost._operations.locking import LOCK_NAME, Locked, hash_of, write_lock
+from plughost import CommandError
+from plughost_packages import pip
+from plughost_packages.locking import LOCK_NAME, Locked, hash_of, write_lock
 
 
 def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Path]:

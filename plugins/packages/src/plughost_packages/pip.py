@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from packaging.version import Version
 
-from plughost._api.errors import CommandError
+from plughost import CommandError
 
 Tell = Callable[[str], None]
 """Told each line that pip prints, as it comes."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from plughost._plugins.discovery import HOST
-
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from plughost._plugins.environment import Environment
+    from plughost import Environment
 
+HOST: Final = "plughost"
 PREFIX: Final = f"{HOST}-"
 """What the distributions of plugins are called by convention, before the plugin's name."""
 

@@ -19,16 +19,15 @@ from urllib.request import url2pathname
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from plughost._api.errors import CommandError
-from plughost._operations import pip
-from plughost._operations.repacking import repack
-from plughost._plugins.discovery import HOST
-from plughost._plugins.environment import Environment
+from plughost import CommandError, Environment
+from plughost_packages import pip
+from plughost_packages.environment import HOST
+from plughost_packages.repacking import repack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from plughost._plugins.metadata import InstalledDistribution
+    from plughost import InstalledDistribution
 
 LOCK_NAME: Final = "plughost.lock"
 """What the file is called by default, and in a bundle."""

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plughost._plugins.metadata import InstalledDistribution
+    from plughost import InstalledDistribution
 
 KEPT_VERSIONS: Final = 5
 """How many versions of a distribution are kept."""

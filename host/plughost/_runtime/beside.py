@@ -1,0 +1,32 @@
+"""Beside the host that runs: what a command does to it, from another process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from plughost._logging import silent_logger
+from plughost._runtime.control import reload_running
+from plughost._runtime.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from plughost._api.reload_report import ReloadReport
+    from plughost.stores import OpenStore
+
+
+class CommandHost(Host):
+    """The host of a plugin's command. It never serves: what it is told to do, the host that runs does."""
+
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Let the host that runs reload; see `plughost.HostControl`."""
+        return reload_running(self.settings.data_dir, accept)
+
+    @property
+    def stores(self) -> Mapping[str, OpenStore[Any]]:
+        """The stores of every installed plugin, disabled ones too, prepared and not open."""
+        if self.generation is None:
+            enabled = replace(self.settings, host=self.settings.host.model_copy(update={"disabled": ()}))
+            self.generation = Host(enabled, logger=silent_logger()).look()
+        return self.generation.stores

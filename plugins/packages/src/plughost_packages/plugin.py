@@ -1,0 +1,19 @@
+"""The plugin: its commands stand beside the host's own, as `plughost install` and so on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plughost import hookimpl
+from plughost_packages.install_command import install
+from plughost_packages.lock_commands import bundle_command, lock_command
+from plughost_packages.uninstall_command import uninstall
+
+if TYPE_CHECKING:
+    import click
+
+
+@hookimpl
+def register_commands() -> list[click.Command]:
+    """Return `plughost install`, `uninstall`, `lock` and `bundle`."""
+    return [bundle_command, install, lock_command, uninstall]
