@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from plughost._api.declarations import Check
 from plughost._logging import silent_logger
-from plughost.stores import _health
+from plughost.stores import _looking
 from plughost.stores._config import POSTGRESQL, StoreConfig
 from plughost.stores._errors import Busy, SetupError, StoreError, Unavailable
 from plughost.stores._store import OpenStore
@@ -39,7 +39,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
         self.failures = dict(failures)
         self.doubts = tuple(doubts)
         self.checks = tuple(
-            Check(name=f"store {name}", check=partial(_health.check, store)) for name, store in self._stores.items()
+            Check(name=f"store {name}", check=partial(_looking.check, store)) for name, store in self._stores.items()
         )
 
     def __getitem__(self, name: str) -> OpenStore[Any]:

@@ -1,4 +1,4 @@
-"""What operators do to stores: purge, back up and restore them."""
+"""Backups of stores: a copy of the file on SQLite, what pg_dump makes on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,36 +15,6 @@ from plughost.stores._sqlite import SQLite, SQLiteAdministration
 if TYPE_CHECKING:
     from plughost.stores._postgresql import PostgreSQL
     from plughost.stores._store import OpenStore
-
-
-def place_of(store: OpenStore[Any]) -> str | None:
-    """Return where a store keeps what it holds, passwords masked; None where nothing was made yet.
-
-    Args:
-        store: A prepared or open store.
-
-    Raises:
-        Unavailable: Its database cannot be reached.
-        SetupError: Its engine's driver is missing.
-    """
-    return store.engine.config.place if store.engine.exists() else None
-
-
-def purge(store: OpenStore[Any]) -> None:
-    """Drop all that a store holds, and the record of its migrations; there is no way back.
-
-    Args:
-        store: A prepared store.
-
-    Raises:
-        Busy: A host serves it.
-        Unavailable: Its database cannot be reached.
-        SetupError: Its engine's driver is missing.
-    """
-    if not store.engine.exists():
-        return
-    with store.engine.alone():
-        store.engine.erase(store.declared.tables)
 
 
 def backup(store: OpenStore[Any], file: Path) -> None:
@@ -71,7 +41,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         if isinstance(engine, SQLite):
             _sqlite_files.copy(engine.path, unfinished)
         else:
-            from plughost.stores._postgresql_care import dump  # noqa: PLC0415 - needs the driver
+            from plughost._backups.postgresql import dump  # noqa: PLC0415 - needs the driver
 
             dump(store.declared, cast("PostgreSQL", engine), unfinished)
         unfinished.rename(file)
@@ -105,7 +75,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         message = f"there is no file {file}"
         raise SetupError(message)
     if not isinstance(engine, SQLite):
-        from plughost.stores._postgresql_care import load  # noqa: PLC0415 - needs the driver
+        from plughost._backups.postgresql import load  # noqa: PLC0415 - needs the driver
 
         return load(store.declared, cast("PostgreSQL", engine), file)
     with engine.alone():
