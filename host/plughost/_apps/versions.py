@@ -46,7 +46,7 @@ class Versions:
         """Return the version that serves a request.
 
         Raises:
-            falcon.HTTPBadRequest: The version is malformed, or not spoken here; the detail names those that are.
+            falcon.HTTPBadRequest: The version is malformed, or not spoken here. The detail names those that are.
         """
         if asked is None:
             return self.newest

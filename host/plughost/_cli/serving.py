@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import sys
 import threading
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
-from rich.text import Text
 
 from plughost._api.errors import CertificateError
 from plughost._api.events import Events
 from plughost._cli.options import (
     EXIT_PROBLEMS,
-    STATE_STYLES,
     config_option,
-    console,
     host_options,
     json_option,
-    plain_table,
     print_json,
-    text,
 )
-from plughost._logging import Bridge, make_logger, silent_logger
+from plughost._cli.telling import Teller
+from plughost._logging import make_logger, silent_logger
 from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control
 from plughost._runtime.host import Host
 from plughost._runtime.readiness import Phase
 from plughost._runtime.refusals import GenerationRefused
-from plughost._runtime.reports import trouble_of
 from plughost._runtime.restart import Predecessor, Restart
 from plughost._runtime.sites import listeners_of
 from plughost._runtime.sockets import Sockets, inherit
@@ -49,9 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from types import FrameType
 
-    from rich.console import Console
-
-    from plughost._plugins.registry import Registry
     from plughost._runtime.control import Response
     from plughost._settings.sources import Settings
 
@@ -68,7 +56,8 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     """
     lines = Events()
     logger = make_logger(settings.host.log, lines=lines)
-    logging.basicConfig(handlers=[Bridge(logger)], level=logging.WARNING, force=True)
+    teller = Teller(logger, settings.host.log)
+    teller.catch_all()
     inherited = inherit()
     sockets, predecessor = Sockets(inherited.sockets), Predecessor(inherited)
     host = Host(settings, dev=dev, without=without, strict=strict, logger=logger, sockets=sockets, lines=lines)
@@ -86,11 +75,11 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     signal.signal(signal.SIGHUP, _hanging_up(host))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _asking(host))
-    _start(host, control, predecessor)
+    _start(host, control, predecessor, teller)
     sockets.settle()
     gc.collect()
     gc.freeze()  # looking through what lives as long as the host would slow small requests by a fiftieth
-    show_start(host, console())
+    teller.started(host)
     if predecessor.exists:
         predecessor.tell_ready()
     else:
@@ -98,40 +87,37 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     host.wait()
     restart.cancel()
     if restart.done:
-        _tell(host, "Another process serves now: answering what is in flight here ...")
+        teller.tell("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)
     else:
-        _leave(host)
+        _leave(host, teller)
     answered = host.stop()
     control.stop()
     _leave_to_nobody(sys.stdout, sys.stderr)
-    _tell_the_end(host, answered=answered)
+    teller.ended(host, answered=answered)
 
 
-def _start(host: Host, control: Control, predecessor: Predecessor) -> None:
+def _start(host: Host, control: Control, predecessor: Predecessor, teller: Teller) -> None:
     try:
         control.claim(predecessor.lock)
         host.start()
         control.start()
     except GenerationRefused as error:
-        show_plugins(error.registry, console(stderr=True))
         reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
         predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
-        raise click.ClickException(f"plughost does not start: {error}.") from None
+        teller.fail("refused to start", f"plughost does not start: {error}.", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
         predecessor.tell_failure(str(error))
-        raise click.ClickException(str(error)) from None
+        teller.fail("refused to start", str(error))
 
 
-def _leave(host: Host) -> None:
+def _leave(host: Host, teller: Teller) -> None:
     """Take the host out of service, with `shutdown_delay` first."""
     notify("STOPPING=1")
     if delay := host.settings.host.shutdown_delay:
-        waiting = (
-            f"Readiness is down; all is served for {delay:g} s (setting shutdown_delay), or until another SIGTERM."
-        )
-        _tell(host, waiting)
+        after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
+        teller.tell("leaving", f"Readiness is down; all is served {after}.", seconds=delay)
         host.leave()
-    _tell(host, "Stopping: answering what is in flight ...")
+    teller.tell("stopping", "Stopping: answering what is in flight ...", replaced=False)
 
 
 @click.command()
@@ -173,86 +159,9 @@ def check(settings: Settings, dev: bool, without: Collection[str], strict: bool,
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def show_start(host: Host, out: Console) -> None:
-    """Print what is served where, what became of each plugin, and how to stop."""
-    generation = host.generation
-    assert generation is not None, "the host has started"
-    mode = " in development mode" if host.dev else ""
-    out.print(Text(f"plughost {metadata.version('plughost')}{mode}", style="bold"))
-    out.print()
-    table = plain_table()
-    table.show_header = False
-    for site in generation.sites:
-        urls = [str(replace(each, port=host.ports[site, each.scheme])) for each in listeners_of(site, host.settings)]
-        table.add_row(f"  {site}", *urls)
-    if not generation.sites:
-        table.add_row("  No plugin mounts a route, so no port is open. Install one: pip install plughost-catalog-v2")
-    out.print(table)
-    out.print()
-    show_plugins(generation.registry, out)
-    lines = [*generation.announcements()]
-    if host.tls is not None:
-        lines += [*host.tls.warnings, f"Certificate: {host.tls.certificate}"]
-    lines += [f"Warning: {warning}" for warning in generation.warnings]
-    out.print()
-    for line in (*lines, "Press Ctrl+C to stop."):
-        out.print(text(f"  {line}"), soft_wrap=True)
-    _log_start(host)
-
-
-def show_plugins(registry: Registry, out: Console) -> None:
-    """Print each plugin with its state, and where it is mounted or why it is not."""
-    table = plain_table()
-    table.show_header = False
-    for entry in sorted(registry, key=lambda each: each.name):
-        if entry.failure is not None:
-            told = f"{entry.failure}"
-        else:
-            told = "  ".join(group.prefix for group in entry.declared.groups)
-        table.add_row(
-            text(f"  {entry.name}"),
-            text(entry.installed.version),
-            Text(entry.state, style=STATE_STYLES[entry.state]),
-            text(told),
-        )
-    out.print(table)
-
-
 def _drain(host: Host, *, undo: bool) -> Response:
     host.drain(undo=undo)
     return {"phase": host.phase.value, "unready": host.unready}
-
-
-def _tell_the_end(host: Host, *, answered: bool) -> None:
-    """End with exit code 1 where the host did not end well, and say why."""
-    if not sys.stderr.isatty():
-        host.logger.info("stopped", answered=answered)
-    trouble = trouble_of(host.generation.registry.active()) if host.generation is not None else ()
-    for label, reason in trouble:
-        _tell(host, f"{label}: {reason}")
-    if not answered:
-        grace = host.settings.host.grace_time
-        raise click.ClickException(
-            f"Requests were cut off after {host.drain_seconds:.1f} s (the setting grace_time is {grace:g} s)."
-        )
-    if trouble:
-        raise SystemExit(EXIT_PROBLEMS)
-
-
-def _log_start(host: Host) -> None:
-    """Log what is served where; a terminal has just been shown it."""
-    if not sys.stderr.isatty():
-        urls = [str(replace(listener, port=port)) for listener, port in host.view.listeners.items()]
-        host.logger.info("started", version=metadata.version("plughost"), listeners=urls, dev=host.dev)
-
-
-def _tell(host: Host, line: str) -> None:
-    """Tell a person, or the log where nobody watches: programs read it, line by line."""
-    if not sys.stderr.isatty():
-        host.logger.info(line)
-        return
-    with suppress(OSError):  # nobody reads any more, and what is in flight is answered nevertheless
-        click.echo(line, err=True)
 
 
 def _leave_to_nobody(*streams: TextIO) -> None:

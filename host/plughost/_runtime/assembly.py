@@ -12,6 +12,7 @@ from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
 from plughost._apps.roles import RoleRequired
 from plughost._logging import AccessLog
+from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def assemble(
     *,
     dev: bool,
 ) -> dict[str, SiteApp]:
-    """Return what each site serves, by name; a site without an active plugin is missing."""
+    """Return what each site serves, by name. A site without an active plugin is missing."""
     mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
     for entry in registry.active():
         for group in entry.declared.groups:
@@ -67,6 +68,7 @@ def assemble(
     if any(entry.declared.observers for entry in registry.active()):
         outermost.append(request_log)
     principals = next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
+    audit = audit_of(settings, logger)
     sites = {}
     for name in sorted(mounts):
         own = getattr(settings.host.sites, name)
@@ -82,7 +84,7 @@ def assemble(
         sites[name] = SiteApp(
             groups=groups,
             middleware=around,
-            app=build_app(groups, components, logger, vary, allowed_hosts=own.allowed_hosts, dev=dev),
+            app=build_app(groups, components, logger, vary, allowed_hosts=own.allowed_hosts, dev=dev, audit=audit),
             prefixes={each.group.prefix: each.fallback for each in groups},
             body_limit=max(each.fallback.body_limit for each in groups),
             view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
@@ -99,6 +101,5 @@ def _mounted(
 ) -> MountedGroup:
     limit = entry.mount.body_limit or group.body_limit or settings.host.body_limit
     own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
-    # The plugin that names principals sees to its own routes.
-    authenticator = None if entry.authenticator is not None else entry.context.authenticator or nobody
+    authenticator = entry.authenticator or entry.context.authenticator or nobody
     return mount(entry.name, group, int(limit), own, vary, authenticator=authenticator)

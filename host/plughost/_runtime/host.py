@@ -46,7 +46,7 @@ _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
 
 class Host(HostState):
-    """A host of plugins in this process; several may live side by side.
+    """A host of plugins in this process. Several may live side by side.
 
     Attributes:
         view: What its plugins may see of it.
@@ -71,10 +71,10 @@ class Host(HostState):
             dev: Development mode: demo users, self-signed certificate, console.
             without: Plugins to skip, beside those that the settings disable.
             strict: Refuse to start when any plugin fails.
-            logger: Where it logs; by default as the settings say.
-            distributions: What is installed; all that is on `sys.path` by default.
-            sockets: Where listening sockets come from; all are opened anew by default.
-            lines: What the logger tells of each line; see `make_logger`.
+            logger: Where it logs. By default as the settings say.
+            distributions: What is installed. All that is on `sys.path` by default.
+            sockets: Where listening sockets come from. All are opened anew by default.
+            lines: What the logger tells of each line. See `make_logger`.
         """
         super().__init__()
         self.settings = settings
@@ -140,7 +140,7 @@ class Host(HostState):
         Raises:
             GenerationRefused: A plugin that is required does not serve.
             CertificateError: An HTTPS listener has no certificate to show.
-            ListenError: A listener can't be opened; those that were are closed again.
+            ListenError: A listener can't be opened. Those that were are closed again.
         """
         with self._changing:
             environment = environment or self.environment()
@@ -161,7 +161,7 @@ class Host(HostState):
             generation.notify("started")
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and take that up; see `reload`.
+        """Enable or disable a plugin in the settings file, and take that up. See `reload`.
 
         Where the host can't serve with it, the file is as it was before, and the report says why.
 
@@ -171,7 +171,7 @@ class Host(HostState):
             origin: Who asked, as of `reload`.
 
         Raises:
-            CommandError: It can't be switched; nothing has changed.
+            CommandError: It can't be switched. Nothing has changed.
         """
         installed = self.environment().plugins
         edit = edit_disabled(self.settings, name, enabled=enabled, installed=installed, without=self._without)
@@ -213,7 +213,7 @@ class Host(HostState):
         self._stops.wait(1)
 
     def ask_to_stop(self) -> None:
-        """Let `wait` return, or when asked again, `leave`; safe in a signal handler."""
+        """Let `wait` return, or when asked again, `leave`. Safe in a signal handler."""
         self._stops.add()
 
     def drain(self, *, undo: bool = False) -> None:
@@ -289,7 +289,7 @@ class Host(HostState):
         )
 
     def _swap(self, running: Generation, following: Generation) -> None:
-        """Serve the next generation; where its sites or stores can't be opened, close it and leave all as it was."""
+        """Serve the next generation. Where its sites or stores can't be opened, close it and leave all as it was."""
         before = set(self.serving.sites)
         try:
             if self._is_stopping():
@@ -309,7 +309,7 @@ class Host(HostState):
         self.number += 1
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:
-        """Drain the generation that was replaced, and close what only that needed; return what was cut off.
+        """Drain the generation that was replaced, and close what only that needed. Return what was cut off.
 
         Requests of plugins that are reused go on as they are, unless middleware that leaves is around them.
         """
@@ -344,7 +344,7 @@ class Host(HostState):
         accept: Collection[str] = (),
         complete: bool = True,
     ) -> Generation:
-        """Build a generation, and refuse it before its stores are migrated where that is possible; see `build`."""
+        """Build a generation, and refuse it before its stores are migrated where that is possible. See `build`."""
 
         def refuse(generation: Generation) -> None:
             if complete:

@@ -46,9 +46,9 @@ class Serving:
         """Serve nothing yet.
 
         Args:
-            settings: The settings; ports and engines stay as they are here for as long as this serves.
-            tls: Returns the certificate; called when an HTTPS listener opens.
-            sockets: Where listening sockets come from; all are opened anew by default.
+            settings: The settings. Ports and engines stay as they are here for as long as this serves.
+            tls: Returns the certificate. Called when an HTTPS listener opens.
+            sockets: Where listening sockets come from. All are opened anew by default.
         """
         self.sites: dict[str, Site] = {}
         self.engines: dict[Listener, Engine] = {}
@@ -66,7 +66,7 @@ class Serving:
         self._sockets = sockets if sockets is not None else Sockets()
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
-        """Open the listeners of every site that is not open yet; all of them, or none.
+        """Open the listeners of every site that is not open yet. All of them, or none.
 
         Returns:
             The names of the sites that were opened.
@@ -136,15 +136,15 @@ class Serving:
         return answered
 
     def end(self, timeout: float) -> bool:
-        """End the threads that answer requests, once no site is open; return whether all have in so many seconds."""
+        """End the threads that answer requests, once no site is open. Return whether all have in so many seconds."""
         return self.dispatcher.close(timeout)
 
     def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
         """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
 
         Raises:
-            CertificateError: Its files were replaced meanwhile; all is as it was before.
-            ListenError: An engine doesn't take it; all is as it was before.
+            CertificateError: Its files were replaced meanwhile. All is as it was before.
+            ListenError: An engine doesn't take it. All is as it was before.
         """
         replaced = {listener: cast("RenewableEngine", self.engines[listener]) for listener in self.shown}
         clients = {listener: engine.pause() for listener, engine in replaced.items()}
@@ -189,6 +189,7 @@ class Serving:
             idle_timeout=table.idle_timeout,
             body_limit=body_limit,
             body_timeout=self._settings.host.requests.body_timeout,
+            body_memory=self._settings.host.requests.body_memory,
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(table.client_ca),
         )

@@ -22,7 +22,7 @@ _VARIABLE = f"{ENV_PREFIX}DISABLED"
 
 
 def with_disabled(text: str, names: Collection[str]) -> str:
-    """Return a settings file in which just these plugins are disabled; comments and order stay.
+    """Return a settings file in which just these plugins are disabled. Comments and order stay.
 
     Raises:
         CommandError: The file is no TOML, or its `disabled` is no list.
@@ -83,7 +83,7 @@ def edit_disabled(
     """Enable or disable a plugin in the settings file of a running host.
 
     Raises:
-        CommandError: It can't be switched; nothing has changed.
+        CommandError: It can't be switched. Nothing has changed.
     """
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
@@ -105,7 +105,7 @@ def write_disabled(settings: Settings, names: Collection[str]) -> Edit:
     The new file is read as settings before it replaces the old one, in one step.
 
     Raises:
-        CommandError: The file can't be written, or would not be valid; nothing has changed.
+        CommandError: The file can't be written, or would not be valid. Nothing has changed.
     """
     if _VARIABLE in settings.environment:
         raise CommandError(f"The variable {_VARIABLE} overrides the settings file; change or unset it.")

@@ -59,11 +59,11 @@ def load_production(
 
     Args:
         certificate: PEM file with the server's certificate, followed by its chain.
-        key: PEM file with the private key; None where it lies in the certificate's file.
+        key: PEM file with the private key. None where it lies in the certificate's file.
         pkcs12: A key store, in place of both.
         password: What the key or the key store is encrypted with.
         work_dir: Where converted files are kept.
-        now: The present, with a time zone; the clock's by default.
+        now: The present, with a time zone. The clock's by default.
 
     Raises:
         CertificateError: A file cannot be used, the pair doesn't match, or the certificate has expired.
@@ -118,9 +118,9 @@ def describe(
     """Return what the server's certificate says.
 
     Args:
-        source: What a listener serves, as it was read; or a PEM or PKCS#12 file, as it is now.
+        source: What a listener serves, as it was read, or a PEM or PKCS#12 file, as it is now.
         password: What a PKCS#12 file is encrypted with.
-        now: The present, with a time zone; the clock's by default.
+        now: The present, with a time zone. The clock's by default.
 
     Raises:
         CertificateError: The file cannot be read, or holds no certificate.

@@ -54,10 +54,10 @@ def ensure_self_signed(
     Threads and processes may call this at the same time: they all return the same certificate.
 
     Args:
-        folder: Where it is kept; made, and closed to others.
+        folder: Where it is kept. Made, and closed to others.
         names: Host names and IP addresses that it is valid for, besides `DEFAULT_NAMES`.
         force: Make a new one in any case.
-        now: The present, with a time zone; the clock's by default.
+        now: The present, with a time zone. The clock's by default.
 
     Raises:
         CertificateError: A name is none, or the folder cannot be written.

@@ -39,13 +39,13 @@ class Administration(ABC):
 
     def count(self, table: str) -> int:
         """Return the number of a table's rows."""
-        return int(self.rows(f"SELECT count(*) FROM {quote(table)}")[0][0])  # noqa: S608 - a quoted name
+        return int(self.rows(f"SELECT count(*) FROM {quote(table)}")[0][0])  # noqa: S608 - a quoted name  # nosec B608
 
     def schema_number(self) -> int:
         """Return the number of the store's newest applied migration, 0 where there is none."""
         if not self.has_table(TABLE):
             return 0
-        newest = f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name
+        newest = f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
         return int(self.rows(newest, self._store)[0][0])
 
     @abstractmethod

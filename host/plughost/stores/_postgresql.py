@@ -117,7 +117,7 @@ class PostgreSQL(Engine):
             for table in tables:
                 db.rows(f"DROP TABLE IF EXISTS {quote(table)} CASCADE")
             if db.has_table(TABLE):
-                db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name
+                db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
             db.commit()
 
     def _arguments(self, **settings: int) -> dict[str, Any]:

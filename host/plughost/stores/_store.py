@@ -302,7 +302,7 @@ class OpenStore(Generic[E]):
                     again = not lost and session is not None and session.untouched
                     lost = self._judge(error, mode, deadline, again=again)
                 back_off = min(_LONGEST_BACK_OFF, 2 * back_off or _FIRST_BACK_OFF)
-                time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again
+                time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
         finally:
             self._gate.end()
 

@@ -43,6 +43,11 @@ class Change:
         """The normalised name."""
         return canonicalize_name(self.distribution)
 
+    @property
+    def verb(self) -> str:
+        """What the audit trail calls it."""
+        return "uninstall" if self.after is None else "install" if self.before is None else "upgrade"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -75,6 +80,11 @@ class Outcome:
     def ok(self) -> bool:
         """Whether it is done, and the running host serves all of it."""
         return not self.undone and (self.reload is None or self.reload.ok)
+
+    @property
+    def word(self) -> str:
+        """What the audit trail calls it: `ok`, `failed`, or `undone`."""
+        return "undone" if self.undone else "ok" if self.ok else "failed"
 
     def as_plain(self) -> dict[str, Any]:
         """Return the outcome as JSON has it."""

@@ -10,6 +10,7 @@ import click
 from plughost import CommandError, Environment
 from plughost_packages.changing import Outcome, carry_out, plan_install
 from plughost_packages.commands import (
+    audited,
     changing_options,
     finish,
     index_options,
@@ -77,8 +78,9 @@ def install(
     if dry_run:
         finish(Outcome(changes=plan.changes), as_json, dry_run=True)
         return
-    with readable_errors(), working(as_json) as tell:
+    with readable_errors(), audited(context, plan) as event, working(as_json) as tell:
         outcome = carry_out(plan, wheels_of(context), tell, take_up=taking_up(context, no_reload), keep=keep)
+        event["outcome"] = outcome.word
     if bundle is None and not outcome.undone:
         remember(where)
     finish(outcome, as_json)
