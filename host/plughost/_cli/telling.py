@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Teller:
-    """Tells what becomes of a host; where the log is JSON, nothing else is written to standard error."""
+    """Tells what becomes of a host. Where the log is JSON, nothing else is written to standard error."""
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, settings: LogSettings) -> None:
         """Tell it by a log with these settings."""
@@ -59,7 +59,7 @@ class Teller:
         Args:
             event: What failed.
             reason: Why.
-            registry: The plugins, where they are the reason; the log has told of each already.
+            registry: The plugins, where they are the reason. The log has told of each already.
             **fields: Further ones of the event.
         """
         if not self._in_sentences:

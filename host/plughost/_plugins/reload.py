@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) -> tuple[str, ...]:
     """Return why what is installed now can't be served by this process. Empty where it can.
 
-    Python can't import compiled modules twice, and what the host itself runs on can't be replaced below it.
+    Python can't import compiled modules twice, and a running host can't replace its own requirements.
     """
     now = environment.snapshots(imported.keys())
     return tuple(
@@ -29,7 +29,7 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
 def reuse_unchanged(
     registry: Registry, running: Registry, environment: Environment, imported: Mapping[str, Snapshot]
 ) -> UnloadedModules:
-    """Mark what is unchanged and give it what the running generation holds. Unload the code of what changed.
+    """Reuse the plugins that are unchanged, and unload the code of those that changed.
 
     Returns:
         The modules that were unloaded, to be restored if the next generation is not used.

@@ -213,7 +213,7 @@ class Host(HostState):
         self._stops.wait(1)
 
     def ask_to_stop(self) -> None:
-        """Let `wait` return, or when asked again, `leave`; safe in a signal handler."""
+        """Let `wait` return, or when asked again, `leave`. Safe in a signal handler."""
         self._stops.add()
 
     def drain(self, *, undo: bool = False) -> None:
@@ -289,7 +289,7 @@ class Host(HostState):
         )
 
     def _swap(self, running: Generation, following: Generation) -> None:
-        """Serve the next generation; where its sites or stores can't be opened, close it and leave all as it was."""
+        """Serve the next generation. Where its sites or stores can't be opened, close it and leave all as it was."""
         before = set(self.serving.sites)
         try:
             if self._is_stopping():
@@ -344,7 +344,7 @@ class Host(HostState):
         accept: Collection[str] = (),
         complete: bool = True,
     ) -> Generation:
-        """Build a generation, and refuse it before its stores are migrated where that is possible; see `build`."""
+        """Build a generation, and refuse it before its stores are migrated where that is possible. See `build`."""
 
         def refuse(generation: Generation) -> None:
             if complete:

@@ -136,7 +136,7 @@ class Serving:
         return answered
 
     def end(self, timeout: float) -> bool:
-        """End the threads that answer requests, once no site is open; return whether all have in so many seconds."""
+        """End the threads that answer requests, once no site is open. Return whether all have in so many seconds."""
         return self.dispatcher.close(timeout)
 
     def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
@@ -189,6 +189,7 @@ class Serving:
             idle_timeout=table.idle_timeout,
             body_limit=body_limit,
             body_timeout=self._settings.host.requests.body_timeout,
+            body_memory=self._settings.host.requests.body_memory,
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(table.client_ca),
         )

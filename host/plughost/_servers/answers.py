@@ -58,6 +58,8 @@ def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str
         ("X-Request-ID", request_id if _REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4())),
         ("X-Content-Type-Options", "nosniff"),
     ]
+    if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append(("Retry-After", "1"))
     return f"{status} {phrase}", headers, body
 
 

@@ -14,9 +14,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
-from plughost._servers.base import CROWDED_SECONDS, Address, ListenError
+from plughost._servers.base import CROWDED_SECONDS, Address, ListenError, giving_way
 from plughost._servers.dispatcher import Dispatcher
-from plughost._servers.granian_request import Requests
+from plughost._servers.granian_request import Body, Requests
 from plughost._servers.granian_worker import GranianWorker
 
 if TYPE_CHECKING:
@@ -123,8 +123,12 @@ class GranianEngine:
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4)):
             now = time.monotonic()
             try:
-                for each in tuple(requests.waiting):
+                waiting = tuple(requests.waiting)
+                for each in waiting:
                     each.check(now)
+                bodies = sorted((each for each in waiting if type(each) is Body), key=lambda each: each.begun)
+                for body in giving_way(bodies, self._options.body_memory):
+                    body.refuse()
                 if requests.left:
                     left = {requests.left.pop() for _ in range(len(requests.left))}
                     self._cut(left.__contains__)
@@ -150,20 +154,25 @@ class GranianEngine:
                 if chosen(client) and connections.idle_seconds(found) > idle:
                     found.shutdown(socket.SHUT_RDWR)
 
-    def _cut_idle(self, requests: Requests, seconds: float) -> None:
-        """Close connections on which nothing happened for so long, and which wait for no answer."""
+    def _cut_idle(self, requests: Requests, seconds: float, address: str = "") -> None:
+        """Close connections, of one address or all, on which nothing happened for so long and no answer is awaited."""
         answering = {call.peer for call in tuple(requests.calls)}
         self._others &= connections.clients(self.port)  # the others' addresses may become its clients'
-        self._cut(lambda client: client not in answering, seconds)
+        self._cut(lambda client: address in {"", client[0]} and client not in answering, seconds)
 
     def _make_room(self, requests: Requests) -> None:
-        """At the limit of connections, close some that were idle for the longest, so that others get their turn."""
+        """At the limit of connections, close those of whoever holds most that were idle for the longest."""
         limit = self._options.connection_limit
         if connections.descriptors() < limit:
             return
-        idle = sorted(connections.idle_seconds(found) for _, found in self._connections())
-        if len(idle) >= limit:
-            self._cut_idle(requests, max(CROWDED_SECONDS, idle[-max(1, limit // 2)] - _EQUAL_SECONDS))
+        idle: dict[str, list[float]] = {}
+        for (address, _), found in self._connections():
+            with contextlib.suppress(OSError):
+                idle.setdefault(address, []).append(connections.idle_seconds(found))
+        if sum(map(len, idle.values())) >= limit:
+            most = max(idle, key=lambda address: len(idle[address]))
+            longest = sorted(idle[most])[-max(1, limit // 2) :][0]
+            self._cut_idle(requests, max(CROWDED_SECONDS, longest - _EQUAL_SECONDS), most)
 
     def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""

@@ -7,12 +7,14 @@ channel and task write the response. What is changed here: refused bodies, conne
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +25,7 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, WSGITask
 
 from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, engine_error
-from plughost._servers.base import CROWDED_SECONDS, CutOffError
+from plughost._servers.base import CROWDED_SECONDS, CutOffError, giving_way, is_slow
 from plughost._servers.connections import BACKLOG, open_socket
 from plughost._servers.dispatcher import Dispatcher, Job, Lane
 from plughost._servers.waitress_parser import Parser
@@ -107,12 +109,16 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     error_task_class = Refusal
     parser_class = Parser
 
+    adj: Any
+    request: Any
     close_when_flushed: bool
     will_close: bool
     overloaded = False
     _refused = False
     _linger_until = 0.0
     _lingered = 0
+    _behind = 0.0  # since when the client hasn't taken all that there is, and how much it took since
+    _sent = 0
     _last_activity = 0.0
 
     def service(self) -> None:
@@ -144,16 +150,53 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
         self.last_activity = 0
         self.will_close = self._lingered > LINGER_BYTES
 
+    def send(self, data: bytes, do_close: bool = True) -> int:
+        """Send what the client takes, and count it."""
+        sent: int = super().send(data, do_close)
+        self._sent += sent
+        return sent
+
     def overdue(self, now: float) -> bool:
         """Return whether the client keeps the server waiting for too long."""
         idle, silent = self.adj.channel_timeout, now - self.last_activity
         if self._linger_until:
             return bool(now > self._linger_until or silent > LINGER_IDLE_SECONDS)
+        if not self.total_outbufs_len:
+            self._behind = 0.0
+        elif not self._behind:
+            self._behind, self._sent = now, 0
+        elif is_slow(now - self._behind, self._sent):
+            return True
         if self.requests:
             return bool(self.total_outbufs_len and silent > idle)
-        if self.request is not None and self.request.headers_finished:
-            return bool(silent > idle or self.request.is_late(now))
-        return bool(silent > idle or (self.request is not None and now - self.request.born > idle))
+        return bool(
+            silent > idle or (self.request is not None and not self.arriving and now - self.request.born > idle)
+        )
+
+    @property
+    def arriving(self) -> bool:
+        """Whether a body is on its way."""
+        return self.request is not None and self.request.headers_finished
+
+    @property
+    def size(self) -> int:
+        """How much there is of the body."""
+        return 0 if self.request.body_rcv is None else len(self.request.body_rcv)
+
+    @property
+    def client(self) -> str:
+        """The address of its client, which a trusted proxy tells."""
+        environ = {"REMOTE_ADDR": self.addr[0], "HTTP_X_FORWARDED_FOR": self.request.headers.get("X_FORWARDED_FOR", "")}
+        return str(self.adj.application.client_of(environ))
+
+    def refuse(self, status: int) -> None:
+        """Read no more of a body."""
+        with self.requests_lock:
+            request, self.request = self.request, None
+            request.refuse(status)
+            self.requests.append(request)
+            if len(self.requests) == 1:
+                self.server.add_task(self)
 
     def busy(self) -> bool:
         """Return whether a request is being answered, or its answer is on its way."""
@@ -204,7 +247,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     draining = False
     active_channels: dict[int, Channel]
     next_channel_cleanup = math.inf  # waitress compares it with the time of day; see `take_care`
-    _care = _resume = 0.0
+    _care = 0.0
 
     def add_task(self, channel: Channel) -> None:
         """Have the next request of a connection answered in the dispatcher's turn."""
@@ -221,16 +264,35 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             self._take_care(now)
 
     def _take_care(self, now: float) -> None:
-        """Close connections that keep the server waiting; at the limit, also half of those that are idle."""
+        """Close connections that keep the server waiting; at the limit, also idle ones of whoever holds most."""
+        self.accepting = not self.draining
+        options = self.adj.options
         for channel in list(self.active_channels.values()):
             if channel.overdue(now):
                 channel.handle_close()  # `will_close` would wait until the client takes something
+            elif channel.arriving:
+                born, since = channel.request.born, channel.last_activity
+                if options.is_late(now, begun=born, since=since, size=channel.size):
+                    channel.refuse(408)
+        arriving = [each for each in self.active_channels.values() if each.arriving]
+        for channel in giving_way(sorted(arriving, key=lambda each: each.request.born), options.body_memory):
+            channel.refuse(503)
         if self.in_connection_overflow:
-            idle = [each for each in self.active_channels.values() if not each.busy()]
+            most, _ = Counter(each.addr[0] for each in self.active_channels.values()).most_common(1)[0]
+            idle = [each for each in self.active_channels.values() if each.addr[0] == most and not each.busy()]
             idle.sort(key=lambda each: each.last_activity)
             for channel in idle[: max(1, self.adj.connection_limit // 2)]:
                 if now - channel.last_activity > CROWDED_SECONDS:
                     channel.handle_close()
+
+    def accept(self) -> Any:
+        """Accept a connection; without a descriptor for it, pause until connections are looked at next."""
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno in {errno.EMFILE, errno.ENFILE}:
+                self.accepting = False
+            raise
 
     def accept_rest(self) -> None:
         """Accept every connection that waits in the backlog, then close the listening socket."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from waitress.parser import HTTPRequestParser, ParsingError
@@ -13,27 +13,12 @@ from waitress.utilities import BadRequest
 
 from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET
 
-if TYPE_CHECKING:
-    from plughost._servers.base import EngineOptions
-
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
 _CHUNK_LINE_LIMIT: Final = 4096
 _TRAILER_LIMIT: Final = 16 * 1024
-
-
-class UnsupportedVersion(BadRequest):  # type: ignore[misc]  # waitress is untyped
-    """An HTTP version that is not spoken here."""
-
-    code = 505
-
-
-class LongTarget(BadRequest):  # type: ignore[misc]  # waitress is untyped
-    """An address that is too long."""
-
-    code = 414
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
@@ -61,7 +46,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         """Take bytes from the connection, and return how many belonged to this request."""
         consumed: int = super().received(data)
         if not self.headers_finished and not self.completed and _BARE_LF.search(self.header_plus):
-            self._refuse(BadRequest("a line that ends with a bare LF"))
+            self.refuse(400)  # a line that ends with a bare LF
         body = self.body_rcv
         if body is not None and self.error is None:
             if max(self.content_length, len(body)) > self.adj.body_limit:
@@ -70,13 +55,15 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
                 self.body_rcv = None
                 self.oversized = self.completed = True
             elif self.chunked and (len(body.control_line) > _CHUNK_LINE_LIMIT or len(body.trailer) > _TRAILER_LIMIT):
-                self._refuse(BadRequest("chunk line or trailer too long"))
+                self.refuse(400)  # chunk line or trailer too long
         if self.completed:
             self.expect_continue = False
         return consumed
 
-    def _refuse(self, error: BadRequest) -> None:
-        self.error = error
+    def refuse(self, status: int) -> None:
+        """Read no more, and answer with an error."""
+        self.error = BadRequest("")
+        self.error.code = status
         self.completed = True
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -102,7 +89,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             if not self.version or (codings and self.version == "1.0"):
                 raise ParsingError("no HTTP version, or a coding that it lacks")
             if self.version not in {"1.0", "1.1"}:
-                self._refuse(UnsupportedVersion(""))
+                self.refuse(505)
             elif len(hosts) > 1 or (self.version == "1.1" and not (hosts and hosts[0])):
                 raise ParsingError("exactly one Host is needed")
         if len(cookies) > 1:
@@ -120,16 +107,10 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
                 raise ParsingError("target without a leading slash")
             target = target if target.startswith("/") else f"/{target}"
         if len(target) > LONGEST_TARGET:
-            self._refuse(LongTarget(""))
+            self.refuse(414)
         self.request_uri, _, _ = target.partition("#")
         path, _, self.query = self.request_uri.partition("?")
         self.path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1") if "%" in path else path
-
-    def is_late(self, now: float) -> bool:
-        """Return whether the body takes too long; a pause is noticed as one of the connection."""
-        size = 0 if self.body_rcv is None else len(self.body_rcv)
-        options: EngineOptions = self.adj.options
-        return options.is_late(now, begun=self.born, since=now, size=size)
 
     def get_body_stream(self) -> Any:
         """Return a file with the body."""

@@ -1,4 +1,4 @@
-"""Settings: `plughost.toml` and the environment, validated; each plugin's own table by its own model."""
+"""Settings: `plughost.toml` and the environment, validated. Each plugin's own table by its own model."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Settings:
         return self.file.name if self.file is not None else "settings"
 
     def unknown_plugins(self, installed: Iterable[str]) -> list[str]:
-        """Return a warning for each table of a plugin that is not installed; plugins come and go, so it is no error."""
+        """Return a warning for each table of a plugin that is not installed. Plugins come and go, so it is no error."""
         names = sorted(installed)
         return [
             f"{self._name}: plugins.{name}: no such plugin is installed{did_you_mean(name, names)}"
@@ -252,7 +252,7 @@ def _tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two nested mappings as one; where both set a key, high wins."""
+    """Return two nested mappings as one. Where both set a key, high wins."""
     merged = dict(low)
     for key, value in high.items():
         below = merged.get(key)
