@@ -31,6 +31,9 @@ from plughost._cli.options import (
     text,
 )
 from plughost._logging import Bridge, make_logger, silent_logger
+from plughost._plugins.discovery import HOST
+from plughost._plugins.environment import Environment
+from plughost._plugins.files import altered_files
 from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control
 from plughost._runtime.host import Host
@@ -126,10 +129,11 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
 
 
 @click.command()
+@click.option("--files", is_flag=True, help="Compare the installed files with what was installed, too.")
 @json_option
 @host_options
 @config_option
-def check(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
+def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, files: bool, as_json: bool) -> None:
     """Do everything but serve, and say what is wrong.
 
     Exit code 0 when every plugin that is not disabled would serve, 1 when one would not, or the host as a whole.
@@ -147,6 +151,9 @@ def check(settings: Settings, dev: bool, without: Collection[str], strict: bool,
         problems += _certificate_problems(settings, generation.sites.keys(), dev=dev)
         generation.close()
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
+    if files:
+        environment = Environment()
+        problems += altered_files(environment, environment.closure([HOST, *environment.owners.values()]))
     if as_json:
         print_json({"ok": not problems, "problems": problems, "warnings": list(warnings)})
     else:
@@ -177,7 +184,7 @@ def show_start(host: Host, out: Console) -> None:
         urls = [str(replace(each, port=host.ports[site, each.scheme])) for each in listeners_of(site, host.settings)]
         table.add_row(f"  {site}", *urls)
     if not generation.sites:
-        table.add_row("  No plugin mounts a route, so no port is open. Install one: pip install plughost-catalog-v2")
+        out.print("  No plugin mounts a route, so no port is open. Install one: plughost install catalog-v2 -f FOLDER")
     out.print(table)
     out.print()
     show_plugins(generation.registry, out)
