@@ -98,12 +98,14 @@ class Report:
             if self._base in result.refused:
                 yield f"{where} itself | failures | {result.refused[self._base]} | | **missed** |"
             elif self._base in result.samples:
-                for goal in GOALS:
-                    if result.row in goal.rows and goal.against in result.samples:
-                        ratio = result.ratio(self._base, goal.against, goal.by)
-                        yield _goal(f"{where} {goal.against} | {goal.by}", ratio, goal.at_least)
-                for what, ratio, at_least in self._special(result):
+                for what, ratio, at_least in (*self._against_others(result), *self._special(result)):
                     yield _goal(f"{where} {what}", ratio, at_least)
+
+    def _against_others(self, result: Measured) -> Iterator[tuple[str, float, float]]:
+        """Yield what is aimed at beside other servers: which one by what, how much it is, and at least how much."""
+        for goal in GOALS:
+            if result.row in goal.rows and goal.against in result.samples:
+                yield f"{goal.against} | {goal.by}", result.ratio(self._base, goal.against, goal.by), goal.at_least
 
     def _special(self, result: Measured) -> Iterator[tuple[str, float, float]]:
         """Yield what is aimed at beside another server: what against what, by how much, and at least how much."""

@@ -28,6 +28,8 @@ from typing import Any, Final
 
 import httpx
 
+from plughost._runtime.control import is_running
+
 PATH: Final = "/api/v2/products"
 PLUGHOST: Final = str(Path(sys.executable).with_name("plughost"))
 SETTINGS: Final = "[log]\naccess = false\n[sites.main]\nhttp_port = 0\nhttps_port = 0\n[sites.library]\nhttp_port = 0\n"
@@ -164,10 +166,10 @@ def main() -> None:
         folder = Path(name)
         (folder / "plughost.toml").write_text(SETTINGS)
         with (folder / "log").open("wb") as log:
-            host = subprocess.Popen([PLUGHOST, "serve", "--dev"], cwd=folder, stdout=subprocess.PIPE, stderr=log)
-        assert host.stdout is not None
-        while b"Ctrl+C" not in host.stdout.readline():
+            host = subprocess.Popen([PLUGHOST, "serve", "--dev"], cwd=folder, stderr=log)
+        while not is_running(folder / "plughost-data"):
             assert host.poll() is None, (folder / "log").read_text()
+            time.sleep(0.02)
         ports = {
             each["scheme"]: each["port"] for each in command(folder, "status")["listeners"] if each["site"] == "main"
         }
@@ -186,7 +188,6 @@ def main() -> None:
         for thread in threads:
             thread.join()
         os.kill(command(folder, "status")["pid"], signal.SIGTERM)
-        host.stdout.read()
         host.wait()
     print(f"{given.times} times {given.command}, {min(seconds):.2f} to {max(seconds):.2f} s each")
     print("| clients | requests | lost | reconnected | slowest answer |")

@@ -77,6 +77,13 @@ def test_imports_go_one_way() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_no_file_is_long() -> None:
+    """No module of the host or of a plugin has more than 400 lines."""
+    sources = [*HOST.rglob("*.py"), *(ROOT / "plugins").glob("*/src/**/*.py")]
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in sources}
+    assert {path: lines for path, lines in lengths.items() if lines > 400} == {}
+
+
 HEAVY: Final = {"asyncio", "cryptography", "falcon", "granian", "limits", "logging", "msgspec", "packaging", "pony"} | {
     "pydantic",
     "rich",

@@ -1,5 +1,8 @@
 """The contract in Django REST framework, in one file, without what an API has no use for: sessions, templates, CSRF."""
 
+# Django wants its settings before its modules are imported; fields have the names of the wire.
+# ruff: noqa: E402, N815
+
 from __future__ import annotations
 
 import os
@@ -57,13 +60,13 @@ settings.configure(
 )
 django.setup()
 
-from django.db import IntegrityError, models  # noqa: E402 - Django wants its settings first
-from django.urls import path  # noqa: E402
-from rest_framework import serializers, status  # noqa: E402
-from rest_framework.exceptions import APIException, NotFound  # noqa: E402
-from rest_framework.request import Request  # noqa: E402
-from rest_framework.response import Response  # noqa: E402
-from rest_framework.views import APIView  # noqa: E402
+from django.db import IntegrityError, models
+from django.urls import path
+from rest_framework import serializers, status
+from rest_framework.exceptions import APIException, NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 
 class Conflict(APIException):
@@ -139,7 +142,7 @@ class ProductSerializer(serializers.Serializer[Any]):
 class InMemorySerializer(ProductSerializer):
     """A product of catalog v2."""
 
-    inStock = serializers.SerializerMethodField()  # noqa: N815 - the name on the wire
+    inStock = serializers.SerializerMethodField()
 
     def get_inStock(self, each: dict[str, Any]) -> bool:  # noqa: N802 - Django finds it by this name
         """Tell whether there is any."""
@@ -157,34 +160,34 @@ class MessageSerializer(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(read_only=True)
     content = serializers.CharField(max_length=500, trim_whitespace=False, allow_blank=True)
-    createdAt = serializers.DateTimeField(source="created_at", read_only=True)  # noqa: N815 - the name on the wire
+    createdAt = serializers.DateTimeField(source="created_at", read_only=True)
 
 
 class PreferencesSerializer(serializers.Serializer[Any]):
     """How a user likes the app."""
 
-    useMetricSystem = serializers.BooleanField(source="use_metric_system")  # noqa: N815 - the names on the wire
-    enableNotifications = serializers.BooleanField(source="enable_notifications")  # noqa: N815
-    darkModePreference = serializers.CharField(source="dark_mode_preference")  # noqa: N815
-    restTimerDuration = serializers.IntegerField(source="rest_timer_duration")  # noqa: N815
+    useMetricSystem = serializers.BooleanField(source="use_metric_system")
+    enableNotifications = serializers.BooleanField(source="enable_notifications")
+    darkModePreference = serializers.CharField(source="dark_mode_preference")
+    restTimerDuration = serializers.IntegerField(source="rest_timer_duration")
 
 
 class ProfileSerializer(serializers.Serializer[Any]):
     """A user's profile."""
 
-    userId = serializers.CharField(source="user_id")  # noqa: N815 - the names on the wire
-    displayName = serializers.CharField(source="display_name")  # noqa: N815
+    userId = serializers.CharField(source="user_id")
+    displayName = serializers.CharField(source="display_name")
     email = serializers.CharField()
-    profileImageUrl = serializers.CharField(source="profile_image_url")  # noqa: N815
-    dateJoined = serializers.IntegerField(source="date_joined")  # noqa: N815
-    fitnessLevel = serializers.CharField(source="fitness_level")  # noqa: N815
-    heightCm = serializers.FloatField(source="height_cm")  # noqa: N815
-    weightKg = serializers.FloatField(source="weight_kg")  # noqa: N815
-    dateOfBirth = serializers.IntegerField(source="date_of_birth")  # noqa: N815
+    profileImageUrl = serializers.CharField(source="profile_image_url")
+    dateJoined = serializers.IntegerField(source="date_joined")
+    fitnessLevel = serializers.CharField(source="fitness_level")
+    heightCm = serializers.FloatField(source="height_cm")
+    weightKg = serializers.FloatField(source="weight_kg")
+    dateOfBirth = serializers.IntegerField(source="date_of_birth")
     gender = serializers.CharField()
-    isPremium = serializers.BooleanField(source="is_premium")  # noqa: N815
+    isPremium = serializers.BooleanField(source="is_premium")
     settings = PreferencesSerializer(source="*")
-    updatedAt = serializers.IntegerField(source="updated_at")  # noqa: N815
+    updatedAt = serializers.IntegerField(source="updated_at")
 
 
 kept: dict[str, dict[str, Any]] = {}

@@ -43,7 +43,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file with mode 0600, or replace it, in one step; call it with the folder's lock held.
+    """Write a file with mode 0600, or replace it, in one step. Call it with the folder's lock held.
 
     Args:
         path: The file. Until this returns it has its old content, afterwards the new one, whatever happens to the
@@ -51,7 +51,7 @@ def write_private(path: Path, content: bytes) -> None:
         content: All of the new content.
 
     Raises:
-        OSError: The file cannot be written, and the old one is untouched; or its folder cannot be made to last, and
+        OSError: The file cannot be written, and the old one is untouched, or its folder cannot be made to last, and
             after a power cut it may be either.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}{_TEMPORARY}")
@@ -76,7 +76,7 @@ def tighten(path: Path, mode: int) -> bool:
     """Take away what others may do with a file or folder, and return whether they could do anything.
 
     Args:
-        path: What to look at; it may be missing.
+        path: What to look at. It may be missing.
         mode: The mode that it has afterwards if others could do anything with it.
     """
     if not path.exists() or not path.stat().st_mode & 0o077:

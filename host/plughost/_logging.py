@@ -37,7 +37,7 @@ def make_logger(
     import structlog  # noqa: PLC0415 - brings rich, and most commands log nothing
 
     stream = sys.stderr if stream is None else stream
-    as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
+    as_text = is_text(settings, stream)
     render: list[Any] = (
         # Plain tracebacks: the default shows the local variables of every frame, passwords and tokens among them.
         [
@@ -61,6 +61,11 @@ def make_logger(
         cache_logger_on_first_use=True,
     )
     return cast("structlog.stdlib.BoundLogger", logger)
+
+
+def is_text(settings: LogSettings, stream: TextIO) -> bool:
+    """Tell whether a log to a stream is for a person to read, and not JSON."""
+    return settings.format == "text" or (settings.format == "auto" and stream.isatty())
 
 
 def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:

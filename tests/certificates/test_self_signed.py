@@ -11,7 +11,7 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography import x509
@@ -19,7 +19,11 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from plughost._api.errors import CertificateError
-from plughost._tls.certificates import PreparedTLS, describe, ensure_self_signed
+from plughost._tls.certificates import describe
+from plughost._tls.self_signed import ensure_self_signed
+
+if TYPE_CHECKING:
+    from plughost._tls.prepared import PreparedTLS
 
 NOW = datetime.now(UTC)
 SECRETS = ("key.pem", "keystore.p12", "keystore.password")
@@ -216,7 +220,8 @@ def test_leftovers_of_a_killed_process_are_removed(folder: Path) -> None:
 def test_processes_that_start_at_once_agree(folder: Path, handshake: Any) -> None:
     """Four processes that start at the same time all serve the one certificate that the first of them made."""
     code = (
-        "import sys; from pathlib import Path; from plughost._tls.certificates import describe, ensure_self_signed\n"
+        "import sys; from pathlib import Path\n"
+        "from plughost._tls.certificates import describe; from plughost._tls.self_signed import ensure_self_signed\n"
         "sys.stdin.readline(); files = ensure_self_signed(Path(sys.argv[1]), [])\n"
         "print(files.made, describe(files).sha256, files.warnings)"
     )

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.host.packages import plugin_entry, saying, write_package
+from tests.terminal import QUIET, Terminal, lent
 
 from plughost._cli.main import main
 from plughost._plugins.environment import Environment
@@ -68,6 +69,15 @@ class Line:
             },
         )
 
+    def serve(self, *arguments: str, **options: Any) -> Serving:
+        """Start a host whose standard output is a terminal, and wait until it serves."""
+        terminal = Terminal()
+        environment = {**os.environ, "PYTHONPATH": str(self.packages), **QUIET}
+        environment.pop("COLUMNS", None)
+        with lent(terminal) as side:
+            process = self.start("serve", "--dev", *arguments, stdout=side, env=environment, **options)
+        return Serving(self, process, terminal)
+
     def on_terminal(self, width: int, *arguments: str) -> list[str]:
         """Run a command on a terminal of a width; return the rows that it shows."""
         terminal, side = os.openpty()
@@ -107,13 +117,13 @@ def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 class Serving:
     """A host in a process of its own."""
 
-    def __init__(self, line: Line, process: subprocess.Popen[str]) -> None:
+    def __init__(self, line: Line, process: subprocess.Popen[str], terminal: Terminal) -> None:
         """Wait until it serves."""
         self.line = line
         self.process = process
+        self.terminal = terminal
         self.told = ""
-        assert process.stdout is not None
-        for text in process.stdout:
+        for text in terminal.lines():
             self.told += text
             if "Ctrl+C" in text:
                 break
@@ -139,15 +149,15 @@ class Serving:
 @pytest.fixture
 def serving(line: Line) -> Iterator[Any]:
     """Start hosts; they are ended with the test."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Serving] = []
 
     def start(*arguments: str) -> Serving:
-        process = line.start("serve", "--dev", *arguments)
-        started.append(process)
-        return Serving(line, process)
+        started.append(line.serve(*arguments))
+        return started[-1]
 
     yield start
-    for process in started:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
+    for each in started:
+        if each.process.poll() is None:
+            each.process.send_signal(signal.SIGKILL)
+            each.process.communicate()
+        each.terminal.close()

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.cli.conftest import Serving
 from tests.host.plugins import until
 
-from plughost._runtime.control import send_command
+from plughost._runtime.control import is_running, send_command
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Line
+    from tests.cli.conftest import Line, Serving
 
 Serve = Callable[..., "Serving"]
 
@@ -44,6 +43,11 @@ def register_routes(context):
 """
 
 
+def events(errors: str) -> list[dict[str, Any]]:
+    """Return what standard error has, of which each line must be a JSON object."""
+    return [json.loads(line) for line in errors.splitlines()]
+
+
 def fails(url: str) -> None:
     """Ask, and see the connection end without an answer."""
     with pytest.raises(httpx.HTTPError):
@@ -63,6 +67,55 @@ def test_it_prints_what_is_served_where(line: Line, serving: Serve) -> None:
     assert not any(row.endswith(" ") for row in host.told.splitlines())
 
 
+LOUD = """
+import gc, sys, threading, warnings
+from plughost import hookimpl
+
+
+class Unruly:
+    def __del__(self):
+        raise RuntimeError("unraisable")
+
+
+@hookimpl
+def started(context):
+    warnings.warn("a warning", stacklevel=1)
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+    Unruly()
+"""
+
+
+def test_without_a_terminal_all_is_json(line: Line) -> None:
+    """Standard output stays empty; standard error has JSON alone, whatever happens: start, listeners, reload, stop."""
+    line.install("good")
+    line.install("loud", LOUD)
+    line.install("bad", "raise RuntimeError('broken on purpose')")
+    process = line.start("serve", "--dev")
+    until(lambda: is_running(line.folder / "plughost-data"))
+    assert send_command(line.folder / "plughost-data", "reload")["swapped"]
+    process.send_signal(signal.SIGTERM)
+    told, errors = process.communicate(timeout=60)
+    assert (process.returncode, told) == (0, "")
+    logged = {event["event"]: event for event in events(errors)}
+    assert logged.keys() >= {"started", "announcement", "reload", "stopping", "stopped", "plugin does not serve"}
+    assert "an error ended a thread" in logged
+    assert "an error was ignored" in logged
+    assert any("a warning" in name for name in logged)
+    assert all(url.startswith("http") for url in logged["started"]["listeners"])
+
+
+def test_a_json_log_on_a_terminal_is_json_alone(line: Line, serving: Serve) -> None:
+    """With log.format json, what a person would read goes to standard output only."""
+    line.configure("[log]\nformat = 'json'")
+    line.install("good")
+    host = serving()
+    assert "good" in host.told
+    _, errors = host.end(signal.SIGTERM)
+    assert [event["event"] for event in events(errors)] == ["started", "stopping", "stopped"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, number: int) -> None:
     """After SIGTERM or SIGINT a slow request is answered, and the exit code is 0."""
@@ -79,7 +132,7 @@ def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, numbe
     code, errors = host.ended()
     asking.join(60)
     assert (code, responses) == (0, ["answered"])
-    assert "Stopping: answering what is in flight" in errors
+    assert [event["event"] for event in events(errors)] == ["started", "stopping", "request", "stopped"]
     assert "Traceback" not in errors
 
 
@@ -92,7 +145,7 @@ def test_a_second_sigint_ends_it_at_once(line: Line, serving: Serve) -> None:
     until((line.folder / "begun").exists)
     host.process.send_signal(signal.SIGINT)
     assert host.process.stderr is not None
-    while "Stopping" not in host.process.stderr.readline():
+    while "stopping" not in host.process.stderr.readline():
         assert host.process.poll() is None
     assert host.end(signal.SIGINT)[0] == -signal.SIGINT
     asking.join(60)
@@ -155,8 +208,8 @@ def test_a_port_in_use_is_told(line: Line) -> None:
         process = line.start("serve", "--dev")
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert str(port) in errors
-    assert errors.startswith("Error: ")
+    event = events(errors)[-1]
+    assert (event["event"], str(port) in event["reason"]) == ("refused to start", True)
     assert "Traceback" not in errors
 
 
@@ -184,10 +237,10 @@ def test_it_refuses_to_start_readably(line: Line, arguments: tuple[str, ...], co
     line.install("bad", "raise RuntimeError('broken on purpose')")
     process = line.start("serve", "--dev", *arguments)
     _, errors = process.communicate(timeout=60)
-    told = [row for row in errors.splitlines() if not row.startswith("{")]  # beside what is logged
+    last = errors.splitlines()[-1]
     assert process.returncode == code
-    assert not [row for row in told if "Traceback" in row]
-    assert "bad is failed" in told[-1] or "ghost.toml" in told[-1]
+    assert "Traceback" not in last
+    assert "bad is failed" in last or "ghost.toml" in last
 
 
 def test_a_log_that_cannot_be_written_stops_nobody(line: Line, serving: Serve) -> None:
@@ -206,13 +259,11 @@ def test_a_closed_terminal_ends_it(line: Line) -> None:
     """SIGHUP from a terminal that is gone ends a host that was started on it, instead of a reload."""
     line.install("good")
     terminal, standard_input = os.openpty()
-    process = line.start("serve", "--dev", stdin=standard_input, start_new_session=True)
+    host = line.serve(stdin=standard_input, start_new_session=True)
     os.close(standard_input)
-    Serving(line, process)
     os.close(terminal)
-    process.send_signal(signal.SIGHUP)
-    assert process.wait(60) == 0
-    process.communicate()
+    assert host.end(signal.SIGHUP)[0] == 0
+    host.terminal.close()
 
 
 HANGING = """
@@ -232,7 +283,9 @@ def test_a_hook_that_hangs_shows_in_the_exit_code(line: Line, serving: Serve, ho
     line.configure("hook_timeout = 0.5")
     line.install("stuck", HANGING.format(hook=hook))
     code, errors = serving().end(signal.SIGTERM)
-    assert f"stuck (cli-stuck 1.0): {hook}: it did not return within 0.5 s" in errors
+    trouble = next(event for event in events(errors) if event["event"] == "trouble")
+    assert trouble["plugin"] == "stuck (cli-stuck 1.0)"
+    assert f"{hook}: it did not return within 0.5 s" in trouble["reason"]
     assert code == 1
 
 

@@ -16,7 +16,6 @@ On a page of its own line, `<!-- folder: checkout -->` runs the page in a copy o
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -25,10 +24,12 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.terminal import QUIET, Terminal, lent
 
 ROOT: Final = Path(__file__).parents[2]
 PORTS: Final = {
@@ -172,14 +173,21 @@ class Session:
         assert found is not None, f"`{command}` is not how a host is started here"
         _, path = self.run('printf %s "$PATH"')
         ports = {f"PLUGHOST_SITES__{site}__{scheme}_PORT".upper(): "0" for site, scheme in PORTS}
-        host = _popen(
-            [shutil.which("plughost", path=path) or "plughost", "serve", "--dev", *found[2].split()],
-            self.folder,
-            self._environment | ports | {"PATH": path},
-            log=self.folder.parent / "host.log",
-        )
+        log = self.folder.parent / "host.log"
+        terminal = Terminal()
+        with lent(terminal) as side, log.open("ab") as errors:
+            host = subprocess.Popen(
+                [shutil.which("plughost", path=path) or "plughost", "serve", "--dev", *found[2].split()],
+                cwd=self.folder,
+                env=self._environment | ports | {"PATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=side,
+                stderr=errors,
+            )
         self._hosts.append(host)
-        text, _ = _read_until(host, re.compile(rb"  Press Ctrl\+C to stop\.\n"))
+        text = "".join(takewhile(lambda line: "Press Ctrl+C to stop." not in line, terminal.lines()))
+        assert host.poll() is None, f"the host did not start: {text}\nlog:\n{log.read_text()}"
+        terminal.close()
         for site, http, https in re.findall(r"^  (\w+) +http://.*:(\d+) +https://.*:(\d+)", text, re.MULTILINE):
             self._ports |= {PORTS[site, "http"]: int(http), PORTS[site, "https"]: int(https)}
         return self.documented(text + "  Press Ctrl+C to stop.\n")
@@ -197,10 +205,7 @@ class Session:
         while self._hosts:
             host = self._hosts.pop()
             host.terminate()
-            assert host.stdout is not None
-            rest = host.stdout.read()
-            host.stdout.close()
-            assert host.wait(PATIENCE) == 0, f"{rest.decode()}\nlog:\n{(self.folder.parent / 'host.log').read_text()}"
+            assert host.wait(PATIENCE) == 0, f"log:\n{(self.folder.parent / 'host.log').read_text()}"
 
     def close(self) -> None:
         """Stop the hosts and the shell."""
@@ -253,7 +258,13 @@ def _environment(folder: Path) -> dict[str, str]:
     """Return the environment of a reader who has installed plughost."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PLUGHOST_", "VIRTUAL_ENV"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
-    return kept | {"PATH": path, "CURL_HOME": str(folder.parent), "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+    return kept | {
+        "PATH": path,
+        "CURL_HOME": str(folder.parent),
+        "PYTHONUNBUFFERED": "1",
+        "PLUGHOST_LOG__FORMAT": "text",
+        **QUIET,
+    }
 
 
 def _quick(command: str) -> str:
@@ -275,14 +286,11 @@ def _popen(
     environment: dict[str, str],
     *,
     stdin: int = subprocess.DEVNULL,
-    log: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a process; its standard error goes to the log where there is one, else with its output."""
-    with contextlib.ExitStack() as stack:
-        errors = subprocess.STDOUT if log is None else stack.enter_context(log.open("ab"))
-        return subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=errors
-        )
+    """Start a process; its standard error goes with its output."""
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 def _read_until(process: subprocess.Popen[bytes], end: re.Pattern[bytes]) -> tuple[str, re.Match[bytes]]:

@@ -91,9 +91,9 @@ class Served:
             "trust_env": False,
         }
 
-    def connect(self) -> socket.socket:
-        """Return a connection for HTTP/1.1, its TLS handshake done."""
-        raw = socket.create_connection(("127.0.0.1", self.engine.port), timeout=20)
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        """Return a connection for HTTP/1.1 from an address, its TLS handshake done."""
+        raw = socket.create_connection(("127.0.0.1", self.engine.port), timeout=20, source_address=(source, 0))
         if self.lane.scheme == "http":
             return raw
         return ssl.create_default_context(cafile=self.certificate).wrap_socket(raw, server_hostname="127.0.0.1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import resource
 import socket
 import ssl
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from wsgiref.types import WSGIApplication
+    from collections.abc import Iterable, Iterator
+    from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Exchange, Gate, Lane, Serve, Served, Until
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, Until
 
 IDLE, HALF_SENT, SLOW_BODIES = 1100, 500, 20
 
@@ -44,6 +45,18 @@ def connect(served: Served, connections: int) -> list[socket.socket]:
         ]
         stack.pop_all()
         return opened
+
+
+def ends(connection: socket.socket) -> bool:
+    """Read what comes, and return whether the server has closed the connection before 20 s passed without a word."""
+    try:
+        while connection.recv(65536):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def assert_served(served: Served) -> None:
@@ -97,9 +110,7 @@ def test_a_connection_that_stays_silent_is_closed(serve: Serve, lane1: Lane, gat
     """After the idle time-out the server closes it, whatever was said before."""
     with serve(gate, lane1, idle_timeout=1).connect() as connection:
         connection.sendall(said)
-        with contextlib.suppress(ConnectionError):
-            while connection.recv(65536):
-                pass
+        assert ends(connection)
 
 
 def test_a_body_that_takes_too_long_is_given_up(serve: Serve, lane1: Lane, gate: Gate) -> None:
@@ -171,6 +182,47 @@ def test_setting_the_clock_back_keeps_no_connection(
             assert connection.recv(1) == b""
 
 
+def test_the_newest_bodies_of_whoever_holds_most_are_refused(
+    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When unfinished bodies take too much memory: 503 with Retry-After, one line in the log, and all others arrive."""
+    served = serve(counting_app, lane1, body_memory=5 * 16 * 1024)
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nx"
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(served.connect(source)) for source in ("127.0.0.1",) * 5 + ("127.0.0.2",)]
+        for connection in opened:
+            connection.sendall(head)
+        response = http.client.HTTPResponse(opened[4])
+        response.begin()
+        assert (response.status, response.getheader("Retry-After")) == (503, "1")
+        for connection in (*opened[:4], opened[5]):
+            assert exchange(connection, b"y")[1] == b"2 of 2"
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
+        "Refused 1 unfinished bodies with 503"
+    ]
+
+
+def test_a_reader_that_takes_too_little_is_given_up(serve: Serve, lane1: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than the least rate, after the time in which any rate will do, ends the response."""
+    monkeypatch.setattr("plughost._servers.base._PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("plughost._servers.base._LEAST_RATE", 1 << 30)
+    closed = threading.Event()
+
+    def endless() -> Iterator[bytes]:
+        try:
+            yield from itertools.repeat(b"x" * 1_000_000)
+        finally:
+            closed.set()
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return endless()
+
+    with serve(application, lane1).connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert closed.wait(20)
+
+
 def test_connections_over_the_limit_wait_their_turn(serve: Serve, lane: Lane, gate: Gate) -> None:
     """With the limit reached, the next client is served once another leaves."""
     served = serve(gate, lane, connection_limit=10)
@@ -187,6 +239,20 @@ def test_a_crowd_that_says_nothing_gives_way(serve: Serve, lane: Lane, gate: Gat
     assert_served(served)
     for connection in opened:
         connection.close()
+
+
+def test_a_crowd_of_one_address_costs_nobody_else_a_connection(
+    serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange
+) -> None:
+    """At the limit idle connections of whoever holds most are closed, even where another's were idle for longer."""
+    served = serve(gate, lane1, connection_limit=16)
+    with served.connect("127.0.0.2") as other:
+        assert exchange(other, b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/first"
+        opened = connect(served, 40)
+        assert_served(served)
+        assert exchange(other, b"GET /second HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/second"
+        for connection in opened:
+            connection.close()
 
 
 def test_waiting_requests_are_not_worth_a_line_in_the_log(

@@ -35,9 +35,9 @@ def test_a_request_before_the_sleep_is_not_lost() -> None:
     """Whoever asked before somebody waits has asked; the wait for a second one goes on."""
     requests = StopRequests()
     requests.add()
-    requests.wait(1)
+    assert requests.wait(1, 60)
     threading.Thread(target=requests.add).start()
-    requests.wait(2)
+    assert requests.wait(2, 60)
 
 
 def test_a_sleep_ends_with_its_time() -> None:

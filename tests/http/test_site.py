@@ -51,6 +51,15 @@ def test_nobody_else_is_believed(trusted: list[Any]) -> None:
     assert not [name for name in environ if "FORWARDED" in name or "REAL_IP" in name]
 
 
+@pytest.mark.parametrize(("peer", "client"), [("10.0.0.1", "192.0.2.7"), ("198.51.100.1", "198.51.100.1")])
+def test_whom_a_limit_concerns_is_told_by_a_trusted_proxy(peer: str, client: str) -> None:
+    """The address that holds too much is that of the client behind a trusted proxy; nobody else can name one."""
+    environ = create_environ(headers=FORWARDED, remote_addr=peer)
+    before = dict(environ)
+    assert Site("main", None, PROXIES).client_of(environ) == client  # type: ignore[arg-type] # no app is called
+    assert environ == before
+
+
 @pytest.mark.parametrize("peer", ["10.0.0.1", "fd00::1", "::ffff:10.0.0.1"])
 def test_a_trusted_proxy_is_believed(peer: str) -> None:
     """Client, scheme, host and port are those that a trusted proxy names, over IPv4 and IPv6."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 import tomlkit
 
-from plughost._runtime.control import send_command
+from plughost._runtime.control import is_running, send_command
 
 PATIENCE: Final = 120.0
 """Seconds after which something that was waited for has failed to happen."""
@@ -189,8 +189,8 @@ def host_process(
         )
     assert process.stdout is not None
     try:
-        started = any("Press Ctrl+C" in line for line in process.stdout)
-        assert started, f"the host did not start: {(folder / 'errors.txt').read_text()}"
+        until(lambda: process.poll() is not None or is_running(folder / "data"))
+        assert process.poll() is None, f"the host did not start: {(folder / 'errors.txt').read_text()}"
         yield HostProcess(process, folder)
     finally:
         if process.poll() is None:

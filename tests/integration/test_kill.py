@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -20,7 +19,9 @@ from typing import Any
 import httpx
 import pytest
 import tomlkit
+from tests.integration.kit import until
 
+from plughost._runtime.control import is_running, send_command
 from plughost.testing import store_settings
 
 KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "1"))
@@ -87,16 +88,17 @@ def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [*PLUGHOST, "serve", "--dev", "--config", str(folder / "plughost.toml")]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with (folder / "errors.txt").open("a") as errors:
-        host = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
-    assert host.stdout is not None
+        host = subprocess.Popen(command, stderr=errors, text=True, env=environment)
+    data = folder / "data"
     try:
-        found = next((found for line in host.stdout if (found := re.search(r"main +(http://[\d.]+:\d+)", line))), None)
-        assert found, f"the host did not start: {(folder / 'errors.txt').read_text()}"
-        yield host, found[1]
+        until(lambda: host.poll() is not None or is_running(data))
+        assert host.poll() is None, f"the host did not start: {(folder / 'errors.txt').read_text()}"
+        listeners = send_command(data, "status")["listeners"]
+        port = next(each["port"] for each in listeners if (each["site"], each["scheme"]) == ("main", "http"))
+        yield host, f"http://127.0.0.1:{port}"
     finally:
         host.kill()
         host.wait()
-        host.stdout.close()
 
 
 def write(url: str, numbers: Iterator[int], ledgers: dict[str, Ledger], enough: threading.Semaphore) -> None:

@@ -25,7 +25,7 @@ import httpx
 
 import plughost
 from plughost import Environment, NotRunning
-from plughost._runtime.control import send_command
+from plughost._runtime.control import is_running, send_command
 from plughost_packages.pip import pip_command
 
 if TYPE_CHECKING:
@@ -371,11 +371,9 @@ class Sandbox:
         timer.start()
         assert process.stdout is not None
         try:
-            for line in process.stdout:
-                if b"Press Ctrl+C" in line:
-                    break
-            else:
-                raise AssertionError(f"the host did not start:\n{log.read_text()}")
+            while not is_running(self.folder / data):
+                assert process.poll() is None, f"the host did not start:\n{log.read_text()}"
+                threading.Event().wait(0.02)
             served = Served(self, process, self.folder / data)
             yield served
             served.stop()

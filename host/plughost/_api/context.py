@@ -43,12 +43,12 @@ class PluginContext(Generic[SettingsT]):
         data_dir: A folder of the plugin's own, which is there from the first use of this attribute.
         stores: The stores that the plugin may use, by name: its own, and those of the plugins it requires. They are
             open from `started` on.
-        authenticator: Names the principal behind a request; None where no installed plugin offers one.
-        rate_limits: Where the host counts; see `counter`.
+        authenticator: Names the principal behind a request. None where no installed plugin offers one.
+        rate_limits: Where the host counts. See `counter`.
         host: What the plugin may see of its host.
-        trusted: Whether the operator lets the plugin control the host; see `control`.
-        audits: Where `audit` writes; into the log by default.
-        announcements: Lines for the person who starts the host; see `announce`.
+        trusted: Whether the operator lets the plugin control the host. See `control`.
+        audits: Where `audit` writes. Into the log by default.
+        announcements: Lines for the person who starts the host. See `announce`.
     """
 
     plugin: str
@@ -89,11 +89,11 @@ class PluginContext(Generic[SettingsT]):
         return folder
 
     def counter(self, limit: str, name: str, *, always: bool = False, longest: int | None = None) -> Counter:
-        """Return a counter of the plugin's own; to limit requests, see `plughost.ratelimits.RateLimit`.
+        """Return a counter of the plugin's own. To limit requests, see `plughost.ratelimits.RateLimit`.
 
         Args:
             limit: An amount per time, such as `5/minute`.
-            name: What is counted; counters of one name and limit count together, on every host that shares a Redis.
+            name: What is counted. Counters of one name and limit count together, on every host that shares a Redis.
             always: Go on counting in this process while Redis is away, even where the settings would let through:
                 for what must never go uncounted, such as guesses at a password.
             longest: Let waits grow: a key is forgotten once it was not hit for a window's length, and each hit beyond
@@ -102,11 +102,11 @@ class PluginContext(Generic[SettingsT]):
         return self.rate_limits.counter(f"{self.plugin}/{name}", limit, always=always, longest=longest)
 
     def emit(self, event: str, **fields: Any) -> None:
-        """Tell whoever watches the host of something that happened in this plugin.
+        """Emit an event of this plugin to whoever watches the host.
 
         Args:
             event: What happened, such as `login`.
-            **fields: Details, in plain values; never secrets.
+            **fields: Details, in plain values. Never secrets.
         """
         self.services.events.emit(event, self.plugin, **fields)
 
@@ -118,9 +118,9 @@ class PluginContext(Generic[SettingsT]):
         Args:
             what: What was done or tried, such as `login`.
             outcome: What came of it: `ok`, `refused`, `failed` ...
-            who: The account that it is about; what is written is its `pseudonym`.
+            who: The account that it is about. What is written is its `pseudonym`.
             req: The request that did it, for its address and id. The host writes no event of its refusal then.
-            **more: Details, in plain values; never secrets.
+            **more: Details, in plain values. Never secrets.
         """
         self._audits.note(what, outcome, **self._event(who, req, more))
 
@@ -128,10 +128,10 @@ class PluginContext(Generic[SettingsT]):
     def audited(
         self, what: str, *, who: str | None = None, req: Request | None = None, **more: Any
     ) -> Iterator[dict[str, Any]]:
-        """Write an event of the audit trail when a block ends: `ok`, or `failed` where it raises; see `audit`.
+        """Write an event of the audit trail when a block ends: `ok`, or `failed` where it raises. See `audit`.
 
         Yields:
-            The event's members, which the block may add to; what it sets as `outcome` stays.
+            The event's members, which the block may add to. What it sets as `outcome` stays.
         """
         with self._audits.around(what, **self._event(who, req, more)) as event:
             yield event
@@ -159,7 +159,7 @@ class PluginContext(Generic[SettingsT]):
     def keep(self, name: str, make: Callable[[], T]) -> T:
         """Return an object that stays for as long as the host runs, whatever is reloaded meanwhile.
 
-        A plugin that changed gets a new context, and one that is a class a new instance; what must outlive that is
+        A plugin that changed gets a new context, and one that is a class a new instance. What must outlive that is
         kept here. Its class should be one that does not come from the plugin, whose modules may be imported afresh.
 
         Args:
@@ -169,22 +169,22 @@ class PluginContext(Generic[SettingsT]):
         return self.services.keep(self.plugin, name, make)
 
     def add_query(self, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        """Let the plugin's commands query the plugin in the running host; they use `query_host`.
+        """Let the plugin's commands query the plugin in the running host. They use `query_host`.
 
         Args:
             name: What is asked, one word.
-            handler: Returns the answer, in values that JSON can have; called in a thread of its own.
+            handler: Returns the answer, in values that JSON can have. Called in a thread of its own.
         """
         self.services.add_query(self.plugin, name, handler)
 
     def query_host(self, name: str) -> Mapping[str, Any]:
-        """Query the plugin in the host that runs on the same data folder; for commands.
+        """Query the plugin in the host that runs on the same data folder. For commands.
 
         Args:
             name: A query that the plugin added by `add_query`.
 
         Returns:
-            The answer; a mapping with `error` alone where the plugin does not answer there.
+            The answer. A mapping with `error` alone where the plugin does not answer there.
 
         Raises:
             NotRunning: No host runs on the data folder.

@@ -1,6 +1,6 @@
 """What plugins declare: frozen values that the host checks, mounts and takes down again.
 
-A hook returns these; only the host acts on them. No plugin is handed the Falcon app to change, which is what
+A hook returns these. Only the host acts on them. No plugin is handed the Falcon app to change, which is what
 lets the host find conflicts before anything starts and remove a plugin while it runs.
 """
 
@@ -35,21 +35,21 @@ class Parameter:
     """A parameter of an operation: the API description shows it, and the host enforces it.
 
     A responder that names it among its arguments is given its value, converted: `page` as `page`, `If-Match` as
-    `if_match`. One that takes `**values` is given all of them. A field of the path needs no declaration; one says more
+    `if_match`. One that takes `**values` is given all of them. A field of the path needs no declaration. One says more
     of it than that it is a string.
 
     Attributes:
-        name: The name on the wire, such as `page` or `If-Match`; of a path, the name of the field.
+        name: The name on the wire, such as `page` or `If-Match`. Of a path, the name of the field.
         place: Where it stands.
         description: One sentence for API clients.
         schema: Its JSON Schema: a type (`string`, `integer`, `number` as Decimal, `boolean`, or `array` of one of
             these, as a tuple), `enum`, bounds, lengths, `pattern`, and the `default` of a request without it. Of an
-            array in the query, each item is a parameter of that name; elsewhere items are joined by commas. The first
+            array in the query, each item is a parameter of that name. Elsewhere items are joined by commas. The first
             of its `examples` is what people are offered to try.
-        required: Whether a request without it is refused, and a string that is blank unless its `minLength` is 0;
-            fields of the path are always there.
+        required: Whether a request without it is refused, and a string that is blank unless its `minLength` is 0.
+            Fields of the path are always there.
         allow_empty: Whether an empty value is let through, and counts as absent.
-        refusal: The status of a request that breaks the schema. 400 is the error format's status for invalid input;
+        refusal: The status of a request that breaks the schema. 400 is the error format's status for invalid input.
             404 says that a value which breaks it names nothing, as an id that is no number does.
     """
 
@@ -68,10 +68,10 @@ class Response:
 
     Attributes:
         description: One sentence for API clients.
-        model: The type of the body: a pydantic model, a dataclass, a `list[...]` of one; a mapping of media types to
+        model: The type of the body: a pydantic model, a dataclass, a `list[...]` of one. A mapping of media types to
             such types where they differ. None for no body, and for an error that the group's error format writes.
-        media_types: What the body is sent as; empty for an error without a body.
-        headers: Header name to one sentence on what it tells.
+        media_types: What the body is sent as. Empty for an error without a body.
+        headers: Header name to one sentence on what it means.
         schema: A JSON Schema to show instead of the one made from `model`.
     """
 
@@ -89,14 +89,14 @@ class Operation:
     Attributes:
         summary: One line, imperative.
         request: The model of the JSON body, or None where no body is read.
-        responses: Status to response; errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
+        responses: Status to response. Errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
         produces: Media types of the successful answers. An `Accept` that excludes them all is answered 406.
             Empty means that `Accept` is not looked at.
         parameters: Query and header parameters, and fields of the path.
         security: Names of the HTTP authentication schemes that let a request in, any one of them. `bearer` is what the
-            host's authenticator verifies; of any other, such as `basic`, the host sees to it that credentials are
+            host's authenticator verifies. Of any other, such as `basic`, the host sees to it that credentials are
             there, and the resource verifies them. A request without is 401.
-        roles: The roles of which `bearer` lets one in, any one of them; empty for everybody. 403 for others.
+        roles: The roles of which `bearer` lets one in, any one of them. Empty for everybody. 403 for others.
         description: More than the summary, in CommonMark.
         examples: Name to an example of the request body.
     """
@@ -140,11 +140,11 @@ class RouteGroup:
         routes: The routes, with paths relative to the prefix.
         site: The site it is mounted on unless the settings say another.
         errors: How errors below the prefix are written.
-        versions: The minor versions it speaks, as `major.minor`, oldest first (CONTRACT 2); empty for none.
-        body_limit: Largest request body in bytes unless the settings say another; None for the host's default.
-        title: A heading for people; the plugin's name by default.
-        described: Whether the API description shows it; pages for people may stay out.
-        realm: What the challenges of its `security` name (RFC 9110, 11.5); the plugin's name by default.
+        versions: The minor versions it speaks, as `major.minor`, oldest first (CONTRACT 2). Empty for none.
+        body_limit: Largest request body in bytes unless the settings say another. None for the host's default.
+        title: A heading for people. The plugin's name by default.
+        described: Whether the API description shows it. Pages for people may stay out.
+        realm: What the challenges of its `security` name (RFC 9110, 11.5). The plugin's name by default.
     """
 
     prefix: str
@@ -163,15 +163,15 @@ class Store:
     """Persistent data of a plugin, opened, migrated, watched and purged by the host.
 
     Attributes:
-        name: Unique on a host; names the SQLite file and the settings key.
+        name: Unique on a host. Names the SQLite file and the settings key.
         migrations: The folder of numbered SQL files, `sqlite/0001_<what>.sql` and `postgresql/0001_<what>.sql`,
             such as `importlib.resources.files(__package__) / "migrations"`.
         tables: Every table that the migrations make. Two stores that claim one table are a conflict.
-        entities: For stores with Pony entities: called with a fresh, bound Pony `Database` each time the store opens;
-            defines the entities on it and returns what the plugin's store operations get as their first argument, such
+        entities: For stores with Pony entities: called with a fresh, bound Pony `Database` each time the store opens.
+            Defines the entities on it and returns what the plugin's store operations get as their first argument, such
             as the database itself. Without it, operations get a `plughost.stores.Session`, and Pony is not imported.
         breaking: Numbers of the migrations that code of older versions can't live with. Before such a one is applied,
-            the older version's requests finish or wait; afterwards they are answered 503, and it does not serve again.
+            the older version's requests finish or wait. Afterwards they are answered 503, and it does not serve again.
     """
 
     name: str
@@ -186,7 +186,7 @@ class Middleware:
     """Code that runs around requests.
 
     Attributes:
-        name: Unique on a host; others order themselves by it.
+        name: Unique on a host. Others order themselves by it.
         component: An object with any of Falcon's `process_request(req, resp)`,
             `process_resource(req, resp, resource, params)` and
             `process_response(req, resp, resource, req_succeeded)`. With scope `plugin` it has no
@@ -213,7 +213,7 @@ class Health:
 
     Attributes:
         up: Whether all is well.
-        data: Details for the operator; never secrets.
+        data: Details for the operator. Never secrets.
     """
 
     up: bool
@@ -226,7 +226,7 @@ class Check:
 
     Attributes:
         name: Unique on a host.
-        check: Returns the health; raising counts as down.
+        check: Returns the health. Raising counts as down.
         kinds: The probes it belongs to.
     """
 
@@ -237,17 +237,17 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """Someone who is told of the host's requests once they were answered: to count, to bill, to keep a record.
+    """Is notified of requests once they were answered: to count, to bill, to keep a record.
 
-    It costs a request next to nothing, whereas middleware takes part of its time; but it can't change anything. It is
-    told within about a second, in a thread of the host's, one call at a time.
+    An observer costs a request next to nothing, and can't change it. It is called within about a second, in a thread
+    of the host's, one call at a time.
 
     Attributes:
         name: What the log calls it.
         observe: Called with the requests that were answered since the last call, oldest first: a tuple of
             `plughost.RequestRecord`.
-        at_most: Of how many requests at a time `observe` is told, the first ones; None for every one. What is to be
-            looked at needs no more than can be read, and the others then cost less.
+        at_most: How many requests at a time `observe` gets, the first ones. None for all. What is to be looked at needs
+            no more than can be read, and the others then cost less.
         observe_times: Called with how long the requests since the last call took until their responses began, in
             seconds, by `plughost.RequestKind`: for counts and times, at a fraction of what `observe` costs.
     """
@@ -265,7 +265,7 @@ class Page:
     Attributes:
         name: Its last path segment, unique within the plugin.
         title: What the navigation shows.
-        render: Returns the page's body as HTML; called for each view.
+        render: Returns the page's body as HTML. Called for each view.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The hooks: everything that the host asks a plugin for.
 
-Each is called on its own for each plugin, at build time only; none is called while a request is answered.
+Each is called on its own for each plugin, at build time only. None is called while a request is answered.
 A plugin implements those that it needs, with `@plughost.hookimpl`, and leaves the rest out.
 """
 

@@ -1,4 +1,4 @@
-"""What observers are told of requests."""
+"""What observers get."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class RequestRecord(NamedTuple):
-    """A request that was answered, as observers are told of it.
+    """A request that was answered, as observers get it.
 
     Attributes:
         arrived: When it arrived, of `time.perf_counter()`.
         seconds: How long it took until its response began.
         method: Its method, as it was sent.
-        target: Its path and query, percent-encoded as they were sent; the first 2,000 characters.
-        status: The status as it was set, such as `200 OK`; see `code`.
-        mounted: The route or group that it was for; None where there is none. See `plugin` and `route`.
+        target: Its path and query, percent-encoded as they were sent. The first 2,000 characters.
+        status: The status as it was set, such as `200 OK`. See `code`.
+        mounted: The route or group that it was for. None where there is none. See `plugin` and `route`.
         site: The site.
         protocol: `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
         request_id: What `X-Request-ID` of the response carries.
@@ -35,12 +35,12 @@ class RequestRecord(NamedTuple):
 
     @property
     def plugin(self) -> str:
-        """The plugin that it was for; empty where there is none."""
+        """The plugin that it was for. Empty where there is none."""
         return self.mounted.plugin if self.mounted is not None else ""
 
     @property
     def route(self) -> str:
-        """The full URI template of its route, `<prefix>/*` below a prefix that has no such route; else empty."""
+        """The full URI template of its route, `<prefix>/*` below a prefix that has no such route, else empty."""
         return self.mounted.template if self.mounted is not None else ""
 
     @property
@@ -53,7 +53,7 @@ class RequestKind(NamedTuple):
     """What requests have in common that are counted together.
 
     Attributes:
-        plugin: The plugin that they were for; empty where there is none.
+        plugin: The plugin that they were for. Empty where there is none.
         route: The full URI template of its route, as of `RequestRecord`.
         method: Their method, as it was sent: clients may make up any.
         code: The status code.
@@ -66,7 +66,7 @@ class RequestKind(NamedTuple):
 
 
 def code_of(status: Any) -> int:
-    """Return the code of a Falcon status; 500 for one that can't be sent."""
+    """Return the code of a Falcon status. 500 for one that can't be sent."""
     import falcon  # noqa: PLC0415 - which not every command needs
 
     try:

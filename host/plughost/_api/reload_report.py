@@ -18,7 +18,7 @@ class ReloadReport:
     A plugin is in one of the lists at most, under the word that is its state wherever it is shown.
 
     Attributes:
-        swapped: Whether another generation serves now; where not, nothing but the certificate has changed.
+        swapped: Whether another generation serves now. Where not, nothing but the certificate has changed.
         generation: The number of the generation that serves now.
         added: Plugins that serve now and did not before.
         changed: Plugins that were imported or asked for their declarations anew.
@@ -31,8 +31,8 @@ class ReloadReport:
         cut_off: Which requests of the generation before were not answered within `grace_time`.
         restart_needed: What takes effect only when the host is restarted, and why.
         trouble: Plugins that serve, or have left, and whose `started` or `stopping` failed or did not return.
-        certificate: The certificate that HTTPS listeners show instead of another one: names and end; else empty.
-        certificate_refused: Why they don't show the one that is on the disk now; else empty.
+        certificate: The certificate that HTTPS listeners show instead of another one: names and end, else empty.
+        certificate_refused: Why they don't show the one that is on the disk now, else empty.
         seconds: How long it took, by plugin for those that were loaded, and in all under `total`.
     """
 
@@ -65,7 +65,7 @@ class ReloadReport:
 
     @classmethod
     def from_plain(cls, told: Mapping[str, Any]) -> ReloadReport:
-        """Return the report that `as_plain` told, be it by a host of another version."""
+        """Return the report of which `as_plain` returned the values, in this or another version of the host."""
         known: dict[str, Any] = {field.name: told[field.name] for field in fields(cls) if field.name in told}
         for name, value in known.items():
             known[name] = tuple(value) if isinstance(value, list) else value

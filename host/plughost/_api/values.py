@@ -12,7 +12,7 @@ class Value:
 
     Attributes:
         key: Its dotted key.
-        value: Its value; secrets are masked.
+        value: Its value. Secrets are masked.
         default: What it is where nobody sets it.
         source: `default`, the file's name, or the environment variable's.
     """

@@ -58,9 +58,9 @@ def build_app(
         middleware: Falcon middleware that covers the site, outermost first.
         logger: Where unhandled exceptions are logged.
         vary: What all responses vary by.
-        allowed_hosts: Which `Host`s are answered; empty for all that are well-formed.
+        allowed_hosts: Which `Host`s are answered. Empty for all that are well-formed.
         dev: Whether a responder that returns something fails, since nobody would see it.
-        audit: Where refusals are written; nowhere by default.
+        audit: Where refusals are written. Nowhere by default.
 
     Returns:
         The app, with its router compiled.
@@ -176,7 +176,7 @@ def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError,
 def _on_store_error(
     logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: StoreError, params: dict[str, Any]
 ) -> None:
-    """Say that the store is out of reach, or that there is such a record; anything else is a defect."""
+    """Say that the store is out of reach, or that there is such a record. Anything else is a defect."""
     told = http_error(error)
     if told.status_code >= 500 and told.status_code != 503:
         _on_exception(logger, req, resp, error, params)

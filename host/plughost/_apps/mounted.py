@@ -1,4 +1,4 @@
-"""A route as it stands on a site: what the request path needs of it, and nothing else."""
+"""A mounted route: what the request path needs of it, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mounted:
-    """A route, or the rest of a group's prefix, on a site; equal to itself only.
+    """A route, or the fallback of a group's prefix, on a site. Equal to itself only.
 
     Attributes:
         plugin: The plugin that it belongs to.
         template: The full URI template, or `<prefix>/*` for the paths below a prefix that no route matches.
         errors: The error format.
-        versions: The minor versions; None where the group has none.
-        common_fields: Minor version to the header fields that are the same in all its responses; of None in those
+        versions: The minor versions. None where the group has none.
+        common_fields: Minor version to the header fields that are the same in all its responses. Of None in those
             before a version was chosen.
         body_limit: Largest request body in bytes.
         produces: HTTP method to what its successful answers are sent as.

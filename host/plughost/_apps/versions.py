@@ -24,9 +24,6 @@ class Versions:
     def __init__(self, spoken: Sequence[str]) -> None:
         """Check and order the versions.
 
-        Args:
-            spoken: `major.minor` each, such as `1.0`.
-
         Raises:
             ValueError: There is none, or one is not of the form `major.minor`.
         """
@@ -48,11 +45,8 @@ class Versions:
     def choose(self, asked: str | None) -> str:
         """Return the version that serves a request.
 
-        Args:
-            asked: The value of the request's `API-Version`; None where it has none.
-
         Raises:
-            falcon.HTTPBadRequest: The version is malformed, or not spoken here; the detail names those that are.
+            falcon.HTTPBadRequest: The version is malformed, or not spoken here. The detail names those that are.
         """
         if asked is None:
             return self.newest

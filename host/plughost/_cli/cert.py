@@ -16,7 +16,8 @@ from rich.table import Table
 from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import config_option, console, json_option, print_json, text
 from plughost._runtime.control import send_command
-from plughost._tls.certificates import certificate_in_use, describe, ensure_self_signed, public_pem, tls_folder
+from plughost._tls.certificates import certificate_in_use, describe, public_pem, tls_folder
+from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +59,7 @@ def create(settings: Settings, data_dir: Path | None, names: tuple[str, ...], fo
 def show(settings: Settings, data_dir: Path | None, as_json: bool) -> None:
     """Show the certificate that the settings name: whom it is for, how long it lasts, where it lies.
 
-    Where a host runs and still shows another one, that is told, too.
+    It says so where a running host still shows another one.
     """
     settings = _with_data_dir(settings, data_dir)
     with _readable_errors():
@@ -97,12 +98,7 @@ def export(settings: Settings, data_dir: Path | None, file: Path) -> None:
 
 
 def create_certificate(settings: Settings, names: Sequence[str] = (), *, force: bool = False) -> Iterator[str]:
-    """Make the development certificate where there is none that will do, and yield what to tell about it.
-
-    Args:
-        settings: The host's settings.
-        names: Names besides those of the settings.
-        force: Make a new one in any case.
+    """Make the development certificate where none is usable, and yield lines about it.
 
     Raises:
         CertificateError: A name is none, or the folder cannot be written.

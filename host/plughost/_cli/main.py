@@ -31,7 +31,7 @@ COMMANDS: Final = {
 class Commands(click.Group):
     """A group whose commands are imported when they are asked for: `plughost status` needs no web framework.
 
-    Those that are not the host's are the installed plugins'; a broken plugin breaks only its own.
+    Those that are not the host's are the installed plugins'. A broken plugin breaks only its own.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

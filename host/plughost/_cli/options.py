@@ -40,39 +40,22 @@ STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red
 
 
 def config_option(command: FunctionT) -> FunctionT:
-    """Add `--config` to a command and hand it the settings that are read."""
-
-    @click.option(
-        "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help=CONFIG_HELP,
-    )
-    @functools.wraps(command)
-    def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
-        return command(*args, settings=settings_of(config), **kwargs)
-
-    return reading  # type: ignore[return-value] # the wrapper takes `config` where the command takes `settings`
+    """Add `--config` to a command and hand it `settings`."""
+    return _reading(command, "settings", settings_of)
 
 
 def data_dir_option(command: FunctionT) -> FunctionT:
-    """Add `--config` to a command and hand it the data folder, which is told even while other settings are wrong."""
+    """Add `--config` to a command and hand it `data_dir`, even while other settings are wrong."""
+    return _reading(command, "data_dir", _data_dir_of)
 
-    @click.option(
-        "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help=CONFIG_HELP,
-    )
+
+def _reading(command: FunctionT, argument: str, read: Callable[[Path | None], object]) -> FunctionT:
+    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
     @functools.wraps(command)
     def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
-        try:
-            data_dir = read_settings(config).data_dir
-        except SettingsError as error:
-            data_dir = _stated_data_dir(config)
-            for problem in error.problems:
-                click.echo(f"Warning: {problem}", err=True)
-        return command(*args, data_dir=data_dir, **kwargs)
+        return command(*args, **{argument: read(config)}, **kwargs)
 
-    return reading  # type: ignore[return-value] # the wrapper takes `config` where the command takes `data_dir`
+    return reading  # type: ignore[return-value] # the wrapper takes `config` where the command takes what is read
 
 
 def host_options(command: FunctionT) -> FunctionT:
@@ -103,7 +86,7 @@ def json_option(command: FunctionT) -> FunctionT:
 
 
 def settings_of(config: Path | None) -> Settings:
-    """Read the settings; exit with code 2 and every problem named where they can't be used.
+    """Read the settings. Exit with code 2 and every problem named where they can't be used.
 
     When the command ends, what it has left in the data folder belongs to that folder's owner, also if root ran it.
     """
@@ -117,6 +100,15 @@ def settings_of(config: Path | None) -> Settings:
     if running is not None:
         running.find_root().call_on_close(partial(give_to_owner, settings.data_dir))
     return settings
+
+
+def _data_dir_of(config: Path | None) -> Path:
+    try:
+        return read_settings(config).data_dir
+    except SettingsError as error:
+        for problem in error.problems:
+            click.echo(f"Warning: {problem}", err=True)
+        return _stated_data_dir(config)
 
 
 def _stated_data_dir(config: Path | None) -> Path:
@@ -141,7 +133,7 @@ def print_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console to print tables on; where it is no terminal, lines are not cut."""
+    """Return the console to print tables on. Where it is no terminal, lines are not cut."""
     stream = sys.stderr if stderr else sys.stdout
     file = cast("IO[str]", _Trimmed(stream))
     return Console(file=file, highlight=False, width=None if stream.isatty() else 200)
@@ -161,12 +153,7 @@ class _Trimmed:
 
 
 def plain_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
-    """Return a table in the house's looks: a header, no lines.
-
-    Args:
-        *columns: Their headings.
-        whole: Those whose values are not broken over lines.
-    """
+    """Return a table in the house's looks: a header, no lines."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)

@@ -16,9 +16,6 @@ def give_to_owner(folder: Path) -> None:
 
     The owner may write there and must not get anything else by it: links, and files that have another name, too, are
     left as they are.
-
-    Args:
-        folder: The data folder.
     """
     if os.geteuid() != 0 or not folder.is_dir():
         return

@@ -1,4 +1,4 @@
-"""The commands of plugins: `plughost <plugin> ...`, found without importing any plugin but the one that is asked.
+"""The commands of plugins: `plughost <plugin> ...`, found by importing only the plugin that is called.
 
 A plugin that has one command only, named as the plugin, is that command: `plughost <plugin> [OPTIONS]`.
 """
@@ -40,13 +40,13 @@ _CONFIG: Final = f"{__name__}.config"
 
 
 def names(ctx: click.Context) -> list[str]:
-    """Return the names of the plugins that have commands, but for those that are disabled."""
+    """Return the names of the enabled plugins that have commands."""
     skipped = _setting("disabled") or ()
     return [each.name for each in _found(ctx) if each.name not in skipped and _of_plugin(ctx, each.name)]
 
 
 def find(ctx: click.Context, name: str) -> click.Command | None:
-    """Return the command or the group of a plugin; None where no plugin of that name is installed."""
+    """Return the command or the group of a plugin. None where no plugin of that name is installed."""
     found = _found(ctx)
     if name not in (each.name for each in found):
         return None
@@ -54,7 +54,7 @@ def find(ctx: click.Context, name: str) -> click.Command | None:
 
 
 def lent(ctx: click.Context, plugin: str, name: str) -> click.Command:
-    """Return a command of a plugin that stands beside the host's own; where it isn't there, one that says why."""
+    """Return a command of a plugin that stands beside the host's own. Where it isn't there, one that says why."""
     group = find(ctx, plugin)
     command = group.get_command(ctx, name) if isinstance(group, click.Group) else group
     if command is not None:
@@ -92,7 +92,7 @@ def _setting(name: str) -> tuple[str, ...] | None:
     """Return a setting of the host, as far as they are known before the command line is read."""
     try:
         value: tuple[str, ...] | None = getattr(read_settings().host, name)
-    except SettingsError:  # the command that needs them will tell
+    except SettingsError:  # the command that needs them reports it
         return None
     return value
 
@@ -107,7 +107,7 @@ def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entr
 
 
 def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[click.Command]]:
-    """Return a plugin and its commands; none where it is broken."""
+    """Return a plugin and its commands. None where it is broken."""
     registry, entry, manager = _only(name, found)
     commands: list[click.Command] | None = None
     if "register_commands" in entry.hooks:
@@ -118,7 +118,7 @@ def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[cl
 
 
 def _group(name: str, commands: list[click.Command]) -> click.Group:
-    """Return the group of a plugin; its commands get the plugin's context as click's object."""
+    """Return the group of a plugin. Its commands get the plugin's context as click's object."""
 
     @click.group(name, help=f"Commands of the plugin {name}.")
     @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
@@ -132,7 +132,7 @@ def _group(name: str, commands: list[click.Command]) -> click.Group:
 
 
 def _with_config(name: str, command: click.Command) -> click.Command:
-    """Return a command that takes `--config` itself, and gets the plugin's context; of a group, each command does."""
+    """Return a command, or a group of such, that takes `--config` and gets the plugin's context."""
 
     def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
         if not ctx.resilient_parsing:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
+from plughost._backups import backup, restore
 from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
 from plughost._logging import silent_logger
 from plughost._runtime.audit import command_audit
 from plughost._runtime.host import Host
-from plughost.stores._care import backup, purge, restore
+from plughost.stores import purge
 from plughost.stores._errors import StoreError
-from plughost.stores._health import Statistics, look_through, statistics
+from plughost.stores._looking import Statistics, look_through, statistics
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -123,11 +124,7 @@ def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool
 
 
 def look_into(stores: Stores | Sequence[OpenStore[Any]]) -> list[Statistics]:
-    """Return the statistics of stores, by name.
-
-    Args:
-        stores: Prepared or open ones.
-    """
+    """Return the statistics of stores, by name."""
     each = stores if isinstance(stores, Sequence) else stores.values()
     return sorted((statistics(store) for store in each), key=lambda found: found.store)
 

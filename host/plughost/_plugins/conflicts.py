@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
 
 from plughost._plugins.registry import Entry, Failure, Registry, State
 from plughost._plugins.validation import unroutable
+
+if TYPE_CHECKING:
+    from plughost._api.declarations import Middleware
 
 _field = re.compile(r"\{[^{}]*\}")
 
 
 def find_store_conflicts(registry: Registry) -> None:
-    """Fail every plugin that claims a store or a table that an earlier one has; see `find_conflicts`."""
+    """Fail every plugin that claims a store or a table that an earlier one has. See `find_conflicts`."""
     owners: dict[str, Entry] = {}
     for entry in registry.active():
         _claim(registry, entry, list(_stores(entry)), owners)
@@ -21,7 +26,7 @@ def find_store_conflicts(registry: Registry) -> None:
 def find_conflicts(registry: Registry) -> None:
     """Fail every plugin that claims what an earlier one has.
 
-    The earlier one, in the registry's order, keeps what it claimed; the message names both.
+    The earlier one, in the registry's order, keeps what it claimed. The message names both.
     """
     owners: dict[str, Entry] = {}
     for entry in registry.active():
@@ -32,6 +37,33 @@ def find_conflicts(registry: Registry) -> None:
             registry.fail(entry, Failure("conflict", clash, "Disable one of the two plugins."))
         else:
             _claim(registry, entry, list(_mounts(entry)), owners)
+
+
+def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
+    """Order all middleware by `before` and `after`, outermost first. A circle fails the plugins in it."""
+    while True:
+        declared = {each.name: (entry, each) for entry in registry.active() for each in entry.declared.middleware}
+        graph: dict[str, set[str]] = {name: set() for name in declared}
+        for name, (_, each) in declared.items():
+            graph[name].update(other for other in each.after if other in declared)
+            for other in each.before:
+                if other in declared:
+                    graph[other].add(name)
+        sorter = TopologicalSorter(graph)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            circle = list(reversed(error.args[1]))
+            entry, _ = max((declared[name] for name in circle), key=lambda pair: registry.entries.index(pair[0]))
+            cause = f"middleware order is a circle: {' before '.join(circle)}"
+            registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
+            continue
+        ordered = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready())
+            ordered += ready
+            sorter.done(*ready)
+        return tuple(declared[name] for name in ordered)
 
 
 def _claim(registry: Registry, entry: Entry, claims: list[str], owners: dict[str, Entry]) -> None:

@@ -14,11 +14,11 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class TookTooLong(Exception):  # noqa: N818 - reads as what happened
-    """A plugin's code did not return in time; its thread is left to itself."""
+    """A plugin's code did not return in time. Its thread is left to itself."""
 
 
 class Interrupted(Exception):  # noqa: N818 - reads as what happened
-    """Nobody waits for a plugin's code any more, since the host is stopping; its thread is left to itself."""
+    """Nobody waits for a plugin's code any more, since the host is stopping. Its thread is left to itself."""
 
 
 def never() -> bool:
@@ -41,7 +41,7 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
     Raises:
         TookTooLong: It has not returned after that time.
         Interrupted: There is no use in waiting any longer.
-        BaseException: Whatever the function raised, `SystemExit` too; a `KeyboardInterrupt` as a `RuntimeError`,
+        BaseException: Whatever the function raised, `SystemExit` too. A `KeyboardInterrupt` as a `RuntimeError`,
             since a real one interrupts the caller, and never another thread.
     """
     from concurrent.futures import Future, wait  # noqa: PLC0415 - brings logging, which `import plughost` does not need

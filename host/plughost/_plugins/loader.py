@@ -26,12 +26,7 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def load(registry: Registry, manager: pluggy.PluginManager) -> None:
-    """Import every active plugin of the registry that is not reused, and register all their hooks.
-
-    Args:
-        registry: The plugins; one whose import or registration fails is marked, the rest go on.
-        manager: The manager to register with.
-    """
+    """Import every active plugin of the registry that is not reused, and register all their hooks."""
     for entry in registry:
         if entry.reused:
             manager.register(entry.plugin, name=entry.name)
@@ -54,7 +49,7 @@ def call_hooks(
         registry: The plugins.
         manager: The manager that they are registered with.
         hook: The hook's name.
-        take: Called with the plugin and what its hook returned; raising fails the plugin.
+        take: Called with the plugin and what its hook returned. Raising fails the plugin.
         unless_reused: Leave out the plugins that are reused.
     """
     for entry in registry.active():
@@ -69,13 +64,8 @@ def call_hooks(
 def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
     """Call one plugin's implementation of a hook, and nobody else's.
 
-    Args:
-        manager: The manager that the plugin is registered with.
-        entry: The plugin; it implements the hook.
-        hook: The hook's name.
-
     Returns:
-        What the implementation returned; None where it has none.
+        What the implementation returned. None where it has none.
     """
     arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": entry.context}
     others = [plugin for plugin in manager.get_plugins() if plugin is not entry.plugin]
@@ -84,9 +74,9 @@ def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
 
 
 def renew(entry: Entry, manager: pluggy.PluginManager) -> None:
-    """Put a new instance in the place of a plugin that is one of its entry point's class; a module stays.
+    """Replace a plugin by a new instance, if its entry point is a class. A module stays.
 
-    The old instance goes on serving until the next generation is swapped in, so it must not be asked again.
+    The old instance serves until the next generation is swapped in, so its hooks must not be called again.
     """
     plugin = _import(entry)
     if plugin is not entry.plugin:
@@ -95,14 +85,14 @@ def renew(entry: Entry, manager: pluggy.PluginManager) -> None:
 
 
 def _import(entry: Entry) -> Any:
-    """Return the plugin's module or object; nothing is registered yet, for this may return after it was given up."""
+    """Return the plugin's module or object. A timed-out import may still finish, so this registers nothing."""
     plugin = entry.installed.entry_point.load()
     return plugin() if inspect.isclass(plugin) else plugin
 
 
 def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
     try:
-        hash(plugin)  # pluggy keeps plugins in sets, and one that it can't would fail the calls of all others
+        hash(plugin)  # pluggy keeps plugins in sets: one without a hash would break the calls of all others
     except TypeError:
         raise PluginError(
             f"its {type(plugin).__name__} object has no hash",
@@ -128,7 +118,7 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
 
 
 def _nearest_hooks(callers: Iterable[pluggy.HookCaller]) -> str:
-    """Return which hooks may be meant by those that there aren't; empty where none is near."""
+    """Return which hooks unknown ones may be meant to be. Empty where none is similar."""
     known = [caller.name for caller in callers if caller.has_spec()]
     unknown = [caller.name for caller in callers if not caller.has_spec()]
     hooks = [name for name, each in vars(hookspecs).items() if hasattr(each, f"{hookspecs.PROJECT}_spec")]

@@ -25,11 +25,7 @@ _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSErro
 
 
 def installed(distributions: Iterable[Distribution] | None = None) -> Iterator[InstalledDistribution]:
-    """Yield what is installed, and leave out the debris of an installer that was killed.
-
-    Args:
-        distributions: What is; all that is on `sys.path` by default.
-    """
+    """Yield what is installed, and leave out the debris of an installer that was killed."""
     found = installation.distributions() if distributions is None else distributions
     return (InstalledDistribution(each) for each in found if not _folder(each).startswith(DEBRIS))
 
@@ -40,32 +36,28 @@ def debris() -> Iterator[InstalledDistribution]:
 
 
 class InstalledDistribution(Distribution):
-    """A distribution, read once; whatever its files hold, reading it raises nothing.
+    """A distribution, read once. Whatever its files hold, reading it raises nothing.
 
     `importlib.metadata` reads and parses the whole file for each question, the project's long description included:
     that was most of the time of a survey, and so of every command and every reload.
     """
 
     def __init__(self, found: Distribution) -> None:
-        """Read nothing yet.
-
-        Args:
-            found: The distribution, as importlib.metadata has it.
-        """
+        """Read nothing yet."""
         self._found = found
         self._damage: list[str] = []
 
     @property
     def damage(self) -> str | None:
-        """Which of its metadata can't be read, and why; None where all that counts can be."""
+        """Which of its metadata can't be read, and why. None where all that counts can be."""
         _ = self.metadata, self.entry_points
         return "; ".join(self._damage) or None
 
     @cached_property
     def metadata(self) -> Any:
-        """The fields; the description is left out where it is the body.
+        """The fields. The description is left out where it is the body.
 
-        Name and version are those of the folder where the file doesn't tell them, as pip has it.
+        Where the file lacks name and version, the folder's name has them, as for pip.
         """
         try:
             text = self._found.read_text("METADATA")
@@ -80,7 +72,7 @@ class InstalledDistribution(Distribution):
 
     @cached_property
     def entry_points(self) -> EntryPoints:
-        """What it offers; nothing where that can't be read."""
+        """What it offers. Nothing where that can't be read."""
         try:
             return self._found.entry_points
         except _UNREADABLE:
@@ -89,7 +81,7 @@ class InstalledDistribution(Distribution):
 
     @property
     def files(self) -> list[PackagePath] | None:
-        """Its files; None where its RECORD doesn't tell them."""
+        """Its files. None where its RECORD can't be read."""
         try:
             return self._found.files
         except _UNREADABLE:
@@ -104,7 +96,7 @@ class InstalledDistribution(Distribution):
 
     @property
     def direct_url(self) -> Mapping[str, Any] | None:
-        """What `direct_url.json` says of its origin (PEP 610); None where it came from an index."""
+        """What `direct_url.json` says of its origin (PEP 610). None where it came from an index."""
         text = self.read_text("direct_url.json")
         if not text:
             return None
@@ -132,7 +124,7 @@ class InstalledDistribution(Distribution):
 
     @property
     def folder(self) -> str:
-        """The name of the folder with its metadata; empty where it is on no disk."""
+        """The name of the folder with its metadata. Empty where it is on no disk."""
         return _folder(self._found)
 
     def _bad_line(self) -> str:
@@ -143,7 +135,7 @@ class InstalledDistribution(Distribution):
 
 
 def version_of(distribution: Distribution) -> str:
-    """Return a distribution's version; `unknown` where its metadata has none."""
+    """Return a distribution's version. `unknown` where its metadata has none."""
     # Not distribution.version: for missing keys that warns on Python 3.12 and later.
     return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 

@@ -69,17 +69,17 @@ class Entry:
         installed: What discovery says of it.
         state: What became of it.
         origin: How it came into this generation.
-        failure: Why, where it does not serve; None where it does or was never meant to.
+        failure: Why, where it does not serve. None where it does or was never meant to.
         trouble: What went wrong once it served: a failing `started` or `stopping`, or that a restart is needed.
         plugin: The loaded module or object.
         hooks: The hooks that it implements.
-        settings_model: The model of its settings; None where it has none.
+        settings_model: The model of its settings. None where it has none.
         settings: Its validated settings.
         mount: What the host reads of its settings: site and body limit.
         context: What its hooks are given.
         declared: What it declares.
-        authenticator: What it offers to name principals; None where it offers nothing.
-        seconds: Seconds that loading and each hook took, by stage; of a reused plugin, when it was loaded.
+        authenticator: What it offers to name principals. None where it offers nothing.
+        seconds: Seconds that loading and each hook took, by stage. Of a reused plugin, when it was loaded.
     """
 
     installed: InstalledPlugin
@@ -108,7 +108,7 @@ class Entry:
         return self.origin is Origin.REUSED
 
     def change(self) -> None:
-        """Reuse it no more: it is asked anew, so what was noted of it before is of the past."""
+        """Stop reusing it: its hooks are called again, so earlier troubles and times are dropped."""
         self.origin = Origin.CHANGED
         self.trouble, self.seconds = [], {}
 
@@ -124,7 +124,7 @@ class Registry:
         timeout: float = 30.0,
         interrupted: Callable[[], bool] = never,
     ) -> None:
-        """Take down every plugin; disabled ones are never imported.
+        """Register every plugin. Disabled ones are never imported.
 
         Args:
             found: What discovery returned.
@@ -152,13 +152,13 @@ class Registry:
         return tuple(entry for entry in self.entries if entry.state is State.ACTIVE)
 
     def get(self, name: str) -> Entry | None:
-        """Return the plugin of a name; the one that is used, where two distributions bring it."""
+        """Return the plugin of a name. The one that is used, where two distributions bring it."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def reuse(self, entry: Entry, before: Entry) -> None:
-        """Put the whole entry of the generation before in the place of one; only discovery's part of it is new.
+        """Replace an entry by that of the previous generation, with what discovery found now.
 
-        What changes in place is copied, since the generation before goes on with its own if this one is not used.
+        Mutable fields are copied: the previous generation keeps its own if this one is refused.
         """
         reused = replace(
             before,
@@ -176,18 +176,13 @@ class Registry:
         self._block_dependents()
 
     def attempt(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Any:
-        """Run a plugin's code; whatever it raises, or that it doesn't return, fails this plugin and nothing else.
-
-        Args:
-            entry: The plugin; nothing is called if it has failed before.
-            stage: What is being done: a hook's name, or `import`.
-            call: What to call.
+        """Run a plugin's code. An exception or a timeout fails this plugin and nothing else.
 
         Returns:
-            What the call returned; None where it failed.
+            What the call returned. None where it failed.
 
         Raises:
-            Interrupted: The host is stopping; this is nobody's failure.
+            Interrupted: The host is stopping. This is nobody's failure.
         """
         if entry.state is not State.ACTIVE:
             return None
@@ -197,10 +192,10 @@ class Registry:
         return result
 
     def notify(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Failure | None:
-        """Run the code of a plugin that serves; a failure is noted as trouble, and it goes on serving.
+        """Run the code of a plugin that serves. A failure is noted as trouble, and it goes on serving.
 
         Returns:
-            What went wrong; None where nothing did.
+            What went wrong. None where nothing did.
         """
         _, failure = self._call(entry, stage, call)
         if failure is not None:
@@ -228,7 +223,7 @@ class Registry:
                 entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
 
     def _block_dependents(self) -> None:
-        """Block whatever depends on a plugin that does not serve; the order puts dependents last."""
+        """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
         for entry in self.entries:
             if entry.state is not State.ACTIVE:
                 continue

@@ -13,13 +13,9 @@ if TYPE_CHECKING:
 
 
 def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) -> tuple[str, ...]:
-    """Return why what is installed now can't be served by this process; empty where it can.
+    """Return why what is installed now can't be served by this process. Empty where it can.
 
-    Python can't import compiled modules twice, and what the host itself runs on can't be replaced below it.
-
-    Args:
-        environment: What is installed now.
-        imported: Normalised names of the distributions that this process has imported, as they were then.
+    Python can't import compiled modules twice, and a running host can't replace its own requirements.
     """
     now = environment.snapshots(imported.keys())
     return tuple(
@@ -33,13 +29,7 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
 def reuse_unchanged(
     registry: Registry, running: Registry, environment: Environment, imported: Mapping[str, Snapshot]
 ) -> UnloadedModules:
-    """Mark what is unchanged and give it what the running generation holds; unload the code of what changed.
-
-    Args:
-        registry: The plugins of the next generation.
-        running: Those of the running one.
-        environment: What is installed now.
-        imported: Distributions that this process has imported, as they were then.
+    """Reuse the plugins that are unchanged, and unload the code of those that changed.
 
     Returns:
         The modules that were unloaded, to be restored if the next generation is not used.

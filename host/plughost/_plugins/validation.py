@@ -31,7 +31,7 @@ def check(declared: object) -> None:
     """Check a declaration on its own.
 
     Raises:
-        PluginError: It can't be mounted; the message names it.
+        PluginError: It can't be mounted. The message names it.
     """
     raise PluginError(f"it returned a {type(declared).__name__}", _ADVICE)
 
@@ -117,7 +117,7 @@ def _(group: RouteGroup) -> None:
 
 
 def unroutable(groups: Iterable[RouteGroup]) -> str | None:
-    """Return why Falcon's router refuses some groups beside each other; None where it takes them all."""
+    """Return why Falcon's router refuses some groups beside each other. None where it takes them all."""
     router = CompiledRouter()
     for group in groups:
         for route in group.routes:

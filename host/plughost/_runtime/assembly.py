@@ -1,18 +1,32 @@
-"""What one site serves in a generation."""
+"""Assemble: one Falcon app per site, from what its plugins declare."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from plughost._api.host import SiteView
+from plughost._apps.application import build_app
+from plughost._apps.declared import nobody
+from plughost._apps.middleware import site_middleware
+from plughost._apps.mounting import mount
+from plughost._apps.roles import RoleRequired
+from plughost._logging import AccessLog
+from plughost._runtime.audit import audit_of
+from plughost._settings.models import AdminSite
 
-    from plughost._api.declarations import Middleware
-    from plughost._api.host import SiteView
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import structlog
+
+    from plughost._api.declarations import Middleware, RouteGroup
     from plughost._apps.application import App
     from plughost._apps.mounted import Mounted
     from plughost._apps.mounting import MountedGroup
+    from plughost._plugins.registry import Entry, Registry
+    from plughost._runtime.request_log import RequestLog
+    from plughost._settings.sources import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +48,58 @@ class SiteApp:
     prefixes: Mapping[str, Mounted]
     body_limit: int
     view: SiteView
+
+
+def assemble(
+    registry: Registry,
+    middleware: Sequence[tuple[Entry, Middleware]],
+    settings: Settings,
+    logger: structlog.stdlib.BoundLogger,
+    request_log: RequestLog,
+    *,
+    dev: bool,
+) -> dict[str, SiteApp]:
+    """Return what each site serves, by name. A site without an active plugin is missing."""
+    mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
+    for entry in registry.active():
+        for group in entry.declared.groups:
+            mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
+    outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
+    if any(entry.declared.observers for entry in registry.active()):
+        outermost.append(request_log)
+    principals = next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
+    audit = audit_of(settings, logger)
+    sites = {}
+    for name in sorted(mounts):
+        own = getattr(settings.host.sites, name)
+        around = tuple(
+            each for _, each in middleware if each.scope == "host" or (each.scope, each.site) == ("site", name)
+        )
+        all_around = (*site_middleware(own), *around)
+        vary = tuple(header for each in all_around for header in each.vary)
+        groups = tuple(_mounted(entry, group, settings, middleware, vary) for entry, group in mounts[name])
+        components = [*outermost, *(each.component for each in all_around)]
+        if isinstance(own, AdminSite) and own.required_role is not None:
+            components.append(RoleRequired(principals, own.required_role))
+        sites[name] = SiteApp(
+            groups=groups,
+            middleware=around,
+            app=build_app(groups, components, logger, vary, allowed_hosts=own.allowed_hosts, dev=dev, audit=audit),
+            prefixes={each.group.prefix: each.fallback for each in groups},
+            body_limit=max(each.fallback.body_limit for each in groups),
+            view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
+        )
+    return sites
+
+
+def _mounted(
+    entry: Entry,
+    group: RouteGroup,
+    settings: Settings,
+    middleware: Sequence[tuple[Entry, Middleware]],
+    vary: tuple[str, ...],
+) -> MountedGroup:
+    limit = entry.mount.body_limit or group.body_limit or settings.host.body_limit
+    own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
+    authenticator = entry.authenticator or entry.context.authenticator or nobody
+    return mount(entry.name, group, int(limit), own, vary, authenticator=authenticator)

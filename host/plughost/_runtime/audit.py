@@ -38,7 +38,7 @@ class Audit:
         Args:
             logger: Where events go unless they have a file.
             data_dir: The host's data folder, which holds the key of the pseudonyms.
-            file: Gets each event as a line of JSON, whatever is logged; it may be moved away at any time.
+            file: Gets each event as a line of JSON, whatever is logged. It may be moved away at any time.
         """
         self._logger = logger
         self._data_dir = data_dir
@@ -50,7 +50,7 @@ class Audit:
         Args:
             what: What was done or tried, such as `login`.
             outcome: What came of it: `ok`, `refused`, `failed` ...
-            **fields: `who`, as a pseudonym; `where`; `request_id`; further details, in plain values, never secrets.
+            **fields: `who`, as a pseudonym. `where`. `request_id`. Further details, in plain values, never secrets.
                 Those that are None are left out.
         """
         event = {"what": what, "outcome": outcome, **{key: value for key, value in fields.items() if value is not None}}
@@ -65,7 +65,7 @@ class Audit:
             **fields: As of `note`.
 
         Yields:
-            The event's members, which the block may add to; what it sets as `outcome` stays.
+            The event's members, which the block may add to. What it sets as `outcome` stays.
         """
         event = dict(fields)
         ended = "failed"
@@ -100,7 +100,7 @@ class Audit:
             self._logger.info("audit", **event)
 
     def pseudonym(self, account: str) -> str:
-        """Return what stands for an account: always the same on this host; without its key nobody can tell whose.
+        """Return what stands for an account: always the same on this host. Without its key nobody can tell whose.
 
         A to Z are taken as a to z, as in the names of accounts.
         """

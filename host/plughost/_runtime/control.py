@@ -45,7 +45,7 @@ class Control:
 
         Args:
             data_dir: The host's data folder.
-            commands: What each command does; it takes the command's arguments, and returns what is answered. One that
+            commands: What each command does. It takes the command's arguments, and returns what is answered. One that
                 takes `by` gets the name of the system's user who asks.
         """
         self._data_dir = data_dir
@@ -58,9 +58,6 @@ class Control:
 
     def claim(self, inherited: int | None = None) -> None:
         """Claim the data folder: one host runs on it at a time, but for the moment in which one replaces the other.
-
-        Args:
-            inherited: The descriptor by which the host before holds it, and which it has handed to this process.
 
         Raises:
             AlreadyRunning: Another host holds it.
@@ -96,7 +93,7 @@ class Control:
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="control", daemon=True).start()
 
     def stop(self) -> None:
-        """Listen no more, once what was asked is answered; give the data folder up, unless it was handed on."""
+        """Listen no more, once what was asked is answered. Give the data folder up, unless it was handed on."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -111,11 +108,6 @@ class Control:
 
 def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
-
-    Args:
-        data_dir: The data folder.
-        command: The command, such as `status`.
-        **arguments: What it takes, as JSON can have it.
 
     Raises:
         NotRunning: No host listens there.
@@ -146,7 +138,7 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport
 
     Raises:
         NotRunning: No host runs there.
-        CommandError: It can't; the message says why.
+        CommandError: It can't. The message says why.
     """
     told = send_command(data_dir, "reload", accept=sorted(accept))
     if "error" in told:  # from a host of another version, or one in trouble
@@ -164,7 +156,7 @@ def is_running(data_dir: Path) -> bool:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user of the system; the number where it has none, as in a container."""
+    """Return the name of a user of the system. The number where it has none, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -230,7 +222,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
 
     def _user(self) -> str | None:
-        """Return who asks, as the system knows it; None where it can't be told."""
+        """Return who asks, as the system knows it. None where it doesn't."""
         if not hasattr(socket, "SO_PEERCRED"):
             return None
         credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -240,5 +232,5 @@ class _Handler(socketserver.StreamRequestHandler):
 def _answer(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:
     try:
         return command(**arguments)
-    except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was
+    except Exception as error:  # noqa: BLE001 - the answer reports it, whatever it was
         return {"error": f"the host failed on this command: {type(error).__name__}: {error}"}

@@ -41,13 +41,7 @@ class Explanation:
 
 
 def explain(name: str, registry: Registry, environment: Environment) -> Explanation:
-    """Say why a plugin serves or does not, or why a distribution is no plugin.
-
-    Args:
-        name: A plugin's or a distribution's name; the prefix `plughost-` may be left out.
-        registry: The plugins and what became of them.
-        environment: What is installed.
-    """
+    """Say why a plugin serves or does not, or why a distribution is no plugin."""
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
     entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]

@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from plughost._api.host import SiteView
-from plughost._apps.application import build_app
-from plughost._apps.declared import nobody
 from plughost._apps.edge import is_loopback
-from plughost._apps.middleware import site_middleware
-from plughost._apps.mounting import mount
-from plughost._apps.roles import RoleRequired
-from plughost._logging import AccessLog
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.registry import Entry, Failure, Registry
-from plughost._runtime.assembly import SiteApp
+from plughost._runtime.assembly import SiteApp, assemble
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
-from plughost._settings.models import AdminSite
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
@@ -30,9 +21,9 @@ if TYPE_CHECKING:
     import pluggy
     import structlog
 
-    from plughost._api.declarations import Middleware, Observer, RouteGroup
+    from plughost._api.declarations import Middleware, Observer
+    from plughost._api.events import Events
     from plughost._api.host import HostServices
-    from plughost._apps.declared import Authenticator
     from plughost._runtime.request_log import RequestLog
     from plughost._settings.models import SiteSettings
     from plughost._settings.sources import Settings
@@ -49,7 +40,7 @@ class Generation:
         registry: Every plugin and what became of it.
         stores: The open stores, by name.
         rate_limits: Where rate limits are counted.
-        sites: What each site serves, by name; a site without an active plugin is missing.
+        sites: What each site serves, by name. A site without an active plugin is missing.
         warnings: What the operator should know.
         problems: Why it can't serve, whatever its plugins are like.
     """
@@ -69,11 +60,11 @@ class Generation:
         return (line for entry in self.registry.active() for line in entry.context.announcements)
 
     def observers(self) -> dict[str, tuple[Observer, ...]]:
-        """Return who is told of answered requests, by plugin."""
+        """Return the observers of requests, by plugin."""
         return {entry.name: entry.declared.observers for entry in self.registry.active() if entry.declared.observers}
 
     def close(self, keep: Generation | None = None) -> None:
-        """Close the stores, but for those that another generation uses; nothing may be in flight any more."""
+        """Close the stores, but for those that another generation uses. Nothing may be in flight any more."""
         self.stores.close(keep.stores if keep is not None else None)
         if keep is None or keep.rate_limits is not self.rate_limits:
             self.rate_limits.close()
@@ -92,11 +83,6 @@ class Generation:
         """Call `started`, `draining` or `stopping` of the active plugins.
 
         One that raises is logged, and noted as trouble.
-
-        Args:
-            hook: The hook.
-            fresh_only: Leave out the plugins that are reused from the generation before.
-            only: The plugins to call; all by default.
         """
         for entry in self.registry.active():
             wanted = (only is None or entry.name in only) and not (fresh_only and entry.reused)
@@ -117,20 +103,10 @@ def build(
     without: Collection[str] = (),
     running: Generation | None = None,
 ) -> Generation:
-    """Build a generation, without opening a port or a store; see `migrate`.
+    """Build a generation, without opening a port or a store. See `migrate`.
 
-    Args:
-        registry: The installed plugins; those that are reused are marked.
-        settings: The settings.
-        logger: The host's logger.
-        view: What the plugins may see of the host.
-        request_log: Notes the answered requests, where a plugin observes them.
-        dev: Whether the host runs with `--dev`.
-        without: Plugins to skip, beside those that the settings disable.
-        running: The generation that serves now, whose stores are reused where they are the same.
-
-    Returns:
-        The generation, with every plugin that could be used and the reason for each that could not.
+    It has every plugin that can be used, and the reason for each that can't. Plugins that are reused are marked in the
+    registry. The stores of the running generation are reused where they are the same.
     """
     exposed = exposed_addresses(settings) if dev else ()
     dev = dev and not exposed
@@ -151,15 +127,11 @@ def build(
         audits=audit_of(settings, logger),
     )
     registration.declare_stores(registry, manager)
-    conflicts.find_store_conflicts(registry)
-    previous = running.stores if running is not None else None
-    declared = {entry.name: entry.declared.stores for entry in registry.active() if entry.declared.stores}
-    stores = prepare_stores(declared, settings.stores, previous, logger, view.events)
-    _fail_for_stores(registry, stores)
+    stores = _prepare_stores(registry, settings, running, logger, view.events)
     registration.give_stores(registry, manager, stores)
     registration.declare_authenticator(registry, manager)
     registration.declare(registry, manager)
-    sites = _assemble(registry, _settle(registry, manager), settings, logger, request_log, dev=dev)
+    sites = assemble(registry, _settle(registry, manager), settings, logger, request_log, dev=dev)
     _log_failures(registry, logger)
     return Generation(
         settings=settings,
@@ -169,17 +141,9 @@ def build(
         stores=stores.of(entry.name for entry in registry.active()),
         rate_limits=rate_limits,
         sites=sites,
-        warnings=(*_exposed(exposed), *_warnings(registry, settings, without, sites)),
+        warnings=tuple(_warnings(registry, settings, without, sites, exposed)),
         problems=problems,
     )
-
-
-def _exposed(addresses: Collection[str]) -> Iterator[str]:
-    if addresses:
-        yield (
-            f"--dev on {', '.join(addresses)}, which others can reach: there are no demo users, no console and no"
-            " Swagger UI; listen on 127.0.0.1 to have them"
-        )
 
 
 def migrate(
@@ -190,12 +154,6 @@ def migrate(
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
 
-    Args:
-        generation: What was built.
-        logger: The host's logger.
-        request_log: Notes the answered requests, where a plugin observes them.
-        running: The generation that serves now.
-
     Returns:
         The generation, without the plugins whose stores can't be migrated.
     """
@@ -204,7 +162,7 @@ def migrate(
 
 
 def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, request_log: RequestLog) -> Generation:
-    """See whether the stores of a generation could be migrated and opened; see `migrate`."""
+    """See whether the stores of a generation could be migrated and opened. See `migrate`."""
     return _with_stores(generation, try_stores(generation.stores), logger, request_log)
 
 
@@ -221,12 +179,27 @@ def _with_stores(
         before = {entry.name for entry in registry if entry.failure is not None}
         if _fail_for_stores(registry, stores):
             middleware = _settle(registry, generation.manager)
-            sites = _assemble(registry, middleware, generation.settings, logger, request_log, dev=generation.dev)
+            sites = assemble(registry, middleware, generation.settings, logger, request_log, dev=generation.dev)
             _log_failures(registry, logger, known=before)
         return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
     except BaseException:
         stores.close(previous)
         raise
+
+
+def _prepare_stores(
+    registry: Registry,
+    settings: Settings,
+    running: Generation | None,
+    logger: structlog.stdlib.BoundLogger,
+    events: Events,
+) -> Stores:
+    conflicts.find_store_conflicts(registry)
+    previous = running.stores if running is not None else None
+    declared = {entry.name: entry.declared.stores for entry in registry.active() if entry.declared.stores}
+    stores = prepare_stores(declared, settings.stores, previous, logger, events)
+    _fail_for_stores(registry, stores)
+    return stores
 
 
 def _rate_limits(settings: Settings, running: Generation | None, logger: structlog.stdlib.BoundLogger) -> RateLimits:
@@ -247,7 +220,7 @@ def _log_failures(registry: Registry, logger: structlog.stdlib.BoundLogger, know
 
 
 def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
-    """Fail the plugins that have a store which can't be opened; return whether there were any."""
+    """Fail the plugins that have a store which can't be opened. Return whether there were any."""
     failed = [entry for entry in registry.active() if entry.name in stores.failures]
     for entry in failed:
         cause = str(stores.failures[entry.name]).rstrip(".")
@@ -256,108 +229,26 @@ def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
 
 
 def _settle(registry: Registry, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
-    """Settle the conflicts of what plugins mount; return all middleware, outermost first.
+    """Settle the conflicts of what plugins mount. Return all middleware, outermost first.
 
     The plugin that names principals may be among those that fail here. The others are then asked again, without it.
     """
     while True:
         conflicts.find_conflicts(registry)
-        middleware = _ordered(registry)
+        middleware = conflicts.order_middleware(registry)
         if not registration.withdraw_authenticator(registry, manager):
             return middleware
         registration.declare(registry, manager)
 
 
-def _ordered(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
-    """Order all middleware by `before` and `after`, outermost first; a circle fails the plugins in it."""
-    while True:
-        declared = {each.name: (entry, each) for entry in registry.active() for each in entry.declared.middleware}
-        graph: dict[str, set[str]] = {name: set() for name in declared}
-        for name, (_, each) in declared.items():
-            graph[name].update(other for other in each.after if other in declared)
-            for other in each.before:
-                if other in declared:
-                    graph[other].add(name)
-        sorter = TopologicalSorter(graph)
-        try:
-            sorter.prepare()
-        except CycleError as error:
-            circle = list(reversed(error.args[1]))
-            entry, _ = max((declared[name] for name in circle), key=lambda pair: registry.entries.index(pair[0]))
-            cause = f"middleware order is a circle: {' before '.join(circle)}"
-            registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
-            continue
-        ordered = []
-        while sorter.is_active():
-            ready = sorted(sorter.get_ready())
-            ordered += ready
-            sorter.done(*ready)
-        return tuple(declared[name] for name in ordered)
-
-
-def _assemble(
-    registry: Registry,
-    middleware: Iterable[tuple[Entry, Middleware]],
-    settings: Settings,
-    logger: structlog.stdlib.BoundLogger,
-    request_log: RequestLog,
-    *,
-    dev: bool,
-) -> dict[str, SiteApp]:
-    middleware = tuple(middleware)
-    mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
-    for entry in registry.active():
-        for group in entry.declared.groups:
-            mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
-    outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
-    if any(entry.declared.observers for entry in registry.active()):
-        outermost.append(request_log)
-    sites = {}
-    for name in sorted(mounts):
-        around = tuple(
-            each for _, each in middleware if each.scope == "host" or (each.scope == "site" and each.site == name)
+def _warnings(
+    registry: Registry, settings: Settings, without: Collection[str], sites: Iterable[str], exposed: Collection[str]
+) -> Iterator[str]:
+    if exposed:
+        yield (
+            f"--dev on {', '.join(exposed)}, which others can reach: there are no demo users, no console and no"
+            " Swagger UI; listen on 127.0.0.1 to have them"
         )
-        site: SiteSettings = getattr(settings.host.sites, name)
-        hosts_own = site_middleware(site)
-        vary = tuple(header for each in (*hosts_own, *around) for header in each.vary)
-        groups = []
-        for entry, group in mounts[name]:
-            limit = entry.mount.body_limit or group.body_limit or settings.host.body_limit
-            own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
-            groups.append(mount(entry.name, group, int(limit), own, vary, authenticator=_authenticator(entry)))
-        components = [*outermost, *(each.component for each in (*hosts_own, *around))]
-        if isinstance(site, AdminSite) and site.required_role is not None:
-            components.append(RoleRequired(_principals(registry), site.required_role))
-        sites[name] = SiteApp(
-            groups=tuple(groups),
-            middleware=around,
-            app=build_app(
-                groups,
-                components,
-                logger,
-                vary,
-                allowed_hosts=site.allowed_hosts,
-                dev=dev,
-                audit=audit_of(settings, logger),
-            ),
-            prefixes={each.group.prefix: each.fallback for each in groups},
-            body_limit=max(group.fallback.body_limit for group in groups),
-            view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
-        )
-    return sites
-
-
-def _principals(registry: Registry) -> Authenticator:
-    """Return what names principals; without such a plugin there are none."""
-    return next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
-
-
-def _authenticator(entry: Entry) -> Authenticator:
-    """Return what names the principals behind requests to a plugin."""
-    return entry.authenticator or entry.context.authenticator or nobody
-
-
-def _warnings(registry: Registry, settings: Settings, without: Collection[str], sites: Iterable[str]) -> Iterable[str]:
     installed = [entry.name for entry in registry]
     yield from settings.unknown_plugins(installed)
     yield from settings.unknown_variables({entry.name: entry.settings_model for entry in registry})

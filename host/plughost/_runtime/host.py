@@ -10,7 +10,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.errors import CommandError
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.allowed import only_allowed
@@ -28,7 +27,7 @@ from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
 from plughost._settings.errors import SettingsError
-from plughost._settings.switching import write_disabled
+from plughost._settings.switching import edit_disabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
-    from plughost._tls.certificates import PreparedTLS
+    from plughost._tls.prepared import PreparedTLS
     from plughost.stores import OpenStore
 
 
@@ -48,7 +47,7 @@ _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
 
 class Host(HostState):
-    """A host of plugins in this process; several may live side by side.
+    """A host of plugins in this process. Several may live side by side.
 
     Attributes:
         view: What its plugins may see of it.
@@ -73,10 +72,10 @@ class Host(HostState):
             dev: Development mode: demo users, self-signed certificate, console.
             without: Plugins to skip, beside those that the settings disable.
             strict: Refuse to start when any plugin fails.
-            logger: Where it logs; by default as the settings say.
-            distributions: What is installed; all that is on `sys.path` by default.
-            sockets: Where listening sockets come from; all are opened anew by default.
-            lines: What the logger tells of each line; see `make_logger`.
+            logger: Where it logs. By default as the settings say.
+            distributions: What is installed. All that is on `sys.path` by default.
+            sockets: Where listening sockets come from. All are opened anew by default.
+            lines: What the logger tells of each line. See `make_logger`.
         """
         super().__init__()
         self.settings = settings
@@ -109,9 +108,6 @@ class Host(HostState):
     def build(self, *, look_only: bool = False) -> Generation:
         """Build a generation without serving it.
 
-        Args:
-            look_only: Leave the stores closed, and only see whether they could be migrated and opened.
-
         Raises:
             GenerationRefused: A plugin that is required does not serve.
         """
@@ -122,19 +118,11 @@ class Host(HostState):
         return generation
 
     def look(self, *, rehearsed: bool = False) -> Generation:
-        """Build a generation that can't serve, whatever fails, and leave the stores closed.
-
-        Args:
-            rehearsed: See whether they could be migrated and opened.
-        """
+        """Build a generation that can't serve, whatever fails, and leave the stores closed."""
         return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
     def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what a host with these settings would serve, for looking at: nothing is opened.
-
-        Args:
-            dev: Whether that host runs with `--dev`.
-        """
+        """Return what a host with these settings would serve, for looking at: nothing is opened."""
         host = Host(
             self.settings,
             dev=dev,
@@ -150,13 +138,10 @@ class Host(HostState):
     def start(self, environment: Environment | None = None) -> None:
         """Build a generation, open the listeners of its sites, and serve from threads of their own.
 
-        Args:
-            environment: What is installed, where the caller has looked already.
-
         Raises:
             GenerationRefused: A plugin that is required does not serve.
             CertificateError: An HTTPS listener has no certificate to show.
-            ListenError: A listener can't be opened; those that were are closed again.
+            ListenError: A listener can't be opened. Those that were are closed again.
         """
         with self._changing:
             environment = environment or self.environment()
@@ -177,7 +162,7 @@ class Host(HostState):
             generation.notify("started")
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and take that up; see `reload`.
+        """Enable or disable a plugin in the settings file, and take that up. See `reload`.
 
         Where the host can't serve with it, the file is as it was before, and the report says why.
 
@@ -187,22 +172,11 @@ class Host(HostState):
             origin: Who asked, as of `reload`.
 
         Raises:
-            CommandError: It can't be switched; nothing has changed.
+            CommandError: It can't be switched. Nothing has changed.
         """
-        try:
-            settings, _ = self.settings.reread()  # somebody may have edited the file since
-        except SettingsError as error:
-            raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
-        found = self.environment().plugins
-        if name not in {each.name for each in found}:
-            raise CommandError(f"No plugin named {name} is installed.")
-        if enabled and name in self._without:
-            raise CommandError(f"{name} is skipped by --without; start the host without that.")
-        if not enabled and name in settings.host.required:
-            raise CommandError(f"The setting required names {name}; take it out there first.")
-        listed = [each for each in settings.host.disabled if each != name]
-        edit = write_disabled(settings, listed if enabled else [*listed, name])
-        accept = [] if enabled else [each.name for each in found if name in each.requires]
+        installed = self.environment().plugins
+        edit = edit_disabled(self.settings, name, enabled=enabled, installed=installed, without=self._without)
+        accept = [] if enabled else [each.name for each in installed if name in each.requires]
         report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
@@ -240,7 +214,7 @@ class Host(HostState):
         self._stops.wait(1)
 
     def ask_to_stop(self) -> None:
-        """Let `wait` return, or when asked again, `leave`; safe in a signal handler."""
+        """Let `wait` return, or when asked again, `leave`. Safe in a signal handler."""
         self._stops.add()
 
     def drain(self, *, undo: bool = False) -> None:
@@ -261,9 +235,6 @@ class Host(HostState):
 
     def stop(self, grace: float | None = None) -> bool:
         """Answer what is in flight, close every listener, then let the plugins stop.
-
-        Args:
-            grace: Seconds after which what still runs is cut off; the setting `grace_time` by default.
 
         Returns:
             Whether every request in flight was answered.
@@ -319,7 +290,7 @@ class Host(HostState):
         )
 
     def _swap(self, running: Generation, following: Generation) -> None:
-        """Serve the next generation; where its sites or stores can't be opened, close it and leave all as it was."""
+        """Serve the next generation. Where its sites or stores can't be opened, close it and leave all as it was."""
         before = set(self.serving.sites)
         try:
             if self._is_stopping():
@@ -339,7 +310,7 @@ class Host(HostState):
         self.number += 1
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:
-        """Drain the generation that was replaced, and close what only that needed; return what was cut off.
+        """Drain the generation that was replaced, and close what only that needed. Return what was cut off.
 
         Requests of plugins that are reused go on as they are, unless middleware that leaves is around them.
         """
@@ -374,7 +345,7 @@ class Host(HostState):
         accept: Collection[str] = (),
         complete: bool = True,
     ) -> Generation:
-        """Build a generation, and refuse it before its stores are migrated where that is possible; see `build`."""
+        """Build a generation, and refuse it before its stores are migrated where that is possible. See `build`."""
 
         def refuse(generation: Generation) -> None:
             if complete:

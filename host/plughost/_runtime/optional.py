@@ -15,18 +15,14 @@ ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.
 
 
 class LibraryError(Exception):
-    """An optional library can't be used; the message says which, why, and what to do."""
+    """An optional library can't be used. The message says which, why, and what to do."""
 
 
 def optional(module: str, *, extra: str) -> Any:
     """Import an optional library.
 
-    Args:
-        module: Its module.
-        extra: The extra of plughost that brings it.
-
     Raises:
-        LibraryError: It is not installed; or it is, and importing it fails, with whatever exception.
+        LibraryError: It is not installed, or it is, and importing it fails, with whatever exception.
     """
     try:
         return import_module(module)

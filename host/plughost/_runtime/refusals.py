@@ -29,10 +29,6 @@ class GenerationRefused(Exception):  # noqa: N818 - it is a decision of the host
 def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
     """Refuse a generation that lacks a required plugin.
 
-    Args:
-        generation: What was built.
-        strict: Whether every installed plugin that is not disabled is required.
-
     Raises:
         GenerationRefused: A required plugin is missing or does not serve, or the settings ask for what can't be had.
     """

@@ -65,10 +65,10 @@ class Restart:
         self.done = False
 
     def __call__(self) -> Mapping[str, Any]:
-        """Start the next process and wait until it serves; this one goes on meanwhile, and where that fails.
+        """Start the next process and wait until it serves. This one goes on meanwhile, and where that fails.
 
         Returns:
-            `ok`; the `pid` of the next process, or the `reason` why not; and the `seconds` that it took.
+            `ok`. The `pid` of the next process, or the `reason` why not, and the `seconds` that it took.
         """
         if not self._one.acquire(blocking=False):
             return {"ok": False, "reason": "a restart is under way already"}
@@ -122,7 +122,7 @@ class Restart:
 
 
 class Predecessor:
-    """The process that started this one to take its place; nobody, where this is the first."""
+    """The process that started this one to take its place. Nobody, where this is the first."""
 
     def __init__(self, inherited: Inherited) -> None:
         """Take the line to it, and the lock of the data folder."""
@@ -164,7 +164,7 @@ def _start(passed: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
     names = ":".join(name for name, _ in passed)
     descriptors = [descriptor for _, descriptor in passed]
     same = [sys.executable, *sys.orig_argv[1:]]
-    return subprocess.Popen(  # noqa: S603 - this very command
+    return subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
         [sys.executable, "-I", "-S", "-c", _BECOME, ",".join(map(str, descriptors)), names, *same],
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ from plughost._apps.edge import is_loopback
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
-from plughost._servers.descriptors import connections_each, raise_limit
+from plughost._servers.connections import connections_each, raise_limit
 from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plughost._servers.base import RenewableEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
-    from plughost._tls.certificates import PreparedTLS
+    from plughost._tls.prepared import PreparedTLS
 
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -46,9 +46,9 @@ class Serving:
         """Serve nothing yet.
 
         Args:
-            settings: The settings; ports and engines stay as they are here for as long as this serves.
-            tls: Returns the certificate; called when an HTTPS listener opens.
-            sockets: Where listening sockets come from; all are opened anew by default.
+            settings: The settings. Ports and engines stay as they are here for as long as this serves.
+            tls: Returns the certificate. Called when an HTTPS listener opens.
+            sockets: Where listening sockets come from. All are opened anew by default.
         """
         self.sites: dict[str, Site] = {}
         self.engines: dict[Listener, Engine] = {}
@@ -66,10 +66,7 @@ class Serving:
         self._sockets = sockets if sockets is not None else Sockets()
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
-        """Open the listeners of every site that is not open yet; all of them, or none.
-
-        Args:
-            site_apps: What the sites serve, by name.
+        """Open the listeners of every site that is not open yet. All of them, or none.
 
         Returns:
             The names of the sites that were opened.
@@ -96,11 +93,7 @@ class Serving:
         return new
 
     def swap(self, site_apps: Mapping[str, SiteApp]) -> None:
-        """Let the open sites serve something else from the next request on.
-
-        Args:
-            site_apps: What they serve then, by name; each of these sites is open.
-        """
+        """Let the open sites serve something else from the next request on."""
         for listener, engine in self.engines.items():
             if listener.site in site_apps:
                 engine.set_body_limit(site_apps[listener.site].body_limit)
@@ -109,10 +102,6 @@ class Serving:
 
     def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:
         """Answer what is in flight in the apps that were swapped out.
-
-        Args:
-            grace: Seconds after which what still runs is cut off.
-            plugins: Whose requests to wait for; everybody's by default.
 
         Returns:
             How many requests were cut off, by plugin.
@@ -126,10 +115,6 @@ class Serving:
 
     def close(self, names: Collection[str], grace: float) -> bool:
         """Answer what is in flight on some sites, and close their listeners.
-
-        Args:
-            names: The sites' names.
-            grace: Seconds after which what still runs is cut off.
 
         Returns:
             Whether every request in flight was answered.
@@ -151,20 +136,15 @@ class Serving:
         return answered
 
     def end(self, timeout: float) -> bool:
-        """End the threads that answer requests, once no site is open; return whether all have in so many seconds."""
+        """End the threads that answer requests, once no site is open. Return whether all have in so many seconds."""
         return self.dispatcher.close(timeout)
 
     def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
         """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
 
-        Args:
-            tls: The certificate.
-            site_apps: What the sites serve, by name.
-            grace: Seconds after which what still runs in the first ones is cut off.
-
         Raises:
-            CertificateError: Its files were replaced meanwhile; all is as it was before.
-            ListenError: An engine doesn't take it; all is as it was before.
+            CertificateError: Its files were replaced meanwhile. All is as it was before.
+            ListenError: An engine doesn't take it. All is as it was before.
         """
         replaced = {listener: cast("RenewableEngine", self.engines[listener]) for listener in self.shown}
         clients = {listener: engine.pause() for listener, engine in replaced.items()}
@@ -209,6 +189,7 @@ class Serving:
             idle_timeout=table.idle_timeout,
             body_limit=body_limit,
             body_timeout=self._settings.host.requests.body_timeout,
+            body_memory=self._settings.host.requests.body_memory,
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(table.client_ca),
         )

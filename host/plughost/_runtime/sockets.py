@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from plughost._servers.listening import open_socket, turn_away
+from plughost._servers.connections import open_socket, turn_away
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
@@ -29,11 +29,7 @@ class Sockets:
     """The listening sockets of a host."""
 
     def __init__(self, inherited: Mapping[str, list[socket.socket]] | None = None) -> None:
-        """Take over what was inherited.
-
-        Args:
-            inherited: Listening sockets, by name.
-        """
+        """Take over what was inherited."""
         self._lent: list[tuple[str, socket.socket]] = []
         self._handed: dict[str, socket.socket] = {}
         self._open: dict[Listener, socket.socket] = {}
@@ -78,7 +74,7 @@ class Sockets:
         return _same(self._open[listener])
 
     def release(self, listener: Listener) -> None:
-        """Hold a listener's socket no longer; it is closed once its engine closes it, unless another process has it."""
+        """Hold a listener's socket no longer. It is closed once its engine closes it, unless another process has it."""
         if listener not in self._open:
             return
         with self._open.pop(listener) as released:
@@ -116,11 +112,7 @@ class Inherited:
 
 
 def inherit(environment: MutableMapping[str, str] = os.environ) -> Inherited:
-    """Take what this process was started with; children of it are not to take it for theirs.
-
-    Args:
-        environment: The process's environment, from which the variables are removed.
-    """
+    """Take what this process was started with. Children of it are not to take it for theirs."""
     pid, count, names = (environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     found = Inherited()
     if pid != str(os.getpid()) or not count.isdecimal():
@@ -142,7 +134,7 @@ def _named(count: int, names: str) -> Iterator[tuple[int, str]]:
 
 
 def _listening(descriptor: int) -> socket.socket | None:
-    """Return a descriptor's listening socket; None where it is none."""
+    """Return a descriptor's listening socket. None where it is none."""
     try:
         found = socket.socket(fileno=descriptor)
     except OSError:
@@ -154,7 +146,7 @@ def _listening(descriptor: int) -> socket.socket | None:
 
 
 def _same(opened: socket.socket) -> socket.socket:
-    """Return another descriptor of a socket; `dup` would make it blocking."""
+    """Return another descriptor of a socket. `dup` would make it blocking."""
     return socket.socket(fileno=os.dup(opened.fileno()))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
-    from plughost._tls.certificates import PreparedTLS
+    from plughost._tls.prepared import PreparedTLS
 
 
 class HostState:
@@ -31,12 +31,12 @@ class HostState:
         events: What happens on it, for plugins that watch.
         lines: The lines of its log, as they are written, for plugins that watch.
         request_log: The requests that it answered, on their way to the plugins that observe them.
-        phase: Where it is in its life; while leaving, everything is still served, but readiness is down.
-        generation: What it serves; None before `start`.
+        phase: Where it is in its life. While leaving, everything is still served, but readiness is down.
+        generation: What it serves. None before `start`.
         number: The number of that generation, from 1.
         serving: Its open sites.
         started_at: When it began to serve.
-        last_reload: What became of the last reload; None before the first.
+        last_reload: What became of the last reload. None before the first.
         drain_seconds: Seconds that the stop has waited for requests in flight.
         readiness: Whether load balancers should send it requests.
     """
@@ -66,7 +66,7 @@ class HostState:
 
     @property
     def tls(self) -> PreparedTLS | None:
-        """The certificate that its HTTPS listeners show; None where none is open."""
+        """The certificate that its HTTPS listeners show. None where none is open."""
         return next(iter(self.serving.shown.values()), None)
 
     @property
@@ -76,5 +76,5 @@ class HostState:
 
     @property
     def unready(self) -> str | None:
-        """Why the host is not ready; None where it is."""
+        """Why the host is not ready. None where it is."""
         return self.readiness.reason(self.phase)

@@ -1,4 +1,4 @@
-"""systemd: tell the service manager how this process is doing (sd_notify(3)); elsewhere this does nothing."""
+"""systemd: tell the service manager how this process is doing (sd_notify(3)). Elsewhere this does nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Send a state, such as `READY=1`, to the service manager that started this process, where there is one.
-
-    Args:
-        state: Assignments, one a line.
-    """
+    """Send a state, such as `READY=1`, to the service manager that started this process, where there is one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -1,4 +1,4 @@
-"""The host as its plugins see it; what each member means stands in `plughost.HostView`."""
+"""The host as its plugins see it. What each member means stands in `plughost.HostView`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,7 @@ class LiveView:
     """A host, as its plugins see it: a `HostServices`."""
 
     def __init__(self, host: HostState, control: HostControl, preview: Callable[..., LiveView]) -> None:
-        """Look at a host.
-
-        Args:
-            host: The host.
-            control: What trusted plugins may do to it.
-            preview: Looks at what it would serve if it were started.
-        """
+        """Look at a host."""
         self._host = host
         self._preview = preview
         self.control = control
@@ -59,12 +53,12 @@ class LiveView:
 
     @property
     def unready(self) -> str | None:
-        """Why load balancers should send the host no requests; None where they should."""
+        """Why load balancers should send the host no requests. None where they should."""
         return self._host.unready
 
     @property
     def generation(self) -> int:
-        """The number of the generation that serves; 0 before the first. What is derived from one may be kept by it."""
+        """The number of the generation that serves. 0 before the first. What is derived from one may be kept by it."""
         return self._host.number
 
     @property
@@ -74,7 +68,7 @@ class LiveView:
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        """Every installed plugin, in the order in which they are asked; empty before the first generation serves."""
+        """Every installed plugin, in the order in which they are asked. Empty before the first generation serves."""
         generation = self._host.generation
         return () if generation is None else tuple(_view(entry) for entry in generation.registry)
 
@@ -86,7 +80,7 @@ class LiveView:
 
     @property
     def listeners(self) -> Mapping[Listener, int]:
-        """The open listeners and their TCP ports; of a preview, those that would be open."""
+        """The open listeners and their TCP ports. Of a preview, those that would be open."""
         engines = self._host.serving.engines
         if not engines and self.phase == "starting":
             settings = self._host.settings
@@ -100,7 +94,7 @@ class LiveView:
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        """How many requests each active plugin is answering; those of the empty name are for none of them."""
+        """How many requests each active plugin is answering. Those of the empty name are for none of them."""
         counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
         return {name: counted[name] for name in dict.fromkeys(("", *self._active(), *counted))}
 
@@ -111,7 +105,7 @@ class LiveView:
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """What the connections of each open store do, by plugin and store; see `OpenStore.figures`."""
+        """What the connections of each open store do, by plugin and store. See `OpenStore.figures`."""
         generation = self._host.generation
         stores = () if generation is None else generation.stores.values()
         return {(store.plugin, store.name): store.figures for store in stores}
@@ -154,15 +148,11 @@ class LiveView:
         return self._host.last_reload
 
     def catch_up(self) -> None:
-        """Have the plugins' observers told of the requests that were answered until now, not only within a second."""
+        """Notify the observers now of all requests so far, instead of within a second."""
         self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
-
-        Args:
-            dev: Whether it is to be looked at as with `--dev`.
-        """
+        """Return what the host would serve if it were started, for commands. Nothing is opened."""
         return self._preview(dev=dev)
 
     def settings(self) -> list[Value]:
@@ -173,13 +163,13 @@ class LiveView:
         return list(self._host.settings.values(models))
 
     def certificate(self) -> CertificateInfo | None:
-        """Return what the HTTPS listeners show; None where none is open."""
+        """Return what the HTTPS listeners show. None where none is open."""
         from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
 
         return None if self._host.tls is None else describe(self._host.tls)
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
-        """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
+        """Return what a plugin keeps for as long as the host runs. See `PluginContext.keep`."""
         with self._lock:
             if (plugin, name) not in self._objects:
                 self._objects[plugin, name] = make()
@@ -187,7 +177,7 @@ class LiveView:
             return made
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands query this host; see `PluginContext.add_query`."""
+        """Let commands query this host. See `PluginContext.add_query`."""
         self._queries[plugin, name] = handler
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:

@@ -38,16 +38,16 @@ class WakeupQueue:
         self._writer.close()
 
     def wake(self) -> None:
-        """Wake the thread; safe in a signal handler."""
+        """Wake the thread. Safe in a signal handler."""
         with suppress(OSError):  # the socket is full, or closed since nobody sleeps
             self._writer.send(b"!")
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Sleep until a condition, checked after each wakeup, is true; return whether it is.
+        """Sleep until a condition, checked after each wakeup, is true. Return whether it is.
 
         Args:
             condition: What to check.
-            timeout: Seconds to sleep at most; for ever by default.
+            timeout: Seconds to sleep at most. For ever by default.
         """
         until = None if timeout is None else monotonic() + timeout
         while not condition():
@@ -69,14 +69,15 @@ class StopRequests:
         self._queue: WakeupQueue | None = None
 
     def add(self) -> None:
-        """Count one more; safe in a signal handler."""
+        """Count one more. Safe in a signal handler."""
         self._number += 1
         queue = self._queue
         if queue is not None:
             queue.wake()
 
-    def wait(self, number: int, timeout: float | None = None) -> None:
-        """Sleep until there were so many, or for some seconds."""
+    def wait(self, number: int, timeout: float | None = None) -> bool:
+        """Sleep until there were so many, or for some seconds; return whether there were."""
         with WakeupQueue() as self._queue:
             self._queue.wait_until(lambda: self._number >= number, timeout)
         self._queue = None
+        return self._number >= number

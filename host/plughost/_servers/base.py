@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
-from plughost._servers.problems import engine_error
+from plughost._servers.answers import engine_error
 
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
     from wsgiref.types import StartResponse, WSGIApplication
 
+_LOGGER: Final = logging.getLogger("plughost._servers")
+
+Body = TypeVar("Body", bound="Arriving")
 Address = tuple[str, int]
 """IP address and TCP port of a client."""
 
-_PATIENCE_SECONDS: Final = 20.0  # after which a body has to have come at the least rate
+MEMORY_LIMIT: Final = 512 * 1024
+"""Bytes of a request body that are held in memory; a larger one goes to a file."""
+
+_LEAST_BODY: Final = 16 * 1024  # what a body counts for at least
+_PATIENCE_SECONDS: Final = 20.0  # after which a body has to have come, or been taken, at the least rate
 _LEAST_RATE: Final = 500  # bytes a second
 
 
@@ -59,6 +68,7 @@ class EngineOptions:
             empty `wsgi.input` and a CONTENT_LENGTH above the limit, and the application answers 413.
         body_timeout: Seconds that a request body may take in all. After 20 seconds, it must have come at 500 bytes
             a second, too.
+        body_memory: Bytes of memory that unfinished bodies may take in all; each counts for 16 KiB at least.
         tls_policy: `intermediate` speaks TLS 1.2 and 1.3, `modern` 1.3 alone.
         client_ca: PEM file of the authorities one of which must have signed a client's certificate; None asks for none.
     """
@@ -68,6 +78,7 @@ class EngineOptions:
     idle_timeout: int = 60
     body_limit: int = 1024 * 1024
     body_timeout: int = 300
+    body_memory: int = 64 * 1024 * 1024
     tls_policy: Literal["intermediate", "modern"] = "intermediate"
     client_ca: Path | None = None
 
@@ -80,12 +91,12 @@ class EngineOptions:
             since: When its last part came.
             size: How much there is of it.
         """
-        in_all = now - begun
-        return (
-            now - since > self.idle_timeout
-            or in_all > self.body_timeout
-            or in_all > _PATIENCE_SECONDS + size / _LEAST_RATE
-        )
+        return now - since > self.idle_timeout or now - begun > self.body_timeout or is_slow(now - begun, size)
+
+
+def is_slow(seconds: float, size: int) -> bool:
+    """Return whether so many bytes in so many seconds are fewer than the least rate."""
+    return seconds > _PATIENCE_SECONDS + size / _LEAST_RATE
 
 
 class Application(Protocol):
@@ -99,9 +110,53 @@ class Application(Protocol):
         """Return the plugin that a request is for; empty where it is for none."""
         ...
 
+    def client_of(self, environ: dict[str, Any]) -> str:
+        """Return the address that a request comes from, which a trusted proxy tells."""
+        ...
+
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer that the plugin has too much to do."""
         ...
+
+
+class Arriving(Protocol):
+    """A body that is on its way."""
+
+    size: int
+
+    @property
+    def client(self) -> str:
+        """The address that it comes from."""
+        ...
+
+
+def giving_way(bodies: Iterable[Body], most: int) -> list[Body]:
+    """Return which bodies are refused, so that the others take no more memory: the newest of whoever holds most.
+
+    Args:
+        bodies: Those that are on their way, the oldest first.
+        most: How much memory they may take.
+    """
+    held = {each: min(max(each.size, _LEAST_BODY), MEMORY_LIMIT) for each in bodies}
+    excess = sum(held.values()) - most
+    if excess <= 0:
+        return []
+    clients: dict[str, list[Body]] = {}
+    sums: Counter[str] = Counter()
+    for each, size in held.items():
+        clients.setdefault(each.client, []).append(each)
+        sums[each.client] += size
+    chosen = []
+    while excess > 0:
+        client = max(sums, key=sums.__getitem__)
+        chosen.append(clients[client].pop())
+        sums[client] -= held[chosen[-1]]
+        excess -= held[chosen[-1]]
+    _LOGGER.warning(
+        "Refused %d unfinished bodies with 503, of the clients that held most: all took more than %d bytes of memory.",
+        *(len(chosen), most),
+    )
+    return chosen
 
 
 class Single:
@@ -119,10 +174,14 @@ class Single:
         """Return no name."""
         return ""
 
+    def client_of(self, environ: dict[str, Any]) -> str:
+        """Return the address of the connection."""
+        return str(environ["REMOTE_ADDR"])
+
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer 503."""
         status, headers, body = engine_error(503, environ.get("HTTP_X_REQUEST_ID", ""))
-        start_response(status, [*headers, ("Retry-After", "1")])
+        start_response(status, headers)
         return [body]
 
 

@@ -1,12 +1,14 @@
-"""The open connections of a listening port, found among this process's file descriptors.
+"""Sockets: opening the one that an engine listens on, and finding its connections among this process's descriptors.
 
-granian keeps its sockets to itself. What it offers no way to do is done to the sockets from here: to close what never
+granian keeps its connections to itself. What it offers no way to do is done to them from here: to close what never
 sends anything, and to end a drain whose grace is over.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import socket
 import stat
@@ -15,16 +17,114 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from plughost._servers.base import ListenError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plughost._api.host import Listener
+    from plughost._servers.base import Address
+
+BACKLOG: Final = 1024
+RESERVED: Final = 64
+"""Descriptors that connections leave for stores, logs and whatever else is opened."""
+
+_LEAST: Final = 8  # connections of a listener, however few descriptors there are
 _DESCRIPTORS: Final = Path("/dev/fd")
+_SO_ATTACH_FILTER: Final = 26  # of asm-generic/socket.h
+_DROP: Final = struct.pack("@HBBI", 0x06, 0, 0, 0)  # a packet filter of one instruction: take 0 bytes of each
 # Of struct tcp_info in linux/tcp.h: tcpi_unacked; tcpi_last_data_sent, tcpi_last_data_recv in milliseconds.
 _TCP_INFO: Final = struct.Struct("=24xI16xI4xI")
+_ADVICE: Final = {
+    errno.EADDRINUSE: "another program uses the port; stop it, or set another port for the site",
+    errno.EACCES: "ports below 1024 need privileges; set a port above 1023, or put a proxy in front",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; set one that it has, such as 127.0.0.1",
+}
 
 
-def connections(port: int) -> Iterator[socket.socket]:
-    """Yield each connection that was accepted on a port, as a duplicate that is closed after its turn."""
+def open_socket(listener: Listener, inherited: socket.socket | None = None) -> socket.socket:
+    """Return a listening TCP socket for a listener.
+
+    The socket never shares its port (no SO_REUSEPORT), so that two hosts cannot answer on one port unnoticed.
+
+    Args:
+        listener: Where to listen; port 0 lets the system choose one.
+        inherited: A listening socket to use instead; it belongs to the caller no more.
+
+    Raises:
+        ListenError: The address cannot be had.
+    """
+    if inherited is not None:
+        if not inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise ListenError(f"Cannot listen on {listener}: the inherited socket is not a listening one.")
+        return inherited
+    with contextlib.ExitStack() as stack:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                listener.address, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            opened = stack.enter_context(socket.socket(family, kind, protocol))
+            if os.name == "posix":
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            opened.bind(address)
+            opened.listen(BACKLOG)
+        except OSError as error:
+            advice = _ADVICE.get(error.errno or 0, "check the address and the port of the site")
+            if isinstance(error, socket.gaierror):
+                advice = "the address is unknown; set an IP address or a host name of this machine"
+            raise ListenError(
+                f"Cannot listen on address {listener.address}, port {listener.port} "
+                f"(site {listener.site}, {listener.scheme}): {error.strerror or error}; {advice}."
+            ) from error
+        stack.pop_all()
+        return opened
+
+
+def turn_away(listening: socket.socket) -> None:
+    """Let no further connection into the backlog of a socket that is about to be closed.
+
+    A connection that comes in between the last accept and the close would be reset, with its request. Now it waits
+    until its client tries again a second later, and is refused then. What is in the backlog can still be accepted.
+
+    It needs Linux, and does nothing elsewhere. The socket must not be in use by another process.
+    """
+    if sys.platform == "linux":
+        drop = ctypes.create_string_buffer(_DROP)
+        with contextlib.suppress(OSError):
+            listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(drop)))
+
+
+def raise_limit() -> int:
+    """Let this process open as many files as the system allows it to; return how many that are."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    import resource  # noqa: PLC0415 - Windows has none
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):  # macOS takes no unlimited one
+            hard = soft
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def connections_each(wanted: int, listeners: int, allowed: int) -> int:
+    """Return how many connections each of some listeners may take: each needs one of the files that may be open.
+
+    Args:
+        wanted: As the settings say.
+        listeners: How many listeners share the descriptors.
+        allowed: How many files the process may open.
+    """
+    reserved = min(RESERVED, allowed // 2)
+    return max(_LEAST, min(wanted, (allowed - reserved) // max(1, listeners)))
+
+
+def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
+    """Yield each connection that was accepted on a port: its client, and a duplicate that is closed after its turn."""
     try:
         names = os.listdir(_DESCRIPTORS)  # noqa: PTH208 - names are what is wanted, of up to thousands
     except OSError:
@@ -35,8 +135,13 @@ def connections(port: int) -> Iterator[socket.socket]:
                 continue
             with socket.socket(fileno=os.dup(int(name))) as found:
                 if found.family in {socket.AF_INET, socket.AF_INET6} and found.getsockname()[1] == port:
-                    found.getpeername()  # raises for the listening socket
-                    yield found
+                    address, client_port = found.getpeername()[:2]  # raises for the listening socket
+                    yield (address, client_port), found
+
+
+def clients(port: int) -> frozenset[Address]:
+    """Return the address of each client that is connected to a port."""
+    return frozenset(client for client, _ in connections(port))
 
 
 def descriptors() -> int:
@@ -45,20 +150,6 @@ def descriptors() -> int:
         return len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - only how many there are
     except OSError:
         return 0
-
-
-def clients(port: int) -> Iterator[tuple[str, int]]:
-    """Yield the address of each client that is connected to a port."""
-    for found in connections(port):
-        address, client_port = found.getpeername()[:2]
-        yield address, client_port
-
-
-def cut(found: Iterable[socket.socket]) -> None:
-    """End connections at once, whatever is being sent."""
-    for each in found:
-        with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
 
 
 def idle_seconds(connection: socket.socket) -> float:

@@ -1,7 +1,12 @@
-"""The engine for TLS and HTTP/2, on granian."""
+"""The engine for TLS and HTTP/2, on granian.
+
+granian receives a request and calls `Requests.schedule`, which has it answered once its body is there. Here the
+engine is started, its connections are cared for, and it is drained.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -9,15 +14,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
-from plughost._servers.base import CROWDED_SECONDS, Address, ListenError
+from plughost._servers.base import CROWDED_SECONDS, Address, ListenError, giving_way
 from plughost._servers.dispatcher import Dispatcher
-from plughost._servers.granian_request import Requests
+from plughost._servers.granian_request import Body, Requests
 from plughost._servers.granian_worker import GranianWorker
-from plughost._servers.listening import open_socket
-from plughost._servers.native_threads import named, wait_for_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions, TLSFiles
@@ -28,11 +31,12 @@ _BUSY_SECONDS: Final = 1.0  # for how long clients that ask on while draining ar
 _EQUAL_SECONDS: Final = 0.01
 _LOOK_SECONDS: Final = 0.05
 _CHECK_SECONDS: Final = 0.25  # how often it is looked at what waits for its client
+_END_SECONDS: Final = 2.0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 class GranianEngine:
-    """Serves a WSGI application over HTTP/1.1 and HTTP/2, with or without TLS.
+    """Serves an application over HTTP/1.1 and HTTP/2, with or without TLS; see `Engine`.
 
     Args:
         application: What is called for each request.
@@ -51,222 +55,169 @@ class GranianEngine:
         dispatcher: Dispatcher | None = None,
     ) -> None:
         """Prepare; nothing is opened before `start`."""
+        self.port = listener.port
         self._application = application
         self._listener = listener
         self._options = options
         self._tls = tls
         self._dispatcher = dispatcher
-        self._port = listener.port
+        self._own: Dispatcher | None = None
         self._body_limit = options.body_limit
-        self._service: _Service | None = None
-
-    @property
-    def port(self) -> int:
-        """The TCP port it listens on; valid once started."""
-        return self._port
+        self._serving: tuple[socket.socket, GranianWorker, Requests] | None = None
+        self._others: frozenset[Address] = frozenset()
+        self._only: frozenset[Address] | None = None
+        self._paused = False
+        self._draining = threading.Event()
 
     def pause(self) -> frozenset[Address]:
         """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
-        return frozenset() if self._service is None else self._service.pause()
+        if self._serving is None:
+            return frozenset()
+        self._serving[1].pause()
+        self._paused = True
+        return connections.clients(self.port)
 
     def resume(self) -> None:
         """Accept connections again."""
-        if self._service is not None:
-            self._service.resume()
+        if self._serving is not None:
+            self._paused = False
+            self._serving[1].resume()
 
     def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
-        """Open the listener and serve; connections are accepted on return.
-
-        Args:
-            inherited: A listening socket to use instead of opening one.
-            others: Clients of another engine on the same socket, which are left alone.
-
-        Raises:
-            ListenError: The address cannot be had, or the certificate cannot be used.
-        """
-        listening = open_socket(self._listener, inherited)
-        self._port = listening.getsockname()[1]
-        options = self._options
-        own = None if self._dispatcher is not None else Dispatcher(options.threads, share=options.threads)
-        dispatcher = self._dispatcher or own
-        assert dispatcher is not None
-        crew = dispatcher.crew(_RECEIVERS)
-        requests = Requests(self._application, dispatcher, crew, options, (self._listener.address, self._port))
+        """Open the listener and serve."""
+        listening = connections.open_socket(self._listener, inherited)
+        self.port = listening.getsockname()[1]
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            dispatcher = self._own = Dispatcher(self._options.threads, share=self._options.threads)
+        address = self._listener.address, self.port
+        requests = Requests(self._application, dispatcher, dispatcher.crew(_RECEIVERS), self._options, address)
         requests.body_limit = self._body_limit
         try:
-            worker = GranianWorker(listening, options, self._tls, _RECEIVERS)
-            self._service = _Service(listening, worker, requests, own, others)
-            self._service.start()
+            worker = GranianWorker(listening, self._options, self._tls, _RECEIVERS)
+            worker.start(requests.schedule)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
-            dispatcher.dismiss(crew)
-            self._service = None
+            dispatcher.dismiss(requests.crew)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise ListenError(
                 f"Cannot serve {self._listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
-
-    def set_body_limit(self, limit: int) -> None:
-        """Change the largest body that is read from now on, in bytes."""
-        self._body_limit = limit
-        if self._service is not None:
-            self._service.requests.body_limit = limit
-
-    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
-        """Accept no more, answer what is in flight, close every connection, and end the threads.
-
-        Args:
-            grace: Seconds after which what still runs is cut off.
-            only: The clients whose connections are its own, where another engine serves on the same socket.
-
-        Returns:
-            Whether every request in flight was answered.
-        """
-        service, self._service = self._service, None
-        return service is None or service.drain(grace, only)
-
-
-class _Service:
-    """The engine from one start to the drain.
-
-    Attributes:
-        requests: What it receives.
-    """
-
-    def __init__(
-        self,
-        listening: socket.socket,
-        worker: GranianWorker,
-        requests: Requests,
-        own: Dispatcher | None,
-        others: frozenset[Address],
-    ) -> None:
-        self.requests = requests
-        self._listening = listening
-        self._worker = worker
-        self._own = own
-        self._port: int = listening.getsockname()[1]
-        self._others = others
-        self._only: frozenset[Address] | None = None
-        self._paused = False
-        # No other engine's name, even on the same port: its threads are recognised by it.
-        self._name = f"gr-{self._port}-{listening.fileno()}"
+        self._serving = listening, worker, requests
+        self._others, self._only, self._paused = others, None, False
         self._draining = threading.Event()
-        self._caretaker = threading.Thread(target=self._take_care, name=self._name, daemon=True)
-
-    def pause(self) -> frozenset[Address]:
-        """Accept no more until `resume`; return the clients that are connected."""
-        self._worker.pause()
-        self._paused = True
-        return frozenset(connections.clients(self._port))
-
-    def resume(self) -> None:
-        """Accept again."""
-        self._paused = False
-        self._worker.resume()
-
-    def start(self) -> None:
-        """Begin to serve."""
-        with named(self._name):
-            self._worker.start(self.requests.schedule)
+        self._caretaker = threading.Thread(target=self._care, args=(requests,), name=f"care-{self.port}", daemon=True)
         self._caretaker.start()
 
-    def _take_care(self) -> None:
+    def set_body_limit(self, limit: int) -> None:
+        """Change the largest body that is read from now on."""
+        self._body_limit = limit
+        if self._serving is not None:
+            self._serving[2].body_limit = limit
+
+    def _care(self, requests: Requests) -> None:
         """Give up on clients that keep the server waiting, and on connections on which nothing happens."""
-        timeout = self.requests.options.idle_timeout
-        pause = min(_CHECK_SECONDS, timeout / 4)
+        timeout = self._options.idle_timeout
         looked = made_room = time.monotonic()
-        while not self._draining.wait(pause):
+        while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4)):
             now = time.monotonic()
             try:
-                for each in tuple(self.requests.waiting):
+                waiting = tuple(requests.waiting)
+                for each in waiting:
                     each.check(now)
-                if self.requests.left:
-                    self._close_left()
+                bodies = sorted((each for each in waiting if type(each) is Body), key=lambda each: each.begun)
+                for body in giving_way(bodies, self._options.body_memory):
+                    body.refuse()
+                if requests.left:
+                    left = {requests.left.pop() for _ in range(len(requests.left))}
+                    self._cut(left.__contains__)
                 if now > looked + max(0.5, timeout / 4):
                     looked = now
-                    self._cut_idle(timeout)
+                    self._cut_idle(requests, timeout)
                 if now > made_room + CROWDED_SECONDS:
                     made_room = now
-                    self._make_room()
+                    self._make_room(requests)
             except Exception:
-                _LOGGER.exception("a look at the clients of port %d failed", self._port)
+                _LOGGER.exception("a look at the clients of port %d failed", self.port)
 
-    def _connections(self) -> Iterator[socket.socket]:
+    def _connections(self) -> Iterator[tuple[Address, socket.socket]]:
         """Yield its connections, and no other engine's, as far as that can be told."""
-        for found in connections.connections(self._port):
-            client = found.getpeername()[:2]
+        for client, found in connections.connections(self.port):
             if client not in self._others if self._only is None else client in self._only:
-                yield found
+                yield client, found
 
-    def _close_left(self) -> None:
-        """Close the connections on which the rest of a refused body was given up."""
-        left = {self.requests.left.pop() for _ in range(len(self.requests.left))}
-        connections.cut(found for found in self._connections() if found.getpeername()[:2] in left)
+    def _cut(self, chosen: Callable[[Address], bool] = lambda _: True, idle: float = -1.0) -> None:
+        """End connections of some clients at once, those on which nothing happened for so many seconds."""
+        for client, found in self._connections():
+            with contextlib.suppress(OSError):
+                if chosen(client) and connections.idle_seconds(found) > idle:
+                    found.shutdown(socket.SHUT_RDWR)
 
-    def _cut_idle(self, seconds: float) -> None:
-        """Close connections on which nothing happened for so long, also those that never sent anything.
+    def _cut_idle(self, requests: Requests, seconds: float, address: str = "") -> None:
+        """Close connections, of one address or all, on which nothing happened for so long and no answer is awaited."""
+        answering = {call.peer for call in tuple(requests.calls)}
+        self._others &= connections.clients(self.port)  # the others' addresses may become its clients'
+        self._cut(lambda client: address in {"", client[0]} and client not in answering, seconds)
 
-        Those on which a request is being answered stay, unless the client takes nothing of the response.
-        """
-        answering = {call.peer for call in tuple(self.requests.calls)}
-        self._others &= frozenset(connections.clients(self._port))  # the others' addresses may become its clients'
-        for found in self._connections():
-            if connections.idle_seconds(found) > seconds and found.getpeername()[:2] not in answering:
-                found.shutdown(socket.SHUT_RDWR)
-
-    def _make_room(self) -> None:
-        """At the limit of connections, close some that were idle for the longest, so that others get their turn."""
-        limit = self.requests.options.connection_limit
+    def _make_room(self, requests: Requests) -> None:
+        """At the limit of connections, close those of whoever holds most that were idle for the longest."""
+        limit = self._options.connection_limit
         if connections.descriptors() < limit:
             return
-        idle = sorted(connections.idle_seconds(found) for found in self._connections())
-        if len(idle) >= limit:
-            self._cut_idle(max(CROWDED_SECONDS, idle[-max(1, limit // 2)] - _EQUAL_SECONDS))
+        idle: dict[str, list[float]] = {}
+        for (address, _), found in self._connections():
+            with contextlib.suppress(OSError):
+                idle.setdefault(address, []).append(connections.idle_seconds(found))
+        if sum(map(len, idle.values())) >= limit:
+            most = max(idle, key=lambda address: len(idle[address]))
+            longest = sorted(idle[most])[-max(1, limit // 2) :][0]
+            self._cut_idle(requests, max(CROWDED_SECONDS, longest - _EQUAL_SECONDS), most)
 
-    def drain(self, grace: float, only: frozenset[Address] | None) -> bool:
-        """Stop as `GranianEngine.drain` says."""
+    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
+        """Accept no more, answer what is in flight, close every connection, and end the threads."""
+        if self._serving is None:
+            return True
+        (listening, worker, requests), self._serving = self._serving, None
         self._only = only
         deadline = time.monotonic() + grace
-        requests, worker = self.requests, self._worker
         self._draining.set()
         self._caretaker.join()
-        while not self._paused and connections.waiting(self._listening) and time.monotonic() < deadline:
+        while not self._paused and connections.waiting(listening) and time.monotonic() < deadline:
             time.sleep(0.001)  # granian still accepts
         worker.refuse()
         # Nobody waits for an engine that was replaced, so its clients get more time to say what is on its way.
-        quiet, busy = (_QUIET_SECONDS, _BUSY_SECONDS) if only is None else (4 * _QUIET_SECONDS, 4 * _BUSY_SECONDS)
-        self._quieten(deadline, quiet, busy)
+        patience = 1 if only is None else 4
+        self._quieten(requests, deadline, patience)
         worker.stop()
         while not worker.ended.wait(_LOOK_SECONDS) and time.monotonic() < deadline:
-            self._cut_idle(quiet)
+            self._cut_idle(requests, patience * _QUIET_SECONDS)
         answered = not requests.calls
         if not worker.ended.is_set():
-            connections.cut(self._connections())
-            worker.ended.wait(2.0)
+            self._cut()
+            worker.ended.wait(_END_SECONDS)
         requests.dispatcher.dismiss(requests.crew)
         if self._own is not None:
             self._own.close(max(0.1, deadline - time.monotonic()) if answered else 0.1)
-        wait_for_threads(self._name, 2.0)
+        worker.join(_END_SECONDS)
         return answered
 
-    def _quieten(self, deadline: float, quiet: float, busy: float) -> None:
+    def _quieten(self, requests: Requests, deadline: float, patience: float) -> None:
         """Wait until nothing happens any more, or at least what was in flight at first has been answered.
 
         granian's stop closes HTTP/1.1 connections between two requests at once, even when the next one is on its way,
         and tells HTTP/2 clients to go away, which not all of them (h2, httpx) survive with a request in flight. So it
         is stopped late: HTTP/1.1 clients are told `Connection: close` first, and slow requests are waited for.
         """
-        requests = self.requests
         requests.draining = True
         begun = time.monotonic()
         first = set(requests.calls)
-        patience = begun + (deadline - begun) / 2
-        while (now := time.monotonic()) < patience:
-            idle = all(connections.idle_seconds(found) > quiet for found in self._connections())
-            if idle and not requests.calls:
-                return
-            if now > begun + busy and not first & requests.calls:
+        half = begun + (deadline - begun) / 2
+        while (now := time.monotonic()) < half:
+            with contextlib.suppress(OSError):  # a connection was closed meanwhile
+                idle = (connections.idle_seconds(found) for _, found in self._connections())
+                if not requests.calls and all(each > patience * _QUIET_SECONDS for each in idle):
+                    return
+            if now > begun + patience * _BUSY_SECONDS and not first & requests.calls:
                 return
             time.sleep(_LOOK_SECONDS)

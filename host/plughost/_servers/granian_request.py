@@ -9,20 +9,21 @@ import logging
 import sys
 import tempfile
 import time
+from asyncio import CancelledError
 from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from plughost._servers.granian_response import Call, Waiting, send_error
-from plughost._servers.problems import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, LONGEST_NUMBER, LONGEST_TARGET
+from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, LONGEST_NUMBER, LONGEST_TARGET
+from plughost._servers.base import MEMORY_LIMIT
+from plughost._servers.granian_response import Call, send_error
 
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Crew, Dispatcher
-    from plughost._servers.granian_worker import Later, Watcher
+    from plughost._servers.granian_worker import Later, Message, Watcher
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
-_MEMORY_LIMIT: Final = 512 * 1024
 _KNOWN_NAMES_LIMIT: Final = 512
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}
@@ -60,7 +61,7 @@ class Requests:
     ) -> None:
         """Prepare what is the same for every request."""
         self.calls: set[Call] = set()
-        self.waiting: set[Waiting] = set()
+        self.waiting: set[Body | Call] = set()
         self.left: set[Address] = set()
         self.body_limit = options.body_limit
         self.draining = False
@@ -184,112 +185,113 @@ def _announced(environ: dict[str, Any]) -> int | None:
 
 
 class Body:
-    """A body that is on its way.
+    """A body that is on its way; a slow one holds no thread.
 
-    Args:
-        requests: The requests that it belongs to.
-        call: The request, which is answered then.
+    Attributes:
+        size: How much there is of it.
+        begun: When it began.
     """
 
     def __init__(self, requests: Requests, call: Call) -> None:
         """Begin with nothing."""
+        self.size = 0
         self._requests = requests
         self._call = call
+        self._watcher = call.watcher
         self._file: IO[bytes] = BytesIO()
-        self._size = 0
-        self._since = self._begun = time.monotonic()
+        self._since = self.begun = time.monotonic()
         self._later: Later | None = None
+        self._status = 408
+
+    @property
+    def client(self) -> str:
+        """The address of its client, which a trusted proxy tells."""
+        return self._requests.application.client_of(self._call.environ)
 
     def wait(self) -> None:
         """Wait for the next part."""
-        self._requests.waiting.add(self)
-        self._later = later = self._call.proto.receive()
-        later.add_done_callback(self._take)
+        later = self._watcher.proto.receive()
+        if hasattr(later, "add_done_callback"):
+            self._requests.waiting.add(self)
+            self._later = later
+            later.add_done_callback(self._take)
+        else:
+            self._end(400)  # the client has gone, and won't notice
 
     def check(self, now: float) -> None:
         """Give up where the client sends nothing, or too slowly."""
-        options, later = self._requests.options, self._later
-        if later is not None and options.is_late(now, begun=self._begun, since=self._since, size=self._size):
+        if self._requests.options.is_late(now, begun=self.begun, since=self._since, size=self.size):
+            self._give_up()
+
+    def refuse(self) -> None:
+        """Give up, since bodies take too much memory."""
+        self._status = 503
+        self._give_up()
+
+    def _give_up(self) -> None:
+        later = self._later
+        if later is not None:
             later.cancel()
 
     def _take(self, later: Later) -> None:
-        """Take a part of the body, in a thread of granian; or answer that there is none."""
-        requests, call = self._requests, self._call
-        requests.waiting.discard(self)
-        self._later = None
-        status = 408
-        try:
-            message = later.result()
-            status = 400  # chunks that are none; whoever has gone away doesn't notice
-            if message["type"] == "http.request":
-                if self._add(message["body"]) > requests.body_limit:
-                    self._file.close()
-                    requests.refuse_body(call, self._size)
-                elif message.get("more_body"):
-                    self._since = time.monotonic()
-                    self.wait()
-                else:
-                    self._file.seek(0)
-                    call.environ["CONTENT_LENGTH"] = str(self._size)
-                    requests.answer(call, self._file)
-                return
-        except BaseException as error:
-            if status != 408:
-                status = 500
-                _LOGGER.exception("a body was not received", exc_info=error)
-        self._file.close()
-        send_error(call.proto, call.environ, status)
-
-    def _add(self, part: bytes) -> int:
-        """Keep a part, in memory or in a file; return how much there is."""
-        self._size += len(part)
-        if self._size > self._requests.body_limit:
-            return self._size
-        if self._size > _MEMORY_LIMIT and isinstance(self._file, BytesIO):
-            memory, self._file = self._file, tempfile.TemporaryFile()  # noqa: SIM115 - closed with the response
-            self._file.write(memory.getvalue())
-        self._file.write(part)
-        return self._size
-
-
-class Leftover:
-    """The rest of a refused body: dropped while it comes, lest the connection be reset before the answer was read."""
-
-    def __init__(self, requests: Requests, call: Call) -> None:
-        """Begin with nothing."""
-        self._requests = requests
-        self._watcher = call.watcher
-        self._peer = None if call.environ["SERVER_PROTOCOL"] == "HTTP/2" else call.peer
-        self._size = 0
-        self._since = self._begun = time.monotonic()
-        self._later: Later | None = None
-
-    def wait(self) -> None:
-        """Wait for the next part."""
-        self._later = later = self._watcher.proto.receive()
-        if hasattr(later, "add_done_callback"):
-            self._requests.waiting.add(self)
-            later.add_done_callback(self._drop)
-        else:  # the client has gone
-            self._watcher.done()
-
-    def check(self, now: float) -> None:
-        """Let the connection be closed where nothing comes, or it takes long."""
-        if self._later is not None and (now > self._since + LINGER_IDLE_SECONDS or now > self._begun + LINGER_SECONDS):
-            self._later.cancel()
-
-    def _drop(self, later: Later) -> None:
+        """Take a part, in a thread of granian."""
         self._requests.waiting.discard(self)
         self._later = None
         try:
-            message = later.result()
-            self._size += len(message.get("body", b""))
-            if message.get("more_body") and self._size < LINGER_BYTES:
-                self._since = time.monotonic()
-                self.wait()
-                return
-        except BaseException:  # noqa: BLE001, S110 - cancelled by `check`
-            pass
+            self._add(later.result())
+        except CancelledError:  # by `_give_up`
+            self._end(self._status)
+        except BaseException:  # such as a full disk: what is raised here would be lost
+            _LOGGER.exception("a body was not received")
+            self._end(500)
+
+    def _add(self, message: Message) -> None:
+        """Keep a part; have the request answered with the last one."""
+        requests, call = self._requests, self._call
+        if message["type"] != "http.request":
+            self._end(400)  # chunks that are none
+            return
+        part = message["body"]
+        self.size += len(part)
+        self._since = time.monotonic()
+        if self.size > requests.body_limit:
+            self._file.close()
+            requests.refuse_body(call, self.size)
+            return
+        if self.size > MEMORY_LIMIT and isinstance(self._file, BytesIO):
+            memory, self._file = self._file, tempfile.TemporaryFile()  # noqa: SIM115 - closed with the response
+            self._file.write(memory.getvalue())
+        self._file.write(part)
+        if message.get("more_body"):
+            self.wait()
+        else:
+            self._file.seek(0)
+            call.environ["CONTENT_LENGTH"] = str(self.size)
+            requests.answer(call, self._file)
+
+    def _end(self, status: int) -> None:
+        self._file.close()
+        send_error(self._call.proto, self._call.environ, status)
+
+
+class Leftover(Body):
+    """The rest of a refused body: dropped while it comes, lest the connection be reset before the answer was read."""
+
+    def check(self, now: float) -> None:
+        """Let the connection be closed where nothing comes, or it takes long."""
+        if now > self._since + LINGER_IDLE_SECONDS or now > self.begun + LINGER_SECONDS:
+            self._give_up()
+
+    def _add(self, message: Message) -> None:
+        self.size += len(message.get("body", b""))
+        self._since = time.monotonic()
+        if message.get("more_body") and self.size < LINGER_BYTES:
+            self.wait()
+        else:
+            self._end(0)
+
+    def _end(self, status: int) -> None:
         self._watcher.done()
-        if self._peer is not None:  # a thread that is parked may hold what granian waits for before it closes
-            self._requests.left.add(self._peer)
+        if self._call.environ["SERVER_PROTOCOL"] != "HTTP/2":
+            # A thread that is parked may hold what granian waits for before it closes.
+            self._requests.left.add(self._call.peer)

@@ -9,16 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from plughost._servers.base import CutOffError
+from plughost._servers.answers import engine_error, raw_field, status_code
+from plughost._servers.base import CutOffError, is_slow
 from plughost._servers.dispatcher import Job
-from plughost._servers.fields import check_status, raw_field
-from plughost._servers.problems import engine_error
 
 if TYPE_CHECKING:
-    from plughost._servers.base import Application, EngineOptions
-    from plughost._servers.dispatcher import Crew, Dispatcher
+    from plughost._servers.granian_request import Requests
     from plughost._servers.granian_worker import Later, Proto, Watcher
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -27,30 +25,6 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 _SERVER: Final = (b"server", b"plughost")
 _WHOLE: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
-
-
-class Waiting(Protocol):
-    """What waits for its client."""
-
-    def check(self, now: float) -> None:
-        """Give up where the client took too long."""
-        ...
-
-
-class Requests(Protocol):
-    """The listener's requests, as a response needs them."""
-
-    application: Application
-    dispatcher: Dispatcher
-    crew: Crew
-    options: EngineOptions
-    draining: bool
-    calls: set[Call]
-    waiting: set[Waiting]
-
-    def drop_body(self, call: Call) -> None:
-        """Read what is left of a refused body, and drop it."""
-        ...
 
 
 class Call(Job):
@@ -81,6 +55,7 @@ class Call(Job):
         "_since",
         "_started",
         "_status",
+        "_waited",
         "_watch",
         "environ",
         "leaves_body",
@@ -100,7 +75,9 @@ class Call(Job):
         self.peer = environ["REMOTE_ADDR"], int(environ["REMOTE_PORT"])  # which a middleware may change
         self.leaves_body = False
         self._requests = requests
-        self._status = ""
+        self._status = 0
+        self._sent = 0
+        self._waited = 0.0
         self._headers: RawHeaders = []
         self._started = self._gone = False
         self._parts: Iterator[bytes] | None = None
@@ -145,9 +122,9 @@ class Call(Job):
                 raise exc_info[1]
         elif self._status:
             raise AssertionError("start_response was called twice without exc_info")
-        check_status(status)
+        code = status_code(status)
         self._headers = [raw_field(field) for field in headers]
-        self._status = status
+        self._status = code
         return self._send_part
 
     def _go_on(self) -> None:
@@ -190,6 +167,7 @@ class Call(Job):
         if not self._started:
             self._start()
             self._watch_client()
+        self._sent += len(part)
         room = self.proto.send({"type": "http.response.body", "body": part, "more_body": True})
         return cast("Later", room) if hasattr(room, "add_done_callback") else None
 
@@ -199,7 +177,7 @@ class Call(Job):
         headers = [*self._headers, _SERVER]
         if (self.leaves_body or self._requests.draining) and self.environ["SERVER_PROTOCOL"] != "HTTP/2":
             headers.append(_CLOSE)
-        self.proto.send({"type": "http.response.start", "status": int(self._status[:3]), "headers": headers})
+        self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
         self._started = True
 
     def _end(self, last: bytes) -> None:
@@ -254,16 +232,20 @@ class Call(Job):
         requests = self._requests
         requests.waiting.discard(self)
         self._room = None
+        self._waited += time.monotonic() - self._since
         if self._gone:  # this may be the thread that gave up
             requests.dispatcher.leave(self)
         else:
             requests.dispatcher.bring(self, requests.crew)
 
     def check(self, now: float) -> None:
-        """Give up where the client takes nothing."""
-        if self._room is not None and now > self._since + self._requests.options.idle_timeout:
+        """Give up where the client takes nothing, or too little."""
+        room, waits = self._room, now - self._since
+        if room is not None and (
+            waits > self._requests.options.idle_timeout or is_slow(self._waited + waits, self._sent)
+        ):
             self._gone = True
-            self._room.cancel()
+            room.cancel()
 
     def _watch_client(self) -> None:
         """Notice that the client goes away; a body that is left tells by itself."""

@@ -13,14 +13,18 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
-from plughost._servers.listening import BACKLOG
+from plughost._servers.connections import BACKLOG
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles
@@ -29,6 +33,7 @@ Message = dict[str, Any]
 
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
+_TASKS: Final = Path("/proc/self/task")
 _IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
 
 
@@ -119,6 +124,7 @@ class GranianWorker:
             clients = None if options.client_ca is None else str(options.client_ca)
             secured = (True, *files, tls.password, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
+        self._name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
         arguments: tuple[Any, ...] = (self._descriptor, False, BACKLOG)
@@ -146,7 +152,9 @@ class GranianWorker:
             BaseException: granian panics, at a key that it doesn't know.
         """
         loop = _Now()
-        self._worker.serve_mtr(_Scheduler(loop, schedule), loop, self._signal)
+        serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
+        with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(self._name,)) as pool:
+            pool.submit(serve).result()
 
     def pause(self) -> None:
         """Accept no more, and leave the port and the connections alone.
@@ -175,3 +183,28 @@ class GranianWorker:
     def stop(self) -> None:
         """Let idle connections go, and end when the others have; `ended` tells."""
         self._signal.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait until its native threads have ended: they need the interpreter, without which the process would abort.
+
+        They are known by the name that they inherited, as the dispatcher's threads may have, too.
+        Only Linux shows them; elsewhere nothing is waited for.
+        """
+        deadline = time.monotonic() + timeout
+        others = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("plughost-")}
+        while any(self._is_its(task) for task in _TASKS.glob("*") if task.name not in others):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.002)
+
+    def _is_its(self, task: Path) -> bool:
+        try:
+            return (task / "comm").read_text() == f"{self._name}\n"
+        except OSError:  # it has just ended
+            return False
+
+
+def _name_thread(name: str) -> None:
+    """Name this thread, and with it those that native code starts from it."""
+    with contextlib.suppress(OSError):
+        (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)

@@ -39,7 +39,7 @@ def problems_of(
 
     Args:
         error: What pydantic found.
-        place: The table's dotted key; empty for the host's own settings.
+        place: The table's dotted key. Empty for the host's own settings.
         model: The model that refused it.
         file: The name of the settings file.
         variable_of: Returns the environment variable that sets a key, if any.

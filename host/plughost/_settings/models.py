@@ -1,4 +1,4 @@
-"""The tables of the host's settings; they import no part of the host, since every command reads them."""
+"""The tables of the host's settings. They import no part of the host, since every command reads them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CORSSettings(Table):
 
 
 class SecurityHeadersSettings(Table):
-    """Headers for browsers. A header that a plugin sets itself is left as it is; an empty text sends none."""
+    """Headers for browsers. A header that a plugin sets itself is left as it is. An empty text sends none."""
 
     enabled: bool = Field(False, description="Send them; X-Content-Type-Options is always sent")
     hsts: int = Field(0, ge=0, description="Seconds that browsers shall use HTTPS only, sent over HTTPS; 0 for none")
@@ -199,6 +199,11 @@ class RequestSettings(Table):
     plugin_queue: int = Field(1000, ge=0, description="Requests of one plugin that may wait while it has its share")
     queue_timeout: float = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
     body_timeout: int = Field(300, ge=1, description="Seconds that a request body may take in all")
+    body_memory: int = Field(
+        64 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Bytes of memory that a listener's unfinished bodies may take in all",
+    )
 
 
 class LogSettings(Table):
@@ -255,7 +260,7 @@ class HostSettings(Table):
 
 
 class MountSettings(Table):
-    """What the host reads of a plugin's table; the rest is the plugin's own."""
+    """What the host reads of a plugin's table. The rest is the plugin's own."""
 
     site: Literal["main", "library", "admin"] | None = Field(
         None, description="Site to mount it on instead of its own choice"

@@ -1,4 +1,4 @@
-"""Settings: `plughost.toml` and the environment, validated; each plugin's own table by its own model."""
+"""Settings: `plughost.toml` and the environment, validated. Each plugin's own table by its own model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Settings:
     """All settings of a host, read once.
 
     Attributes:
-        file: The TOML file; None where there is none.
+        file: The TOML file. None where there is none.
         base: The folder that relative paths start from.
         host: The host's own settings.
         tables: The plugins' tables as the file has them, by plugin name.
@@ -68,7 +68,7 @@ class Settings:
         """Read the file again.
 
         Returns:
-            The settings, in which what can't change while a host runs is as it was; and a line for each such key
+            The settings, in which what can't change while a host runs is as it was, and a line for each such key
             that was changed.
 
         Raises:
@@ -95,10 +95,10 @@ class Settings:
         return self._validated(MountSettings, plugin, own)
 
     def of_plugin(self, plugin: str, model: type[ModelT]) -> ModelT:
-        """Validate a plugin's table with the plugin's model; unknown keys are refused whatever the model says.
+        """Validate a plugin's table with the plugin's model. Unknown keys are refused whatever the model says.
 
         Raises:
-            SettingsError: A key is unknown or a value is invalid; every problem is named.
+            SettingsError: A key is unknown or a value is invalid. Every problem is named.
         """
         reserved = sorted(set(MountSettings.model_fields) & set(model.model_fields))
         if reserved:
@@ -126,7 +126,7 @@ class Settings:
         return self.file.name if self.file is not None else "settings"
 
     def unknown_plugins(self, installed: Iterable[str]) -> list[str]:
-        """Return a warning for each table of a plugin that is not installed; plugins come and go, so it is no error."""
+        """Return a warning for each table of a plugin that is not installed. Plugins come and go, so it is no error."""
         names = sorted(installed)
         return [
             f"{self._name}: plugins.{name}: no such plugin is installed{did_you_mean(name, names)}"
@@ -152,11 +152,7 @@ class Settings:
         ]
 
     def values(self, plugins: Mapping[str, BaseModel]) -> Iterator[Value]:
-        """Yield every setting in force, secrets masked.
-
-        Args:
-            plugins: The validated settings of the plugins, by name.
-        """
+        """Yield every setting in force, secrets masked."""
         variables = Variables(ENV_PREFIX, self.environment)
         yield from self._values(self.host, "", self.raw, variables.values(HostSettings), variables)
         for name, model in plugins.items():
@@ -195,10 +191,10 @@ def read_settings(
     """Read the settings file and the environment.
 
     Args:
-        file: The TOML file; by default what `PLUGHOST_CONFIG` names, else `plughost.toml` if the folder has one.
-        environment: Variables `PLUGHOST_<KEY>` that override the file, nested keys joined by two underscores;
-            the process's by default.
-        base: The folder that relative paths start from; by default the file's, else the current one.
+        file: The TOML file. By default what `PLUGHOST_CONFIG` names, else `plughost.toml` if the folder has one.
+        environment: Variables `PLUGHOST_<KEY>` that override the file, nested keys joined by two underscores.
+            The process's by default.
+        base: The folder that relative paths start from. By default the file's, else the current one.
 
     Raises:
         SettingsError: The file can't be read, or a setting of the host's own is unknown or invalid.
@@ -247,7 +243,7 @@ def _tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two nested mappings as one; where both set a key, high wins."""
+    """Return two nested mappings as one. Where both set a key, high wins."""
     merged = dict(low)
     for key, value in high.items():
         below = merged.get(key)

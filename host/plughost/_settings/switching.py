@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +15,14 @@ from plughost._settings.sources import DEFAULT_FILE, read_settings
 from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
+    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
 _VARIABLE = f"{ENV_PREFIX}DISABLED"
 
 
 def with_disabled(text: str, names: Collection[str]) -> str:
-    """Return a settings file in which just these plugins are disabled; comments and order stay.
-
-    Args:
-        text: The file as it is.
-        names: Every plugin that is disabled afterwards.
+    """Return a settings file in which just these plugins are disabled. Comments and order stay.
 
     Raises:
         CommandError: The file is no TOML, or its `disabled` is no list.
@@ -75,17 +72,40 @@ class Edit:
                 _write(self.file, self._before, self._settings)
 
 
+def edit_disabled(
+    settings: Settings,
+    name: str,
+    *,
+    enabled: bool,
+    installed: Iterable[InstalledPlugin],
+    without: Collection[str],
+) -> Edit:
+    """Enable or disable a plugin in the settings file of a running host.
+
+    Raises:
+        CommandError: It can't be switched. Nothing has changed.
+    """
+    try:
+        settings, _ = settings.reread()  # somebody may have edited the file since
+    except SettingsError as error:
+        raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
+    if name not in {each.name for each in installed}:
+        raise CommandError(f"No plugin named {name} is installed.")
+    if enabled and name in without:
+        raise CommandError(f"{name} is skipped by --without; start the host without that.")
+    if not enabled and name in settings.host.required:
+        raise CommandError(f"The setting required names {name}; take it out there first.")
+    listed = [each for each in settings.host.disabled if each != name]
+    return write_disabled(settings, listed if enabled else [*listed, name])
+
+
 def write_disabled(settings: Settings, names: Collection[str]) -> Edit:
     """Write which plugins are disabled.
 
     The new file is read as settings before it replaces the old one, in one step.
 
-    Args:
-        settings: The settings as they are.
-        names: Every plugin that is disabled afterwards.
-
     Raises:
-        CommandError: The file can't be written, or would not be valid; nothing has changed.
+        CommandError: The file can't be written, or would not be valid. Nothing has changed.
     """
     if _VARIABLE in settings.environment:
         raise CommandError(f"The variable {_VARIABLE} overrides the settings file; change or unset it.")

@@ -84,7 +84,7 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
         certificate: The file with the certificate and its chain.
         key: The file with the private key: PKCS#8, PKCS#1 or SEC 1, encrypted or not. None means that it lies in
             the certificate's file.
-        password: What the key is encrypted with; not looked at where the key isn't.
+        password: What the key is encrypted with. Not looked at where the key isn't.
 
     Raises:
         CertificateError: A file cannot be used, or the two don't belong together.
@@ -222,7 +222,7 @@ def _public_bytes(key: PublicKeyTypes) -> bytes:
 
 
 def _ordered(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
-    """Return the chain from the leaf upwards; a key store keeps the others in any order."""
+    """Return the chain from the leaf upwards. A key store keeps the others in any order."""
     chain = [leaf]
     left = list(others)
     while left:

@@ -24,13 +24,6 @@ def take_up_certificate(
     """Show the certificate that is on the disk now, whatever became of the plugins, and report it.
 
     One that can't be shown is refused, and the old one goes on.
-
-    Args:
-        report: What the reload did to the plugins.
-        serving: The open sites.
-        site_apps: What they serve.
-        settings: Where the certificate is.
-        dev: Whether the host runs with `--dev`.
     """
     if not serving.shown:
         return report

@@ -18,7 +18,7 @@ def principal_of(req: Request, authenticator: Callable[[Request], Principal | No
         authenticator: `PluginContext.authenticator`.
 
     Returns:
-        The principal; None where the request has no credentials, or no installed plugin is an authenticator.
+        The principal. None where the request has no credentials, or no installed plugin is an authenticator.
 
     Raises:
         falcon.HTTPUnauthorized: There are credentials, and they are not good.

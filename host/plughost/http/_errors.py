@@ -1,6 +1,6 @@
 """Error formats: how a route group writes the errors below its prefix.
 
-A resource raises Falcon's own `HTTPError`s (or `Invalid` for bad input); the host turns each into a `Problem`
+A resource raises Falcon's own `HTTPError`s (or `Invalid` for bad input). The host turns each into a `Problem`
 and has the group's format write it, for errors that the host itself makes too (404, 405, 413 ...).
 """
 
@@ -27,7 +27,7 @@ class Violation:
     """One invalid field of a request.
 
     Attributes:
-        field: The member's name, dotted where nested; empty for the body as a whole.
+        field: The member's name, dotted where nested. Empty for the body as a whole.
         message: One of CONTRACT 2's texts.
     """
 
@@ -58,7 +58,7 @@ class Problem:
     Attributes:
         status: The HTTP status code.
         title: A short summary, the same for every occurrence.
-        detail: What happened this time; never empty, nothing internal.
+        detail: What happened this time. Never empty, nothing internal.
         violations: The invalid fields, where the request was well-formed and broke rules.
         extensions: Further members that the resource adds.
     """
@@ -105,7 +105,7 @@ class ErrorFormat(Protocol):
 
 @runtime_checkable
 class DescribedErrorFormat(ErrorFormat, Protocol):
-    """An error format that tells what its bodies look like; one that doesn't is described by its media type alone."""
+    """An error format that describes its bodies. Without a description, the API description has its media type only."""
 
     @property
     def body(self) -> Any:
@@ -151,7 +151,7 @@ class ProblemDetails:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """The detail and nothing else; one `field: message` line for each invalid field (CONTRACT 4)."""
+    """The detail and nothing else. One `field: message` line for each invalid field (CONTRACT 4)."""
 
     media_type: str = "text/plain; charset=utf-8"
     validation_status: int = 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from ipaddress import ip_address
 from random import getrandbits
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -34,8 +35,8 @@ class Request(falcon.Request):
     Attributes:
         arrived: When it arrived, of `time.perf_counter()`.
         request_id: What `X-Request-ID` carries, and every log line: the client's own where it is well-formed.
-        mounted: The route or group that the path belongs to; None where it belongs to none.
-        api_version: The minor version that serves this request, such as `1.0`; None where the group has none.
+        mounted: The route or group that the path belongs to. None where it belongs to none.
+        api_version: The minor version that serves this request, such as `1.0`. None where the group has none.
         principal: Whom the authenticator found, once it was asked.
         origin_allowed: Whether middleware that speaks CORS lets the web page in that sends the request: it sets this in
             its `process_request`. A page of another site can't write otherwise.
@@ -61,7 +62,30 @@ class Request(falcon.Request):
         if self.method == "WEBSOCKET":
             self.method = "websocket"  # Falcon leaves out the middleware for its own name; like this, it is any other
         given = env.get("HTTP_X_REQUEST_ID")
-        self.request_id = given if given and _acceptable_id(given) else getrandbits(128).to_bytes(16, "big").hex()
+        # An id for the log is no secret.
+        self.request_id = given if given and _acceptable_id(given) else getrandbits(128).to_bytes(16, "big").hex()  # nosec B311
+
+    @property
+    def site(self) -> str:
+        """The name of the site that it came to, such as `main`."""
+        return str(getattr(self.env.get("plughost.site"), "name", ""))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its client is on the host's own machine, and no proxy says that it stands between."""
+        environ = self.env
+        if "plughost.forwarded" in environ or "HTTP_VIA" in environ:
+            return False
+        try:
+            address = ip_address(environ.get("REMOTE_ADDR", ""))
+        except ValueError:
+            return False
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+    @property
+    def may_look(self) -> bool:
+        """Whether its client may see how the host is: it came to the site `admin`, or is local."""
+        return self.site == "admin" or self.is_local
 
 
 def secure_url(req: falcon.Request) -> str | None:

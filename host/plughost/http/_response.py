@@ -14,7 +14,7 @@ class Response(falcon.Response):
     """Falcon's response, for the host's own part in it. Resources and middleware take it for Falcon's."""
 
     def add_common(self, fields: Mapping[str, str], request_id: str) -> None:
-        """Set header fields known since the site was built; one by one would take three times as long.
+        """Set header fields known since the site was built. One by one would take three times as long.
 
         Args:
             fields: Names in lower case, and values. What `vary` names is added to what the response varies by already.

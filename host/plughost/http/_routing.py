@@ -26,7 +26,7 @@ def raw_path(environ: Mapping[str, Any]) -> str:
     """Return the path as it was sent, still percent-encoded, but for encoded unreserved characters (RFC 3986, 6.2.2.2).
 
     Args:
-        environ: The WSGI environment; without `REQUEST_URI`, as in falcon.testing, `PATH_INFO` is encoded again.
+        environ: The WSGI environment. Without `REQUEST_URI`, as in falcon.testing, `PATH_INFO` is encoded again.
     """
     target = environ.get("REQUEST_URI")
     path: str = target.partition("?")[0] if target else quote(environ["PATH_INFO"].encode("latin-1"))
@@ -56,9 +56,9 @@ class NothingHere:
 
 
 class RawPathRouter(CompiledRouter):
-    """Falcon's router on raw paths; it also tells the request which route group it belongs to.
+    """Falcon's router on raw paths. It also notes a request's route group.
 
-    One trailing slash is the same resource. Fields match one raw segment each and are handed on decoded; a field
+    One trailing slash is the same resource. Fields match one raw segment each and are handed on decoded. A field
     that is not UTF-8, or holds NUL, names nothing that can exist. What no route matches but a group's prefix
     covers is a 404 in that group's format. HEAD follows from GET.
     """
@@ -92,10 +92,10 @@ class RawPathRouter(CompiledRouter):
 
         Args:
             uri: The decoded path, used only where there is no request.
-            req: The request; its `mounted` is set.
+            req: The request. Its `mounted` is set.
 
         Returns:
-            What Falcon's router returns; None for a path that no route group covers.
+            What Falcon's router returns. None for a path that no route group covers.
         """
         if req is None:
             return super().find(uri)
@@ -131,7 +131,7 @@ class RawPathRouter(CompiledRouter):
 
 
 def covering(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
-    """Return what stands for the prefix that covers a raw path; None where none does."""
+    """Return what stands for the prefix that covers a raw path. None where none does."""
     while path:
         mounted = prefixes.get(path)
         if mounted is not None:
@@ -156,7 +156,7 @@ def _without_result(responder: Callable[..., object]) -> Callable[..., None]:
 
 
 def _decode(params: dict[str, Any]) -> bool:
-    """Percent-decode the fields in place; tell whether all of them can name something."""
+    """Percent-decode the fields in place. Return whether all of them can name something."""
     for name, raw in params.items():
         if raw == "":  # what stands between two slashes
             return False

@@ -66,15 +66,15 @@ class Counter:
         always: bool = False,
         longest: int | None = None,
     ) -> None:
-        """Make a counter; plugins call `PluginContext.counter`.
+        """Make a counter. Plugins call `PluginContext.counter`.
 
         Args:
-            name: What tells it from the other counters of all plugins.
-            limit: An amount per time; see `Limit`.
-            shared: Redis; None to count in memory.
+            name: Distinguishes it from the other counters of all plugins.
+            limit: An amount per time. See `Limit`.
+            shared: Redis. None to count in memory.
             refuse: Whether to raise rather than let through while Redis is away.
             always: Count in memory while Redis is away, whatever `refuse` says.
-            longest: Seconds of the longest wait of growing ones; None for fixed windows.
+            longest: Seconds of the longest wait of growing ones. None for fixed windows.
         """
         from limits import parse  # noqa: PLC0415 - takes long to import, and few commands count
 
@@ -94,7 +94,7 @@ class Counter:
         """Count one for a key.
 
         Args:
-            key: Anything; long ones are kept as a hash, so that clients can't fill memory with them.
+            key: Anything. Long ones are kept as a hash, so that clients can't fill memory with them.
 
         Raises:
             StorageUnavailable: Redis is away, and the settings say not to let anything through uncounted.
@@ -102,7 +102,7 @@ class Counter:
         return self._count(key, hit=True)
 
     def look(self, key: str) -> Usage:
-        """Return a key's usage without counting; raises as `hit`."""
+        """Return a key's usage without counting. Raises as `hit`."""
         return self._count(key, hit=False)
 
     def _count(self, key: str, *, hit: bool) -> Usage:
@@ -140,7 +140,7 @@ class RateLimits:
     def __init__(
         self, settings: RateLimitSettings | None = None, logger: structlog.stdlib.BoundLogger | None = None
     ) -> None:
-        """Prepare what the settings say; by default to count in memory."""
+        """Prepare what the settings say. By default to count in memory."""
         self.settings = settings if settings is not None else RateLimitSettings()
         url = self.settings.storage.get_secret_value()
         self._shared = None
@@ -149,12 +149,12 @@ class RateLimits:
             self._shared = SharedWindows(url, self.settings.timeout, logger)
 
     def counter(self, name: str, limit: str, *, always: bool = False, longest: int | None = None) -> Counter:
-        """Return a counter; see `Counter`."""
+        """Return a counter. See `Counter`."""
         refuse = self.settings.on_storage_failure == "refuse"
         return Counter(name, limit, self._shared, refuse=refuse, always=always, longest=longest)
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the health check of Redis; none where counting is done in memory.
+        """Return the health check of Redis. None where counting is done in memory.
 
         While requests are let through without Redis, its absence shows in the health and makes no probe fail: it must
         not take every host out of service at once.

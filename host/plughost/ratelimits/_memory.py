@@ -24,7 +24,7 @@ class MemoryWindows:
 
         Args:
             seconds: The length of a window.
-            most: How many are kept; past that, the oldest is forgotten before its time.
+            most: How many are kept. Past that, the oldest is forgotten before its time.
             length: Each hit begins the window anew, as long as this returns for the number of hits.
         """
         self._seconds = seconds
@@ -37,7 +37,7 @@ class MemoryWindows:
         return len(self._windows)
 
     def hit(self, key: str) -> tuple[int, float]:
-        """Count one; return how many that makes in this window, and the seconds until it ends."""
+        """Count one. Return how many that makes in this window, and the seconds until it ends."""
         now = time.monotonic()
         with self._lock:
             count, end = self._windows.get(key, (0, 0.0))

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class RateLimit:
-    """Answers 429 to a client that asks too often, and tells every client how much is left (CONTRACT 7).
+    """Answers 429 to a client that asks too often, and shows every client how much is left (CONTRACT 7).
 
     That is in `RateLimit` and `RateLimit-Policy`, as draft-ietf-httpapi-ratelimit-headers-10 has them, each limit by
-    its name; and in the three fields of earlier drafts, which show the limit that is reached first.
+    its name, and in the three fields of earlier drafts, which show the limit that is reached first.
 
-    A client is the principal that the host's authenticator finds behind a request, else the address it comes from;
-    behind a trusted proxy that is the address that the proxy names. Every request below the plugin's prefixes counts,
+    A client is the principal that the host's authenticator finds behind a request, else the address it comes from.
+    Behind a trusted proxy that is the address that the proxy names. Every request below the plugin's prefixes counts,
     those that end in an error too.
     """
 
@@ -94,7 +94,7 @@ def network_of(address: str) -> str:
     """Return an IPv4 address as it is, and the /64 network of an IPv6 one: a single customer has all of it.
 
     Args:
-        address: A client's address; one that is none, as on a Unix socket, is returned as it is.
+        address: A client's address. One that is none, as on a Unix socket, is returned as it is.
     """
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])

@@ -38,7 +38,7 @@ def store_settings(engine: str) -> Iterator[dict[str, Any]]:
     """Return a host's settings that put every store on an engine, into a database that is gone afterwards.
 
     Args:
-        engine: `sqlite` or `postgresql`; the latter as `fresh_postgresql`.
+        engine: `sqlite` or `postgresql`. The latter as `fresh_postgresql`.
     """
     if engine == "sqlite":
         yield {"stores": {}}
@@ -52,7 +52,7 @@ def fresh_postgresql() -> Iterator[str]:
     """Return the URL of a database that is made for the length of a `with` block.
 
     The server is the one that the environment variable `PLUGHOST_TEST_POSTGRESQL` names, as the URL of a database on
-    it whose user may make others; `postgresql://postgres@127.0.0.1:5432/test` by default. Where the driver is
+    it whose user may make others. `postgresql://postgres@127.0.0.1:5432/test` by default. Where the driver is
     missing or nothing answers, the test is skipped and says so. Where the server can, the database sorts text as
     people do and not by code points, so that a plugin that relies on either shows.
     """

@@ -52,10 +52,10 @@ def plugin_distribution(
 
     Args:
         name: The plugin's name.
-        plugin: The module or object with the hook implementations; an exception to raise at import.
+        plugin: The module or object with the hook implementations. An exception to raise at import.
         version: The distribution's version.
         requires: What the distribution requires, as pip writes it.
-        distribution: The distribution's name; by default the plugin's, prefixed with `plughost-`.
+        distribution: The distribution's name. By default the plugin's, prefixed with `plughost-`.
     """
     point = _EntryPoint(name, "in_memory:plugin", ENTRY_POINT_GROUP)
     vars(point)["plugin"] = plugin

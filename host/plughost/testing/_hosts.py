@@ -20,7 +20,7 @@ from plughost._api.events import Events
 from plughost._logging import silent_logger
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
-from plughost._tls.certificates import ensure_self_signed
+from plughost._tls.self_signed import ensure_self_signed
 from plughost.testing._transports import ConnectionPerThread
 
 if TYPE_CHECKING:
@@ -100,15 +100,15 @@ def running_host(
     """Run a host for the length of a `with` block.
 
     Args:
-        plugins: The plugins to serve, beside those that they require; all that are installed by default.
+        plugins: The plugins to serve, beside those that they require. All that are installed by default.
         settings: What `plughost.toml` would hold, as nested mappings. Ports are chosen by the system unless set.
         dev: Whether it runs with `--dev`.
         without: Plugins to skip.
         strict: Refuse to start when any plugin fails.
-        distributions: What is installed, for plugins that are not; see `plugin_distribution`. A list may be
+        distributions: What is installed, for plugins that are not. See `plugin_distribution`. A list may be
             changed while the host runs, and is looked at again by a reload.
-        logger: Where it logs; nowhere by default.
-        data_dir: Where it keeps its data; a folder that is removed afterwards by default.
+        logger: Where it logs. Nowhere by default.
+        data_dir: Where it keeps its data. A folder that is removed afterwards by default.
 
     Raises:
         GenerationRefused: A plugin that is required does not serve.

@@ -30,7 +30,7 @@ def query_faults(source: str) -> Iterator[Fault]:
     """Yield the ternaries and chained comparisons in Pony's queries from generators and lambdas.
 
     Args:
-        source: The source of a module that imports Pony; of another, nothing is found.
+        source: The source of a module that imports Pony. Of another, nothing is found.
 
     Raises:
         SyntaxError: It is no Python.

@@ -32,11 +32,11 @@ def read_body(req: falcon.Request, model: type[ModelT]) -> ModelT:
 
 
 def read_json(req: falcon.Request) -> Any:
-    """Return the value of a request's JSON body; a request that names no Content-Type sends JSON (CONTRACT 2).
+    """Return the value of a request's JSON body. A request that names no Content-Type sends JSON (CONTRACT 2).
 
     Raises:
         falcon.HTTPUnsupportedMediaType: The body is said to be something else, or is compressed.
-        falcon.HTTPContentTooLarge: It is over the default limit, and the request belongs to no mounted route; the
+        falcon.HTTPContentTooLarge: It is over the default limit, and the request belongs to no mounted route. The
             host sees to the limit of those that do before a resource is called.
         MalformedJSON: It isn't JSON.
     """

@@ -61,8 +61,8 @@ def decode(raw: bytes) -> Any:
 def encode(value: object) -> bytes:
     """Return a value as JSON text.
 
-    Decimals are written as numbers with all their digits and, up to `MAX_EXPONENT`, without an exponent;
-    dates and times as ISO 8601, binary data as base64. Pydantic models (by alias), dataclasses, msgspec structs,
+    Decimals are written as numbers with all their digits and, up to `MAX_EXPONENT`, without an exponent.
+    Dates and times as ISO 8601, binary data as base64. Pydantic models (by alias), dataclasses, msgspec structs,
     enumerations, sets and mappings may stand anywhere. A binary float that isn't finite becomes null.
 
     Raises:
@@ -87,7 +87,7 @@ def _may_need_care(encoded: bytes) -> bool:
 
 
 def _number(text: str) -> Decimal:
-    """Return a number that isn't an integer; refuse it here, before anybody computes with it or writes it out."""
+    """Return a number that isn't an integer. Refuse it here, before anybody computes with it or writes it out."""
     number = Decimal(text)
     if len(text) > _MAX_NUMBER_LENGTH or not -MAX_EXPONENT <= number.adjusted() <= MAX_EXPONENT:
         raise MalformedJSON(_OUT_OF_RANGE)

@@ -2,7 +2,7 @@
 
 Each stands in an annotation beside the type that the checked value has. A field without a default is required.
 One that may be left out gets `absent()`: null in the body is refused all the same, and the model's
-`model_fields_set` tells which fields were sent.
+`model_fields_set` holds the fields that were sent.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Text(_Rule):
     """A string without NUL, kept exactly as sent.
 
     Attributes:
-        max_length: Its most Unicode code points; None for no limit.
+        max_length: Its most Unicode code points. None for no limit.
         blank: Whether it may be empty or only Unicode white space.
     """
 
@@ -147,13 +147,13 @@ def _integral(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number(_Rule):
-    """An exact number, as `Decimal`; digits are counted by value, so `1.50000` has one after the point.
+    """An exact number, as `Decimal`. Digits are counted by value, so `1.50000` has one after the point.
 
     Attributes:
         minimum: The smallest one accepted.
         exclusive_minimum: What it must be greater than.
         maximum: The largest one accepted.
-        integer_digits: Most digits before the decimal point; goes with `fraction_digits`.
+        integer_digits: Most digits before the decimal point. Goes with `fraction_digits`.
         fraction_digits: Most digits after it.
     """
 

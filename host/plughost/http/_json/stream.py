@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def send_array(resp: falcon.Response, batches: Iterable[Sequence[object]]) -> None:
-    """Answer with a JSON array; call this last in a responder.
+    """Answer with a JSON array. Call this last in a responder.
 
     What fits in one batch is sent with its Content-Length, the rest streams. The first two batches are fetched at
-    once, so that their errors are answered as any other; a later one cuts the response short, and the client sees
+    once, so that their errors are answered as any other. A later one cuts the response short, and the client sees
     that it is incomplete.
 
     Args:
         resp: The response.
-        batches: The items in their order, such as from `OpenStore.batches`; anything that `encode` knows.
+        batches: The items in their order, such as from `OpenStore.batches`. Anything that `encode` knows.
     """
     remaining = iter(batches)
     first = next(remaining, ())

@@ -26,7 +26,7 @@ def validate(model: type[ModelT], value: Any) -> ModelT:
     """Return the model that a decoded JSON value stands for.
 
     A field counts as invalid once, in the order of the model. Nested names are dotted and items are numbered from
-    zero, `items[0].name`; the body as a whole is the empty name. Unknown members are ignored unless the model
+    zero, `items[0].name`. The body as a whole is the empty name. Unknown members are ignored unless the model
     forbids them.
 
     Fields of ordinary pydantic types take what JSON can't say otherwise, such as dates, times, UUIDs, enumerations,
@@ -135,7 +135,7 @@ def _is_other_type(error: ErrorDetails) -> bool:
 
 
 def _text(errors: Iterable[ErrorDetails]) -> str:
-    """Return the text for one field; a union has an error for each of its types."""
+    """Return the text for one field. A union has an error for each of its types."""
     first, *others = dict.fromkeys(_text_of(error) for error in errors)
     return " or ".join((first, *(text.removeprefix("must be ") for text in others)))
 

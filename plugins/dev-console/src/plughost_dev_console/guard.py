@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
@@ -66,8 +65,8 @@ class Guard:
 
     def _require_own_name(self, req: Request) -> None:
         """Refuse a foreign name: that is how a page elsewhere reaches this machine by a DNS name of its own."""
-        site = getattr(req.env.get("plughost.site"), "name", None)
-        own = {port for each, port in self._host.listeners.items() if (each.site, each.scheme) == (site, req.scheme)}
+        here = (req.site, req.scheme)
+        own = {port for each, port in self._host.listeners.items() if (each.site, each.scheme) == here}
         names = {f"{name}:{port}" for name in _NAMES for port in own}
         if _DEFAULT_PORTS[req.scheme] in own:
             names.update(_NAMES)
@@ -93,23 +92,13 @@ class Guard:
 
 def cookie_name(host: HostView, req: Request) -> str:
     """Return the name of the session's cookie; hosts on one machine share cookies, whatever their ports."""
-    site = getattr(req.env.get("plughost.site"), "name", None)
-    ports = [port for each, port in host.listeners.items() if each.site == site]
+    ports = [port for each, port in host.listeners.items() if each.site == req.site]
     return f"plughost-console-{min(ports, default=0)}"
 
 
 def _require_this_machine(req: Request) -> None:
-    environ = req.env
-    if "plughost.forwarded" in environ or "HTTP_VIA" in environ or not _is_loopback(environ.get("REMOTE_ADDR", "")):
+    if not req.is_local:
         raise falcon.HTTPForbidden(description="The console is for browsers on the host's own machine.")
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def _require_own_page(req: Request) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import falcon
 
     from plughost import PluginContext
+    from plughost.http import Request
 
 PREFIX: Final = "/q/health"
 _ABOUT: Final = {
@@ -33,7 +34,7 @@ class CheckResult(BaseModel):
 
 
 class HealthReport(BaseModel):
-    """What all checks found."""
+    """What all checks found; strangers see no checks."""
 
     status: Literal["UP", "DOWN"]
     checks: list[CheckResult]
@@ -42,18 +43,26 @@ class HealthReport(BaseModel):
 class Probe:
     """Answers 200 when every check is up, else 503."""
 
-    def __init__(self, board: Board, kind: str | None) -> None:
-        """Answer for the checks of a kind; None for all."""
+    def __init__(self, board: Board, kind: str | None, *, public: bool) -> None:
+        """Answer for the checks of a kind; None for all.
+
+        Args:
+            board: Runs them.
+            kind: The kind.
+            public: Whether everybody sees what each finds, not only who may look.
+        """
         self._board = board
         self._kind = kind
+        self._public = public
 
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Run the checks, or tell what they found a moment ago."""
         found = self._board.look(self._kind)
         up = all(each.health.up for each in found)
         resp.status = 200 if up else 503
         resp.cache_control = ["no-store"]
-        resp.media = {"status": "UP" if up else "DOWN", "checks": [each.as_plain() for each in found]}
+        checks = [each.as_plain() for each in found] if self._public or req.may_look else []
+        resp.media = {"status": "UP" if up else "DOWN", "checks": checks}
 
 
 @hookimpl
@@ -67,8 +76,12 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the probes on the site `main`."""
     settings = context.settings
     board = Board(lambda: context.host.checks, timeout=settings.timeout, keep=settings.cache, always=[HOST])
-    routes = [Route("", Probe(board, None), {"GET": _operation("Tell what every health check finds")})]
-    routes += [Route(f"/{kind}", Probe(board, kind), {"GET": _operation(about)}) for kind, about in _ABOUT.items()]
+    public = settings.public
+    routes = [Route("", Probe(board, None, public=public), {"GET": _operation("Tell what every health check finds")})]
+    routes += [
+        Route(f"/{kind}", Probe(board, kind, public=public), {"GET": _operation(about)})
+        for kind, about in _ABOUT.items()
+    ]
     return [RouteGroup(prefix=PREFIX, routes=tuple(routes), title="Health")]
 
 

@@ -156,7 +156,7 @@ def _add(db: Any, user: User) -> None:
 
 def _change(db: Any, account: str, values: Mapping[str, Any]) -> bool:
     columns = ", ".join(f"{name} = ${name}" for name in values)
-    query = f"UPDATE library_users SET {columns} WHERE account = $account"  # noqa: S608 - the names are our own
+    query = f"UPDATE library_users SET {columns} WHERE account = $account"  # noqa: S608 - the names are our own  # nosec B608
     return bool(db.execute(query, {}, {**values, "account": account}).rowcount)
 
 

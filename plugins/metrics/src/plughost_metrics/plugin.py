@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import falcon
 from prometheus_client import (
     CollectorRegistry,
     GCCollector,
@@ -16,14 +17,14 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from plughost import Observer, Operation, Response, Route, RouteGroup, hookimpl
-from plughost.http import preferred
+from plughost.http import PROBLEM_DETAILS, preferred
 from plughost_metrics.host import Happenings, HostState
 from plughost_metrics.requests import Figures, RequestTimes
+from plughost_metrics.settings import Settings
 
 if TYPE_CHECKING:
-    import falcon
-
     from plughost import PluginContext
+    from plughost.http import Request
 
 TEXT: Final = "text/plain"
 OPENMETRICS: Final = "application/openmetrics-text"
@@ -32,12 +33,22 @@ OPENMETRICS: Final = "application/openmetrics-text"
 class Scrape:
     """Answers with every metric, as text or as OpenMetrics."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Answer with a registry's metrics."""
+    def __init__(self, registry: CollectorRegistry, *, public: bool) -> None:
+        """Answer with a registry's metrics, to everybody or to who may look."""
         self._registry = registry
+        self._public = public
 
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Write the metrics in the format that the request prefers."""
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Write the metrics in the format that the request prefers.
+
+        Raises:
+            falcon.HTTPForbidden: A stranger asks.
+        """
+        if not (self._public or req.may_look):
+            raise falcon.HTTPForbidden(
+                description="Metrics are for clients on this machine and on the site admin;"
+                " the setting public in [plugins.metrics] shows them to everybody."
+            )
         if preferred(req, (TEXT, OPENMETRICS)) == OPENMETRICS:
             resp.content_type = openmetrics.CONTENT_TYPE_LATEST
             resp.data = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call] # prometheus-client's
@@ -60,22 +71,30 @@ class MetricsPlugin:
             collector(registry=self._registry)
 
     @hookimpl
-    def register_observers(self, context: PluginContext[Any]) -> list[Observer]:
+    def register_settings(self) -> type[Settings]:
+        """Return the model of `[plugins.metrics]`."""
+        return Settings
+
+    @hookimpl
+    def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
         """Time every request of the host."""
         times = RequestTimes(Figures.kept_by(context), context.host)
         self._registry.register(times)
         return [Observer(name="requests", observe_times=times.observe)]
 
     @hookimpl
-    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+    def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:
         """Mount the metrics on the site `main`."""
         answer = Response(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS))
-        operation = Operation(summary="Tell the host's metrics", responses={200: answer}, produces=(TEXT, OPENMETRICS))
-        route = Route("", Scrape(self._registry), {"GET": operation})
+        refused = Response(description="A stranger asks.", media_types=(PROBLEM_DETAILS.media_type,))
+        operation = Operation(
+            summary="Tell the host's metrics", responses={200: answer, 403: refused}, produces=(TEXT, OPENMETRICS)
+        )
+        route = Route("", Scrape(self._registry, public=context.settings.public), {"GET": operation})
         return [RouteGroup(prefix="/q/metrics", routes=(route,), title="Metrics")]
 
     @hookimpl
-    def started(self, context: PluginContext[Any]) -> None:
+    def started(self, context: PluginContext[Settings]) -> None:
         """Begin to watch the host, in the place of the instance that did so before: nothing is to count twice."""
         self._registry.register(HostState(context.host))
         watching = context.keep("watching", list[Callable[[], None]])
@@ -85,7 +104,7 @@ class MetricsPlugin:
         watching.append(self._unsubscribe)
 
     @hookimpl
-    def stopping(self, context: PluginContext[Any]) -> None:
+    def stopping(self, context: PluginContext[Settings]) -> None:
         """Watch it no more."""
         watching = context.keep("watching", list[Callable[[], None]])
         if self._unsubscribe in watching:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from plughost import HostView
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
-_EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - nothing is bound here
+_EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - nothing is bound here  # nosec B104
 
 
 class Addresses:

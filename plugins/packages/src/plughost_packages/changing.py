@@ -36,6 +36,11 @@ class Outcome:
         """Whether it is done, and the running host serves all of it."""
         return not self.undone and (self.reload is None or self.reload.ok)
 
+    @property
+    def word(self) -> str:
+        """What the audit trail calls it: `ok`, `failed`, or `undone`."""
+        return "undone" if self.undone else "ok" if self.ok else "failed"
+
     def as_plain(self) -> dict[str, Any]:
         """Return the outcome as JSON has it."""
         report = None if self.reload is None else self.reload.as_plain()

@@ -97,6 +97,22 @@ def readable_errors() -> Iterator[None]:
 
 
 @contextmanager
+def audited(context: PluginContext[Any], plan: Plan) -> Iterator[dict[str, Any]]:
+    """Write an event of the audit trail for each kind of change that a plan makes, when the block ends.
+
+    Yields:
+        What the block may set as `outcome`; `failed` where it raises.
+    """
+    ended = {"outcome": "failed"}
+    try:
+        yield ended
+    finally:
+        for verb in sorted({change.verb for change in plan.changes}):
+            target = [f"{each.distribution} {each.after or each.before}" for each in plan.changes if each.verb == verb]
+            context.audit(verb, ended["outcome"], target=target)
+
+
+@contextmanager
 def working(quiet: bool) -> Iterator[Tell]:
     """Show on a terminal what is being done."""
     if quiet:

@@ -13,6 +13,7 @@ from plughost import Environment
 from plughost_packages.bundling import read_bundle
 from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
+    audited,
     changing_options,
     finish,
     index_options,
@@ -88,9 +89,10 @@ def install(
         if dry_run:
             finish(Outcome(changes=plan.changes), as_json, dry_run=True)
             return
-        with working(as_json) as tell:
+        with audited(context, plan) as event, working(as_json) as tell:
             take_up = taking_up(context, no_reload)
             outcome = carry_out(plan, wheels_of(context), tell, take_up=take_up, allowed=allowed, keep=keep)
+            event["outcome"] = outcome.word
     if bundle is None and not outcome.undone:
         remember(where)
     finish(outcome, as_json)

@@ -86,7 +86,7 @@ def run(arguments: Sequence[str], tell: Tell) -> None:
         CommandError: There is no pip, or it is too old.
     """
     lines: list[str] = []
-    process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave
+    process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave  # nosec B603
         [*pip_command(), *arguments],
         env={**os.environ, **_QUIETLY},
         stdin=subprocess.DEVNULL,

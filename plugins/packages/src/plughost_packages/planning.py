@@ -49,6 +49,11 @@ class Change:
         """The normalised name."""
         return canonicalize_name(self.distribution)
 
+    @property
+    def verb(self) -> str:
+        """What the audit trail calls it."""
+        return "uninstall" if self.after is None else "install" if self.before is None else "upgrade"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

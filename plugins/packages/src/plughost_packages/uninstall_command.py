@@ -12,6 +12,7 @@ from plughost import CommandError, Environment
 from plughost.stores import StoreError, place_of, purge, statistics
 from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
+    audited,
     changing_options,
     finish,
     json_option,
@@ -78,17 +79,19 @@ def uninstall(
 
     def drop_stores() -> None:
         for place, store in drop.items():
-            try:
-                purge(store)
-            except StoreError as error:
-                raise CommandError(str(error)) from error
+            with context.audited("purge", target=[store.name]):
+                try:
+                    purge(store)
+                except StoreError as error:
+                    raise CommandError(str(error)) from error
             say(f"Dropped the store {store.name} in {place}.")
 
-    with readable_errors(), working(as_json) as tell:
+    with readable_errors(), audited(context, plan) as event, working(as_json) as tell:
         take_up = taking_up(context, no_reload, accept=_blocked(environment, keys))
         outcome = carry_out(
             plan, wheels_of(context), tell, take_up=take_up, keep=keep, afterwards=drop_stores if drop else None
         )
+        event["outcome"] = outcome.word
     if stores and not drop:
         say(f"Their data is kept: {', '.join(stores)}.")
     finish(outcome, as_json)

@@ -10,9 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from plughost.stores._engines import TABLE
 from plughost.stores._errors import SetupError, StoreError
-from plughost.stores._migrations import MAKE_TABLE, TABLE, read_migrations, refuse_newer
-from plughost.stores._sql import quote
+from plughost.stores._migrations import MAKE_TABLE, read_migrations, refuse_newer
+from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
@@ -61,9 +62,10 @@ def load(store: Store, engine: PostgreSQL, file: Path) -> int:
     finally:
         chosen.unlink()
     # The record of migrations is shared with other stores, so only the rows of this one are put in.
-    script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_literal(store.name)};\n"
+    # Table is our own name, and what stands beside it is quoted.
+    script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_literal(store.name)};\n"  # nosec B608
     for step in steps:
-        script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_literal, step))});\n"  # noqa: S608 - quoted
+        script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_literal, step))});\n"  # noqa: S608 - quoted  # nosec B608
     with engine.alone():
         arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
         _run("psql", arguments, engine, script)
@@ -98,7 +100,7 @@ def _run(
         place = [f"--dbname={engine.config.place}"] if engine is not None else []
         message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"
         raise SetupError(message)
-    done = subprocess.run(  # noqa: S603 - no words but ours and the names of files and tables, and no shell
+    done = subprocess.run(  # noqa: S603 - no words but ours and the names of files and tables, and no shell  # nosec B603
         [tool, *arguments], input=entered, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:

@@ -1,0 +1,146 @@
+"""What `plughost serve` tells whoever runs it: a person in sentences, a program in events of the JSON log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from rich.text import Text
+
+from plughost._cli.options import EXIT_PROBLEMS, STATE_STYLES, console, plain_table, text
+from plughost._logging import Bridge, is_text
+from plughost._runtime.reports import trouble_of
+from plughost._runtime.sites import listeners_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import structlog
+    from rich.console import Console
+
+    from plughost._plugins.registry import Registry
+    from plughost._runtime.host import Host
+    from plughost._settings.models import LogSettings
+
+
+class Teller:
+    """Tells what becomes of a host. Where the log is JSON, nothing else is written to standard error."""
+
+    def __init__(self, logger: structlog.stdlib.BoundLogger, settings: LogSettings) -> None:
+        """Tell it by a log with these settings."""
+        self._logger = logger
+        self._in_sentences = is_text(settings, sys.stderr)
+
+    def catch_all(self) -> None:
+        """Log what libraries log, and what nobody catches, which Python would write to standard error by itself."""
+        logging.basicConfig(handlers=[Bridge(self._logger)], level=logging.WARNING, force=True)
+        logging.captureWarnings(True)
+        sys.excepthook = lambda kind, error, trace: self._log_uncaught("an error ended the host", error)
+        threading.excepthook = lambda args: self._log_uncaught("an error ended a thread", args.exc_value)
+        sys.unraisablehook = lambda args: self._log_uncaught("an error was ignored", args.exc_value)
+
+    def tell(self, event: str, sentence: str, **fields: Any) -> None:
+        """Tell of something in a sentence, or as an event with fields."""
+        if not self._in_sentences:
+            self._logger.info(event, **fields)
+            return
+        with suppress(OSError):  # nobody reads any more, and what is in flight is answered nevertheless
+            click.echo(sentence, err=True)
+
+    def fail(self, event: str, reason: str, registry: Registry | None = None, **fields: Any) -> NoReturn:
+        """End with exit code 1, and tell why.
+
+        Args:
+            event: What failed.
+            reason: Why.
+            registry: The plugins, where they are the reason. The log has told of each already.
+            **fields: Further ones of the event.
+        """
+        if not self._in_sentences:
+            self._logger.critical(event, reason=reason, **fields)
+            raise SystemExit(EXIT_PROBLEMS)
+        if registry is not None:
+            show_plugins(registry, console(stderr=True))
+        raise click.ClickException(reason)
+
+    def started(self, host: Host) -> None:
+        """Tell what is served where: on a terminal all of it, else in the log."""
+        generation = host.generation
+        assert generation is not None, "the host has started"
+        lines = [*generation.announcements()]
+        if host.tls is not None:
+            lines += [*host.tls.warnings, f"Certificate: {host.tls.certificate}"]
+        lines += [f"Warning: {warning}" for warning in generation.warnings]
+        on_terminal = sys.stdout.isatty()
+        if on_terminal:
+            show_start(host, lines, console())
+        if on_terminal and self._in_sentences:
+            return
+        urls = [str(replace(listener, port=port)) for listener, port in host.view.listeners.items()]
+        self._logger.info("started", version=metadata.version("plughost"), listeners=urls, dev=host.dev)
+        if not on_terminal:
+            for line in lines:
+                self._logger.info("announcement", text=line)
+
+    def ended(self, host: Host, *, answered: bool) -> None:
+        """End with exit code 1 where the host did not end well, and tell why."""
+        if not self._in_sentences:
+            self._logger.info("stopped", answered=answered)
+        trouble = trouble_of(host.generation.registry.active()) if host.generation is not None else ()
+        for label, reason in trouble:
+            self.tell("trouble", f"{label}: {reason}", plugin=label, reason=reason)
+        if not answered:
+            waited = f"{host.drain_seconds:.1f} s (the setting grace_time is {host.settings.host.grace_time:g} s)"
+            self.fail("cut off", f"Requests were cut off after {waited}.")
+        if trouble:
+            raise SystemExit(EXIT_PROBLEMS)
+
+    def _log_uncaught(self, event: str, error: BaseException | None, _: TracebackType | None = None) -> None:
+        if not isinstance(error, SystemExit):
+            self._logger.critical(event, exc_info=error)
+
+
+def show_start(host: Host, lines: list[str], out: Console) -> None:
+    """Print what is served where, what became of each plugin, and how to stop."""
+    generation = host.generation
+    assert generation is not None, "the host has started"
+    mode = " in development mode" if host.dev else ""
+    out.print(Text(f"plughost {metadata.version('plughost')}{mode}", style="bold"))
+    out.print()
+    table = plain_table()
+    table.show_header = False
+    for site in generation.sites:
+        urls = [str(replace(each, port=host.ports[site, each.scheme])) for each in listeners_of(site, host.settings)]
+        table.add_row(f"  {site}", *urls)
+    if not generation.sites:
+        out.print("  No plugin mounts a route, so no port is open. Install one: plughost install catalog-v2 -f FOLDER")
+    out.print(table)
+    out.print()
+    show_plugins(generation.registry, out)
+    out.print()
+    for line in (*lines, "Press Ctrl+C to stop."):
+        out.print(text(f"  {line}"), soft_wrap=True)
+
+
+def show_plugins(registry: Registry, out: Console) -> None:
+    """Print each plugin with its state, and where it is mounted or why it is not."""
+    table = plain_table()
+    table.show_header = False
+    for entry in sorted(registry, key=lambda each: each.name):
+        if entry.failure is not None:
+            told = f"{entry.failure}"
+        else:
+            told = "  ".join(group.prefix for group in entry.declared.groups)
+        table.add_row(
+            text(f"  {entry.name}"),
+            text(entry.installed.version),
+            Text(entry.state, style=STATE_STYLES[entry.state]),
+            text(told),
+        )
+    out.print(table)

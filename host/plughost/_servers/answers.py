@@ -1,0 +1,102 @@
+"""Responses: the errors that an engine answers itself, and fields as HTTP/2 writes them (PEP 3333, RFC 9110 5)."""
+
+from __future__ import annotations
+
+import http
+import re
+import uuid
+from functools import lru_cache
+from typing import Final
+
+from plughost.http._errors import PROBLEM_DETAILS, Problem
+
+# For how long the rest of a refused body is read and dropped: in all, without anything coming, and how much.
+LINGER_SECONDS: Final = 15.0
+LINGER_IDLE_SECONDS: Final = 1.0
+LINGER_BYTES: Final = 64 * 1024 * 1024
+
+LONGEST_TARGET: Final = 8192
+"""Bytes of path and query that are read: responses repeat them in links, and no client reads a head without end."""
+LONGEST_NUMBER: Final = 19
+"""Digits of a Content-Length."""
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_DETAILS: Final = {
+    400: "The request is malformed.",
+    408: "The request took too long to arrive.",
+    413: "The request body is too large.",
+    414: "The address is longer than 8192 bytes.",
+    431: "The header fields of the request are too large.",
+    500: "The server could not answer the request.",
+    503: "The server has too much to do at the moment.",
+    505: "The server speaks HTTP/1.0, HTTP/1.1 and, over TLS, HTTP/2.",
+}
+_HOP_BY_HOP: Final = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization"} | {
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+_token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_FEW: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options"})  # have few values each
+_MOST_KNOWN: Final = 256
+_known: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
+
+
+def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str, str]], bytes]:
+    """Return status line, headers and body of an error, as RFC 9457 problem details (CONTRACT 2).
+
+    Args:
+        status: The HTTP status code.
+        request_id: What the client sent as `X-Request-ID`; kept when it is well-formed.
+    """
+    phrase = http.HTTPStatus(status).phrase
+    body = PROBLEM_DETAILS.render(Problem(status, phrase, _DETAILS.get(status, f"{phrase}.")))
+    headers = [
+        ("Content-Type", PROBLEM_DETAILS.media_type),
+        ("Content-Length", str(len(body))),
+        ("X-Request-ID", request_id if _REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4())),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+    if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append(("Retry-After", "1"))
+    return f"{status} {phrase}", headers, body
+
+
+def status_code(status: str) -> int:
+    """Return the number of a status such as `200 OK`.
+
+    Raises:
+        ValueError: It doesn't begin with three digits, or has a line break.
+    """
+    if not (isinstance(status, str) and status[:3].isdigit()) or "\n" in status or "\r" in status:
+        raise ValueError(f"a status must begin with three digits, and is one line: {status!r}")
+    return int(status[:3])
+
+
+def raw_field(field: tuple[str, str]) -> tuple[bytes, bytes]:
+    """Return a header field as HTTP/2 writes it.
+
+    Raises:
+        AssertionError: It is a hop-by-hop field, which is the server's.
+        ValueError: It is no field, or would begin another line.
+    """
+    known = _known.get(field)
+    if known is not None:
+        return known
+    name, value = field
+    if "\n" in value or "\r" in value:
+        raise ValueError(f"the header {name} contains a line break")
+    raw = _raw_name(name), value.encode("latin-1")
+    if name in _FEW and len(_known) < _MOST_KNOWN:
+        _known[field] = raw
+    return raw
+
+
+@lru_cache(maxsize=512)
+def _raw_name(name: str) -> bytes:
+    if _token(name) is None:
+        raise ValueError(f"{name!r} is no name of a header")
+    if name.lower() in _HOP_BY_HOP:
+        raise AssertionError(f"{name} is a hop-by-hop header, which an application must not set (PEP 3333)")
+    return name.lower().encode()

@@ -1,0 +1,117 @@
+"""HTTP/1.1 requests as waitress parses them; what RFC 9112 lets or makes a server refuse is refused."""
+
+from __future__ import annotations
+
+import re
+import time
+from io import BytesIO
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.utilities import BadRequest
+
+from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET
+
+_FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
+_BARE_LF: Final = re.compile(rb"(?<!\r)\n")
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+_CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
+_CHUNK_LINE_LIMIT: Final = 4096
+_TRAILER_LIMIT: Final = 16 * 1024
+
+
+class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
+    """One request. A body over the limit is not read.
+
+    Attributes:
+        oversized: Whether the body was over the limit; the request is complete then, with no body.
+        born: When its first byte arrived, of `time.monotonic()`.
+    """
+
+    oversized = False
+    completed: bool
+    error: Any
+    headers: dict[str, str]
+    body_rcv: Any
+    header_plus: bytes
+    request_uri: str
+
+    def __init__(self, adj: Any) -> None:
+        """Start with an empty request."""
+        super().__init__(adj)
+        self.born = time.monotonic()
+
+    def received(self, data: bytes) -> int:
+        """Take bytes from the connection, and return how many belonged to this request."""
+        consumed: int = super().received(data)
+        if not self.headers_finished and not self.completed and _BARE_LF.search(self.header_plus):
+            self.refuse(400)  # a line that ends with a bare LF
+        body = self.body_rcv
+        if body is not None and self.error is None:
+            if max(self.content_length, len(body)) > self.adj.body_limit:
+                self.headers["CONTENT_LENGTH"] = str(max(self.content_length, len(body)))
+                body.getbuf().close()
+                self.body_rcv = None
+                self.oversized = self.completed = True
+            elif self.chunked and (len(body.control_line) > _CHUNK_LINE_LIMIT or len(body.trailer) > _TRAILER_LIMIT):
+                self.refuse(400)  # chunk line or trailer too long
+        if self.completed:
+            self.expect_continue = False
+        return consumed
+
+    def refuse(self, status: int) -> None:
+        """Read no more, and answer with an error."""
+        self.error = BadRequest("")
+        self.error.code = status
+        self.completed = True
+
+    def parse_header(self, header_plus: bytes) -> None:
+        """Parse request line and header fields.
+
+        Raises:
+            ParsingError: Folded lines (RFC 9112 5.2), no or several Hosts (3.2), ambiguous framing (6.1, 6.3).
+        """
+        fields: dict[bytes, list[bytes]] = {}
+        for name, value in _FRAMING.findall(header_plus):
+            fields.setdefault(name.lower(), []).append(value)
+        hosts, lengths, codings, cookies = (
+            fields.get(name, []) for name in (b"host", b"content-length", b"transfer-encoding", b"cookie")
+        )
+        if b"\r\n " in header_plus or b"\r\n\t" in header_plus:
+            raise ParsingError("folded header line")
+        if any(len(each) > LONGEST_NUMBER for each in lengths) or len(lengths) + len(codings) > 1:
+            raise ParsingError("absurd or ambiguous length of the body")
+        if any(coding != b"chunked" for coding in codings):
+            raise ParsingError("a transfer coding that is not chunked")
+        super().parse_header(header_plus)
+        if self.error is None and header_plus.count(b"\r\n") > 1:  # waitress parses a line of its own for some errors
+            if not self.version or (codings and self.version == "1.0"):
+                raise ParsingError("no HTTP version, or a coding that it lacks")
+            if self.version not in {"1.0", "1.1"}:
+                self.refuse(505)
+            elif len(hosts) > 1 or (self.version == "1.1" and not (hosts and hosts[0])):
+                raise ParsingError("exactly one Host is needed")
+        if len(cookies) > 1:
+            self.headers["COOKIE"] = b"; ".join(cookies).decode("latin-1")
+        self._split_target()
+
+    def _split_target(self) -> None:
+        """Set path and query from the raw target, whose authority (RFC 9112 3.2.2) and fragment are cut off."""
+        target = self.request_uri
+        if _CONTROL.search(target):
+            raise ParsingError("control character in the target")
+        if not target.startswith("/"):
+            target, absolute = _ABSOLUTE.subn("", target, count=1)
+            if not absolute:
+                raise ParsingError("target without a leading slash")
+            target = target if target.startswith("/") else f"/{target}"
+        if len(target) > LONGEST_TARGET:
+            self.refuse(414)
+        self.request_uri, _, _ = target.partition("#")
+        path, _, self.query = self.request_uri.partition("?")
+        self.path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1") if "%" in path else path
+
+    def get_body_stream(self) -> Any:
+        """Return a file with the body."""
+        return BytesIO() if self.body_rcv is None else self.body_rcv.getfile()

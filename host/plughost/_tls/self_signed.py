@@ -1,0 +1,188 @@
+"""The development certificate, made here.
+
+Its folder holds `keystore.p12` with its password in `keystore.password`, and the same pair as `certificate.pem` and
+`key.pem`. The key store is what counts. The PEM files are written from it whenever they differ, so the next start mends
+what an interrupted one left.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from plughost._api.errors import CertificateError
+from plughost._files import locked_folder, tighten, write_private
+from plughost._tls.keypairs import KeyPair, read_pkcs12
+from plughost._tls.prepared import RENEW_BEFORE, PreparedTLS, names_of, unwritable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+DEFAULT_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+CERTIFICATE_FILE: Final = "certificate.pem"
+
+# Public authorities may issue for 398 days at most, and clients apply that to others as well: stay below.
+_VALIDITY: Final = timedelta(days=397)
+# Clocks of containers and virtual machines run apart.
+_BACKDATED: Final = timedelta(hours=1)
+
+_KEY_STORE: Final = "keystore.p12"
+_PASSWORD: Final = "keystore.password"  # noqa: S105 - the name of a file, not a password
+_KEY: Final = "key.pem"
+_FRIENDLY_NAME: Final = b"plughost"
+_COMMON_NAME: Final = "plughost development certificate"
+
+_DNS_NAME: Final = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+
+
+def ensure_self_signed(
+    folder: Path, names: Sequence[str], *, force: bool = False, now: datetime | None = None
+) -> PreparedTLS:
+    """Return the development certificate, and make it where there is none that will do.
+
+    It is made anew within 30 days of its end, when the names change, when its files are damaged, and on request.
+    Threads and processes may call this at the same time: they all return the same certificate.
+
+    Args:
+        folder: Where it is kept. Made, and closed to others.
+        names: Host names and IP addresses that it is valid for, besides `DEFAULT_NAMES`.
+        force: Make a new one in any case.
+        now: The present, with a time zone. The clock's by default.
+
+    Raises:
+        CertificateError: A name is none, or the folder cannot be written.
+    """
+    wanted = _host_names(names)
+    try:
+        with locked_folder(folder):
+            return _ensure(folder, wanted, force=force, now=now or datetime.now(UTC))
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def _ensure(folder: Path, names: tuple[str, ...], *, force: bool, now: datetime) -> PreparedTLS:
+    """Do the work of `ensure_self_signed`, with the folder's lock held."""
+    warnings = []
+    tighten(folder, 0o700)
+    pair = None
+    exposed = [name for name in (_KEY, _KEY_STORE, _PASSWORD) if tighten(folder / name, 0o600)]
+    if exposed:
+        warnings.append(
+            f"{folder}: other users could read {', '.join(exposed)}; only the owner can now. "
+            "`plughost cert create --force` makes a new key"
+        )
+    if (folder / _KEY_STORE).exists():
+        try:
+            pair = read_pkcs12(folder / _KEY_STORE, (folder / _PASSWORD).read_text("ascii"))
+        except (CertificateError, OSError, UnicodeDecodeError) as error:
+            warnings.append(f"{folder / _KEY_STORE}: could not be used ({error}); a new certificate was made")
+    made = force or pair is None or not _will_do(pair.leaf, names, now)
+    if pair is None or made:
+        pair = _make(names, now)
+        _write_key_store(folder, pair)
+    for name, content in ((_KEY, pair.key_pem), (CERTIFICATE_FILE, pair.certificate_pem)):
+        if not (folder / name).exists() or (folder / name).read_bytes() != content:
+            if not made:
+                warnings.append(f"{folder / name}: was not what the key store holds, and was written anew from it")
+            write_private(folder / name, content)
+    return PreparedTLS(
+        certificate=folder / CERTIFICATE_FILE, key=folder / _KEY, made=made, warnings=tuple(warnings), chain=pair.chain
+    )
+
+
+def _will_do(leaf: x509.Certificate, names: tuple[str, ...], now: datetime) -> bool:
+    fresh = leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc - RENEW_BEFORE
+    return fresh and set(names_of(leaf)) == set(names)
+
+
+def _make(names: tuple[str, ...], now: datetime) -> KeyPair:
+    """Return a new key with its certificate: a leaf that signs nothing else, so trusting it trusts only it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _COMMON_NAME)])
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now - _BACKDATED + _VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(identifier, critical=False)
+        # Tells certificates of one subject apart where a client trusts several (RFC 5280 section 4.2.1.1).
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return KeyPair((certificate,), key)
+
+
+def _write_key_store(folder: Path, pair: KeyPair) -> None:
+    """Write the key store, with a new password beside it.
+
+    Java refuses a key store without a password. Beside it the password protects nothing: the files' modes do.
+    """
+    if not isinstance(pair.key, ec.EllipticCurvePrivateKey):
+        raise TypeError(type(pair.key))
+    password = secrets.token_urlsafe(24)
+    content = pkcs12.serialize_key_and_certificates(
+        _FRIENDLY_NAME, pair.key, pair.leaf, None, BestAvailableEncryption(password.encode())
+    )
+    write_private(folder / _PASSWORD, password.encode())
+    write_private(folder / _KEY_STORE, content)
+
+
+def _host_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the default names and the given ones, in canonical form and each once."""
+    return tuple(dict.fromkeys([*DEFAULT_NAMES, *map(_host_name, names)]))
+
+
+def _host_name(name: str) -> str:
+    try:
+        return str(ipaddress.ip_address(name.strip().removeprefix("[").removesuffix("]")))
+    except ValueError:
+        pass
+    plain = name.strip().removesuffix(".")
+    wildcard = "*." if plain.startswith("*.") else ""
+    try:
+        # A name in another script is written in its ASCII form in a certificate (RFC 5280 section 7.2).
+        canonical = wildcard + plain.removeprefix("*.").encode("idna").decode().lower()
+    except UnicodeError:
+        canonical = ""
+    if not _DNS_NAME.fullmatch(canonical) or len(canonical) > 253:
+        raise CertificateError(
+            f"`{name}` is no host name or IP address; give it as in `names = ['dev.example.org', '192.168.1.20']` "
+            "under [tls], without scheme and port"
+        )
+    return canonical
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -1,0 +1,15 @@
+"""The settings of the metrics plugin."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """The table `[plugins.metrics]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    public: bool = Field(
+        False, description="Show the metrics to everybody, not only to this machine and on the site `admin`"
+    )

@@ -1,0 +1,41 @@
+"""The audit trail of what is installed (docs/operators/security.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from typing import TYPE_CHECKING
+
+from .environments import broken, keeper, speaker
+
+if TYPE_CHECKING:
+    from .environments import Sandbox
+
+
+def test_installed_upgraded_and_uninstalled_distributions_are_written(sandbox: Sandbox) -> None:
+    """Each change is one event with versions, user and outcome: also one that the running host refused."""
+    with (sandbox.folder / "plughost.toml").open("a") as settings:
+        settings.write('\n[log]\naudit = "audit.jsonl"\n')
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    speaker(sandbox.wheels, "greeter", "2.0", "hello")
+    keeper(sandbox.wheels, "1.0")
+    broken(sandbox.wheels, "greeter", "3.0")
+    with sandbox.serving():
+        sandbox.run("install", "greeter==1.0", "keeper")
+        sandbox.run("install", "greeter==2.0", "--dry-run")
+        sandbox.run("install", "greeter==2.0")
+        sandbox.run("install", "greeter==3.0", code=1)
+        sandbox.run("uninstall", "keeper", "--purge", "--yes")
+    lines = (sandbox.folder / "audit.jsonl").read_text().splitlines()
+    events = [event for event in map(json.loads, lines) if event["what"] != "reload"]
+    assert [(event["what"], event["outcome"], event["target"]) for event in events] == [
+        ("install", "ok", ["plughost-greeter 1.0", "plughost-keeper 1.0"]),
+        ("upgrade", "ok", ["plughost-greeter 2.0"]),
+        ("upgrade", "undone", ["plughost-greeter 3.0"]),
+        ("purge", "ok", ["notes"]),
+        ("uninstall", "ok", ["plughost-keeper 1.0"]),
+    ]
+    assert {(event["by"], event["where"]) for event in events} == {
+        (pwd.getpwuid(os.getuid()).pw_name, "command line"),
+    }
