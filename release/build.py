@@ -20,7 +20,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from cyclonedx.builder.this import this_component
 from cyclonedx.model import HashAlgorithm, HashType
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
@@ -53,12 +52,8 @@ def build(folder: Path, only: list[str]) -> None:
             archive.extractall(place, filter="data")
         for path in Path(place).rglob("*"):
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-        projects = only or [
-            ".",
-            *sorted(f"plugins/{each.parent.name}" for each in Path(place).glob("plugins/*/setup.cfg")),
-        ]
-        # "." last, since what is built leaves files below the others' folders only.
-        for project in sorted(projects, reverse=True):
+        plugins = [f"plugins/{each.parent.name}" for each in Path(place).glob("plugins/*/setup.cfg")]
+        for project in sorted(only or [".", *plugins]):
             _wheel(Path(place, project), folder, made)
     wheels = sorted(folder.glob("*.whl"))
     (folder / SBOM).write_text(_sbom(wheels, made), encoding="utf-8")
@@ -67,13 +62,13 @@ def build(folder: Path, only: list[str]) -> None:
 
 
 def _git(*arguments: str) -> bytes:
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout  # noqa: S603, S607 - git, with fixed commands
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout  # noqa: S603, S607 - git, with fixed commands  # nosec B603 B607
 
 
 def _wheel(project: Path, folder: Path, made: int) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(made), "PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"}
-    subprocess.run([*command, "--wheel-dir", str(folder), str(project)], check=True, env=environment)  # noqa: S603 - pip, on our own sources
+    subprocess.run([*command, "--wheel-dir", str(folder), str(project)], check=True, env=environment)  # noqa: S603 - pip, on our own sources  # nosec B603
 
 
 def _sha256(file: Path) -> str:
@@ -90,12 +85,9 @@ def _sbom(wheels: list[Path], made: int) -> str:
         sys.exit(f"These are not installed where the release is built: {', '.join(sorted(missing))}.")
     bom = Bom(components=components.values())
     bom.metadata.timestamp = datetime.fromtimestamp(made, UTC)
-    bom.metadata.tools.components.add(this_component())
+    version = environment.versions["plughost"]
     bom.metadata.component = Component(
-        name="plughost release",
-        version=environment.versions["plughost"],
-        type=ComponentType.APPLICATION,
-        bom_ref="release",
+        name="plughost release", version=version, type=ComponentType.APPLICATION, bom_ref="release"
     )
     # Made of the content, so that the same content has the same.
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, "".join(map(_sha256, wheels)))
