@@ -26,7 +26,7 @@ from plughost.stores import (
     Unavailable,
     http_error,
 )
-from plughost.stores._health import check
+from plughost.stores._looking import check
 
 from .conftest import PRODUCTS, Declare
 from .proxy import Proxy

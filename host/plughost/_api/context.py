@@ -102,7 +102,7 @@ class PluginContext(Generic[SettingsT]):
         return self.rate_limits.counter(f"{self.plugin}/{name}", limit, always=always, longest=longest)
 
     def emit(self, event: str, **fields: Any) -> None:
-        """Tell whoever watches the host of something that happened in this plugin.
+        """Emit an event of this plugin to whoever watches the host.
 
         Args:
             event: What happened, such as `login`.

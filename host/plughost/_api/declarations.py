@@ -71,7 +71,7 @@ class Response:
         model: The type of the body: a pydantic model, a dataclass, a `list[...]` of one. A mapping of media types to
             such types where they differ. None for no body, and for an error that the group's error format writes.
         media_types: What the body is sent as. Empty for an error without a body.
-        headers: Header name to one sentence on what it tells.
+        headers: Header name to one sentence on what it means.
         schema: A JSON Schema to show instead of the one made from `model`.
     """
 
@@ -237,17 +237,17 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """Someone who is told of the host's requests once they were answered: to count, to bill, to keep a record.
+    """Is notified of requests once they were answered: to count, to bill, to keep a record.
 
-    It costs a request next to nothing, whereas middleware takes part of its time, but it can't change anything. It is
-    told within about a second, in a thread of the host's, one call at a time.
+    An observer costs a request next to nothing, and can't change it. It is called within about a second, in a thread
+    of the host's, one call at a time.
 
     Attributes:
         name: What the log calls it.
         observe: Called with the requests that were answered since the last call, oldest first: a tuple of
             `plughost.RequestRecord`.
-        at_most: Of how many requests at a time `observe` is told, the first ones. None for every one. What is to be
-            looked at needs no more than can be read, and the others then cost less.
+        at_most: How many requests at a time `observe` gets, the first ones. None for all. What is to be looked at needs
+            no more than can be read, and the others then cost less.
         observe_times: Called with how long the requests since the last call took until their responses began, in
             seconds, by `plughost.RequestKind`: for counts and times, at a fraction of what `observe` costs.
     """

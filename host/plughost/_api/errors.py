@@ -23,8 +23,8 @@ class NotRunning(Exception):  # noqa: N818 - reads as what was found
 
 
 class CommandError(Exception):
-    """Something that was asked for can't be done; the message says why, and what to do."""
+    """Something that was asked for can't be done. The message says why, and what to do."""
 
 
 class CertificateError(Exception):
-    """A certificate or key cannot be used; the message says which file, why, and what to do."""
+    """A certificate or key cannot be used. The message says which file, why, and what to do."""

@@ -1,4 +1,4 @@
-"""Events: what happens on a host, for plugins that watch it, such as one that counts or one that shows."""
+"""Events: what happens on a host, for plugins that watch it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Event:
 
     Attributes:
         name: What happened, such as `login` or `reload`.
-        plugin: The plugin that tells. None for the host.
+        plugin: The plugin that emits it. None for the host.
         fields: Details, in plain values. Never secrets.
     """
 
@@ -30,7 +30,7 @@ Subscriber = Callable[[Event], None]
 
 
 class Events:
-    """Hands events to whoever subscribed; costs next to nothing where nobody did."""
+    """Hands events to subscribers. Without any, it costs next to nothing."""
 
     def __init__(self) -> None:
         """Begin without subscribers."""
@@ -39,11 +39,11 @@ class Events:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody subscribed; ask before working out costly details."""
+        """Whether anybody subscribed. Ask before working out costly details."""
         return bool(self._subscribers)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Hand every event from now on to a callable, in the thread that tells of it.
+        """Hand every event from now on to a callable, in the thread that emits it.
 
         Args:
             subscriber: Must return quickly and not raise.
@@ -61,17 +61,17 @@ class Events:
         return unsubscribe
 
     def emit(self, name: str, plugin: str | None = None, **fields: Any) -> None:
-        """Tell of something that happened.
+        """Emit an event.
 
         Args:
             name: What happened.
-            plugin: The plugin that tells. None for the host.
+            plugin: The plugin that emits it. None for the host.
             **fields: Details, in plain values.
         """
         if self._subscribers:
             self.publish(Event(name, plugin, fields))
 
     def publish(self, event: Event) -> None:
-        """Tell of something that happened, as a value."""
+        """Emit an event that is made already."""
         for subscriber in self._subscribers:
             subscriber(event)

@@ -131,14 +131,14 @@ class CertificateInfo:
 
 
 class HostControl(Protocol):
-    """What a plugin may do to its host where the operator grants it; see `PluginContext.control`."""
+    """What a plugin may do to its host where the operator grants it. See `PluginContext.control`."""
 
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The open stores of all plugins, by name.
 
         In a command, these are the stores of every installed plugin, disabled ones too, prepared and not open.
-        `plugins` tells from then on which plugins failed.
+        `plugins` shows from then on which plugins failed.
         """
         ...
 
@@ -198,12 +198,12 @@ class HostView(Protocol):
 
     @property
     def unready(self) -> str | None:
-        """Why load balancers should send the host no requests; None where they should."""
+        """Why load balancers should send the host no requests. None where they should."""
         ...
 
     @property
     def generation(self) -> int:
-        """The number of the generation that serves; 0 before the first. What is derived from one may be kept by it."""
+        """The number of the generation that serves. 0 before the first. What is derived from one may be kept by it."""
         ...
 
     @property
@@ -213,7 +213,7 @@ class HostView(Protocol):
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        """Every installed plugin, in the order in which they are asked; empty before the first generation serves."""
+        """Every installed plugin, in the order in which they are asked. Empty before the first generation serves."""
         ...
 
     @property
@@ -223,7 +223,7 @@ class HostView(Protocol):
 
     @property
     def listeners(self) -> Mapping[Listener, int]:
-        """The open listeners and their TCP ports; of a preview, those that would be open."""
+        """The open listeners and their TCP ports. Of a preview, those that would be open."""
         ...
 
     @property
@@ -233,17 +233,17 @@ class HostView(Protocol):
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        """How many requests each active plugin is answering; those of the empty name are for none of them."""
+        """How many requests each active plugin is answering. Those of the empty name are for none of them."""
         ...
 
     @property
     def loads(self) -> Mapping[str, Load]:
-        """What each plugin takes of the threads that answer requests, by name; of the empty name, what is for none."""
+        """What each plugin takes of the threads that answer requests, by name. Of the empty name, what is for none."""
         ...
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """What the connections of each open store do, by plugin and store; see `OpenStore.figures`."""
+        """What the connections of each open store do, by plugin and store. See `OpenStore.figures`."""
         ...
 
     @property
@@ -264,6 +264,15 @@ class HostView(Protocol):
         """The folder that relative paths in the settings start from."""
         ...
 
+    def why_not_allowed(self, distribution: str, version: str) -> str | None:
+        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may.
+
+        Args:
+            distribution: Its name.
+            version: Its version.
+        """
+        ...
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the operator should know."""
@@ -275,7 +284,7 @@ class HostView(Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Have the plugins' observers told of the requests that were answered until now, not only within a second."""
+        """Notify the observers now of all requests so far, instead of within a second."""
         ...
 
     def preview(self, *, dev: bool = False) -> HostView:
@@ -300,17 +309,17 @@ class HostView(Protocol):
 
 
 class HostServices(HostView, Protocol):
-    """What a `PluginContext` asks of its host for its plugin; plugins use the context."""
+    """What a `PluginContext` asks of its host for its plugin. Plugins use the context."""
 
     @property
     def control(self) -> HostControl:
-        """What trusted plugins may do; see `PluginContext.control`."""
+        """What trusted plugins may do. See `PluginContext.control`."""
         ...
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
-        """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
+        """Return what a plugin keeps for as long as the host runs. See `PluginContext.keep`."""
         ...
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands query this host; see `PluginContext.add_query`."""
+        """Let commands query this host. See `PluginContext.add_query`."""
         ...

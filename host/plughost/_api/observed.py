@@ -1,4 +1,4 @@
-"""What observers are told of requests."""
+"""What observers get."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class RequestRecord(NamedTuple):
-    """A request that was answered, as observers are told of it.
+    """A request that was answered, as observers get it.
 
     Attributes:
         arrived: When it arrived, of `time.perf_counter()`.
@@ -35,12 +35,12 @@ class RequestRecord(NamedTuple):
 
     @property
     def plugin(self) -> str:
-        """The plugin that it was for; empty where there is none."""
+        """The plugin that it was for. Empty where there is none."""
         return self.mounted.plugin if self.mounted is not None else ""
 
     @property
     def route(self) -> str:
-        """The full URI template of its route, `<prefix>/*` below a prefix that has no such route; else empty."""
+        """The full URI template of its route, `<prefix>/*` below a prefix that has no such route, else empty."""
         return self.mounted.template if self.mounted is not None else ""
 
     @property
@@ -66,7 +66,7 @@ class RequestKind(NamedTuple):
 
 
 def code_of(status: Any) -> int:
-    """Return the code of a Falcon status; 500 for one that can't be sent."""
+    """Return the code of a Falcon status. 500 for one that can't be sent."""
     import falcon  # noqa: PLC0415 - which not every command needs
 
     try:

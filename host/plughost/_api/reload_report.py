@@ -65,7 +65,7 @@ class ReloadReport:
 
     @classmethod
     def from_plain(cls, told: Mapping[str, Any]) -> ReloadReport:
-        """Return the report that `as_plain` told, be it by a host of another version."""
+        """Return the report of which `as_plain` returned the values, in this or another version of the host."""
         known: dict[str, Any] = {field.name: told[field.name] for field in fields(cls) if field.name in told}
         for name, value in known.items():
             known[name] = tuple(value) if isinstance(value, list) else value

@@ -176,7 +176,7 @@ def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError,
 def _on_store_error(
     logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: StoreError, params: dict[str, Any]
 ) -> None:
-    """Say that the store is out of reach, or that there is such a record; anything else is a defect."""
+    """Say that the store is out of reach, or that there is such a record. Anything else is a defect."""
     told = http_error(error)
     if told.status_code >= 500 and told.status_code != 503:
         _on_exception(logger, req, resp, error, params)

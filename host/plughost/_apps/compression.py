@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _COMPRESSIBLE: Final = re.compile(
     r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|javascript|openmetrics-text|wasm)|image/svg\+xml"
 )
-# Each encoding of a resource has an entity tag of its own; this is how it is told from the plain one's.
+# Each encoding of a resource has an entity tag of its own, made from the plain one by this suffix.
 _MARKED: Final = re.compile(r'--(?:gzip|zstd)"')
 
 
@@ -165,7 +165,7 @@ def _may_be_compressed(resp: falcon.Response) -> bool:
 
 @lru_cache(maxsize=256)
 def _choose(accept: str, encodings: tuple[Encoding, ...]) -> Encoding | None:
-    """Return the encoding that an Accept-Encoding likes best, the earlier among equals; None for none."""
+    """Return the encoding that an Accept-Encoding likes best, the earlier among equals. None for none."""
     qualities: dict[str, float] = {}
     for part in accept.lower().split(","):
         name, _, parameter = (each.strip() for each in part.partition(";"))

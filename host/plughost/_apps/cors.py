@@ -1,7 +1,7 @@
 """CORS: which web pages of other origins may use a site (the Fetch standard, "HTTP-CORS protocol").
 
-Not Falcon's CORSMiddleware: that one answers a preflight only after the plugin's own middleware, which would count it
-against a rate limit, sends no `Vary: Origin`, which shared caches need, and lets a preflight be kept for a day.
+Falcon's CORSMiddleware would not do. It answers a preflight after the plugin's own middleware, which would count it
+against a rate limit. It sends no `Vary: Origin`, which shared caches need. And it lets a preflight be cached for a day.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXPOSED: Final = (
 
 
 class CORS:
-    """The middleware; the outermost but for the log, so that errors carry its headers too."""
+    """The middleware. The outermost but for the log, so that errors carry its headers too."""
 
     def __init__(self, settings: CORSSettings) -> None:
         """Take which origins are let in."""

@@ -25,20 +25,20 @@ _NO_STORE: Final = (("Cache-Control", "no-store"),)
 
 
 class Declared:
-    """Enforces a route's security and parameters; mounted only where there are some."""
+    """Enforces a route's security and parameters. Routes without any don't have it."""
 
     def __init__(self, by_method: Mapping[str, tuple[Enforce, ...]]) -> None:
         """Take what each method's requests go through, in this order."""
         self._by_method = by_method
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Refuse a request that may not be answered; hand the responder the values that it names as arguments."""
+        """Refuse a request that may not be answered. Hand the responder the values that it names as arguments."""
         for enforce in self._by_method.get(req.method, ()):
             enforce(req, params)
 
 
 def compile_declared(route: Route, realm: str, authenticator: Authenticator | None) -> Declared | None:
-    """Return what a route's requests go through; None where it declares nothing of them."""
+    """Return the middleware that enforces a route's declarations. None where it has none."""
     responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
     by_method: dict[str, tuple[Enforce, ...]] = {}
     for method, operation in route.operations.items():

@@ -58,9 +58,8 @@ class Edge:
 def refuse_cross_site(req: Request) -> None:
     """Refuse a write that a browser sends for a web page of another site, which CORS doesn't let in.
 
-    A body without a Content-Type is JSON, so any page could send one, with what the browser knows of this site.
-    Browsers say where a request comes from in `Sec-Fetch-Site`, those that don't in `Origin`. Other clients send
-    neither.
+    A body without a Content-Type counts as JSON, so a page of another site could send one with the browser's
+    credentials. Browsers name a request's origin in `Sec-Fetch-Site` or `Origin`. Other clients send neither.
 
     Raises:
         falcon.HTTPForbidden: The page is of another site.
@@ -77,7 +76,7 @@ def refuse_cross_site(req: Request) -> None:
 
 
 def _is_own(origin: str | None, host: str) -> bool:
-    """Whether an Origin names the host that the request came to; whatever the scheme is, for a proxy may end TLS."""
+    """Whether an Origin names the host that the request came to. Whatever the scheme is, for a proxy may end TLS."""
     scheme, _, authority = (origin or "").lower().partition("://")
     return authority != "" and authority == host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ":"))
 

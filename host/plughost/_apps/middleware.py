@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def site_middleware(settings: SiteSettings) -> list[Middleware]:
-    """Return the middleware for a site, outermost first; nothing for what is off, so that it costs nothing."""
+    """Return the middleware for a site, outermost first. What is off adds none, so it costs nothing."""
     found: list[Middleware] = []
     if settings.security_headers.enabled:
         found.append(Middleware(name="security-headers", component=SecurityHeaders(settings.security_headers)))

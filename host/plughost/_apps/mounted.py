@@ -1,4 +1,4 @@
-"""A route as it stands on a site: what the request path needs of it, and nothing else."""
+"""A mounted route: what the request path needs of it, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mounted:
-    """A route, or the rest of a group's prefix, on a site. Equal to itself only.
+    """A route, or the fallback of a group's prefix, on a site. Equal to itself only.
 
     Attributes:
         plugin: The plugin that it belongs to.

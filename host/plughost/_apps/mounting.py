@@ -1,4 +1,4 @@
-"""A route group as it stands on a site: what the request path needs of it, worked out at build time."""
+"""Mount: compute what the request path needs of a route group, at build time."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _by_version(versions: Versions | None, vary: Sequence[str]) -> dict[str | No
 
 
 def _offers(operation: Operation) -> Offers:
-    """Return what a request's Accept may choose among; nothing where a success has no body, as after a delete."""
+    """Return what a request's Accept may choose among. Nothing where a success has no body, as after a delete."""
     successes = [answer for status, answer in operation.responses.items() if 200 <= status < 300]
     has_body = not successes or any(answer.model is not None or answer.schema is not None for answer in successes)
     return operation.produces if has_body else ()

@@ -1,4 +1,4 @@
-"""Declared parameters: compiled when a route is mounted. Then the text that a request has for each is converted.
+"""Declared parameters, compiled when a route is mounted, then applied to each request.
 
 What a parameter's JSON Schema says is what is enforced: a keyword that isn't known here is refused at mount.
 """
@@ -49,7 +49,7 @@ _DESCRIBING: Final = frozenset({"type", "format", "default", "examples", "title"
 
 
 class RefusedError(ValueError):
-    """A value that breaks its parameter's schema; the argument is what is said of it."""
+    """A value that breaks its parameter's schema. The argument is what is said of it."""
 
 
 class Reader:
@@ -119,7 +119,7 @@ def _environ_key(name: str) -> str:
 
 
 def _items(schema: Schema) -> Convert:
-    """Return what converts an item of an array; what is said of one names it."""
+    """Return what converts an item of an array. What is said of one names it."""
     unknown = schema.keys() - _DESCRIBING - {"items"}
     if unknown or not isinstance(schema.get("items"), Mapping):
         raise ValueError(f"an array has items, and {', '.join(sorted(unknown)) or 'nothing else'} is not enforced")
@@ -166,7 +166,7 @@ def _scalar(schema: Schema) -> Convert:
 
 
 def _convert_filled(convert: Convert, text: str) -> Any:
-    """Convert the text of a string that must be there; blank counts as missing."""
+    """Convert the text of a string that must be there. Blank counts as missing."""
     try:
         return convert(_filled(text))
     except PydanticCustomError as refused:

@@ -1,4 +1,4 @@
-"""Security headers: what browsers are told to refuse on the pages and data of a site."""
+"""Security headers: what browsers refuse on the pages and data of a site."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Site:
         self._leaving: list[Assembly] = []
 
     def swap(self, app: App, prefixes: Mapping[str, Mounted] = MappingProxyType({})) -> None:
-        """Let new requests be answered by an app; `drain` waits for those that the one before has begun."""
+        """Send new requests to another app. `drain` waits for those in the previous one."""
         with self._drained:
             old, self._current = self._current, Assembly(app, prefixes)
             self._leaving = [each for each in (*self._leaving, old) if each.calls]
@@ -100,7 +100,7 @@ class Site:
         return self._current.in_flight
 
     def plugins_in_flight(self) -> Iterator[str]:
-        """Yield the plugin of each request in flight, also in an app that was swapped out; empty for that of none."""
+        """Yield the plugin of each request in flight, in swapped-out apps too. Empty for a request of no plugin."""
         for assembly in (self._current, *self._leaving):
             yield from map(_plugin_of, tuple(assembly.calls.values()))
 
@@ -131,7 +131,7 @@ class Site:
         return [environ for environ in calls if plugins is None or _plugin_of(environ) in {"", *plugins}]
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
-        """Return the plugin whose prefix covers a request's path; empty where none does."""
+        """Return the plugin whose prefix covers a request's path. Empty where none does."""
         mounted = covering(self._current.prefixes, raw_path(environ))
         return mounted.plugin if mounted is not None else ""
 
@@ -177,7 +177,7 @@ class Site:
                 self._drained.notify_all()
 
     def _apply_forwarded(self, environ: dict[str, Any]) -> None:
-        """Believe a trusted proxy about client, scheme and host; drop what anybody else claims."""
+        """Believe a trusted proxy about client, scheme and host. Drop what anybody else claims."""
         claimed = {name: environ.pop(name) for name in _FORWARDED if name in environ}
         environ["plughost.forwarded"] = True  # believed or not: what must not be reached through a proxy asks
         if not self._trusted or not self._is_trusted(environ.get("REMOTE_ADDR", "")):
@@ -208,7 +208,7 @@ class Site:
 
 
 class _Streamed:
-    """A body that is produced while it is sent; tells when it is done."""
+    """A body that is produced while it is sent, and reports when it is done."""
 
     def __init__(self, body: Iterable[bytes], environ: dict[str, Any], done: Callable[[], None]) -> None:
         self._body = body
@@ -223,7 +223,7 @@ class _Streamed:
             yield part
 
     def close(self) -> None:
-        """Close the body; servers call this once, whether or not all was sent."""
+        """Close the body. Servers call this once, whether or not all was sent."""
         if self._closed:
             return
         self._closed = True
@@ -234,7 +234,7 @@ class _Streamed:
 
 
 def _plugin_of(environ: dict[str, Any]) -> str:
-    """Return the plugin that answers a request; an empty name where none does, or it was not routed yet."""
+    """Return the plugin that answers a request. An empty name where none does, or it was not routed yet."""
     mounted: Mounted | None = environ.get("plughost.mounted")
     return mounted.plugin if mounted is not None else ""
 

@@ -19,7 +19,7 @@ class Blocks:
     """
 
     def __init__(self, file: Any, suggested_size: int = BLOCK) -> None:
-        """Take the file; a size is a suggestion only, and Falcon's is small."""
+        """Take the file. A size is a suggestion only, and Falcon's is small."""
         self._file = file
 
     def __iter__(self) -> Iterator[bytes]:
@@ -56,7 +56,7 @@ class Bounded:
 
 
 class Watched:
-    """A stream that tells when it is closed: it has `read` where the other has it, and is iterated the same way."""
+    """A stream that reports when it is closed, and otherwise behaves as the one it wraps."""
 
     def __init__(self, stream: Any, closed: Callable[[], None]) -> None:
         """Watch a stream."""

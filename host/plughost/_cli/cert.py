@@ -59,7 +59,7 @@ def create(settings: Settings, data_dir: Path | None, names: tuple[str, ...], fo
 def show(settings: Settings, data_dir: Path | None, as_json: bool) -> None:
     """Show the certificate that the settings name: whom it is for, how long it lasts, where it lies.
 
-    Where a host runs and still shows another one, that is told, too.
+    It says so where a running host still shows another one.
     """
     settings = _with_data_dir(settings, data_dir)
     with _readable_errors():
@@ -98,7 +98,7 @@ def export(settings: Settings, data_dir: Path | None, file: Path) -> None:
 
 
 def create_certificate(settings: Settings, names: Sequence[str] = (), *, force: bool = False) -> Iterator[str]:
-    """Make the development certificate where there is none that will do, and yield what to tell about it.
+    """Make the development certificate where none is usable, and yield lines about it.
 
     Raises:
         CertificateError: A name is none, or the folder cannot be written.

@@ -85,7 +85,7 @@ def status(data_dir: Path, as_json: bool) -> None:
 
 
 def asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
-    """Ask the running host; exit with code 1 where there is none."""
+    """Ask the running host. Exit with code 1 where there is none."""
     try:
         answer = send_command(data_dir, command, **arguments)
     except NotRunning as error:

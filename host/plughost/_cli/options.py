@@ -133,7 +133,7 @@ def print_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console to print tables on; where it is no terminal, lines are not cut."""
+    """Return the console to print tables on. Where it is no terminal, lines are not cut."""
     stream = sys.stderr if stderr else sys.stdout
     file = cast("IO[str]", _Trimmed(stream))
     return Console(file=file, highlight=False, width=None if stream.isatty() else 200)

@@ -1,4 +1,4 @@
-"""The commands of plugins: `plughost <plugin> ...`, found without importing any plugin but the one that is asked.
+"""The commands of plugins: `plughost <plugin> ...`, found by importing only the plugin that is called.
 
 A plugin that has one command only, named as the plugin, is that command: `plughost <plugin> [OPTIONS]`.
 """
@@ -17,6 +17,7 @@ import click
 from plughost._cli.lent import LENT
 from plughost._cli.options import CONFIG_HELP, settings_of
 from plughost._plugins import loader, registration
+from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Entry, Registry, State
@@ -39,13 +40,13 @@ _CONFIG: Final = f"{__name__}.config"
 
 
 def names(ctx: click.Context) -> list[str]:
-    """Return the names of the plugins that have commands, but for those that are disabled."""
-    skipped = _disabled()
+    """Return the names of the enabled plugins that have commands."""
+    skipped = _setting("disabled") or ()
     return [each.name for each in _found(ctx) if each.name not in skipped and _of_plugin(ctx, each.name)]
 
 
 def find(ctx: click.Context, name: str) -> click.Command | None:
-    """Return the command or the group of a plugin; None where no plugin of that name is installed."""
+    """Return the command or the group of a plugin. None where no plugin of that name is installed."""
     found = _found(ctx)
     if name not in (each.name for each in found):
         return None
@@ -53,7 +54,7 @@ def find(ctx: click.Context, name: str) -> click.Command | None:
 
 
 def lent(ctx: click.Context, plugin: str, name: str) -> click.Command:
-    """Return a command of a plugin that stands beside the host's own; where it isn't there, one that says why."""
+    """Return a command of a plugin that stands beside the host's own. Where it isn't there, one that says why."""
     group = find(ctx, plugin)
     command = group.get_command(ctx, name) if isinstance(group, click.Group) else group
     if command is not None:
@@ -73,7 +74,7 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = Environment().plugins
+        ctx.meta[key] = only_allowed(Environment().plugins, _setting("allowed"))
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
@@ -87,12 +88,13 @@ def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command | N
     return _group(name, commands)
 
 
-def _disabled() -> tuple[str, ...]:
-    """Return what the settings disable, as far as they are known before the command line is read."""
+def _setting(name: str) -> tuple[str, ...] | None:
+    """Return a setting of the host, as far as they are known before the command line is read."""
     try:
-        return read_settings().host.disabled
-    except SettingsError:  # the command that needs them will tell
-        return ()
+        value: tuple[str, ...] | None = getattr(read_settings().host, name)
+    except SettingsError:  # the command that needs them reports it
+        return None
+    return value
 
 
 def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry, pluggy.PluginManager]:
@@ -105,7 +107,7 @@ def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entr
 
 
 def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[click.Command]]:
-    """Return a plugin and its commands; none where it is broken."""
+    """Return a plugin and its commands. None where it is broken."""
     registry, entry, manager = _only(name, found)
     commands: list[click.Command] | None = None
     if "register_commands" in entry.hooks:
@@ -116,7 +118,7 @@ def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[cl
 
 
 def _group(name: str, commands: list[click.Command]) -> click.Group:
-    """Return the group of a plugin; its commands get the plugin's context as click's object."""
+    """Return the group of a plugin. Its commands get the plugin's context as click's object."""
 
     @click.group(name, help=f"Commands of the plugin {name}.")
     @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
@@ -130,7 +132,7 @@ def _group(name: str, commands: list[click.Command]) -> click.Group:
 
 
 def _with_config(name: str, command: click.Command) -> click.Command:
-    """Return a command that takes `--config` itself, and gets the plugin's context; of a group, each command does."""
+    """Return a command, or a group of such, that takes `--config` and gets the plugin's context."""
 
     def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
         if not ctx.resilient_parsing:
@@ -153,7 +155,7 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
-    registry, entry, manager = _only(name, Environment().plugins)
+    registry, entry, manager = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, manager, settings)
     host = CommandHost(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Teller:
-    """Tells what becomes of a host; where the log is JSON, nothing else is written to standard error."""
+    """Tells what becomes of a host. Where the log is JSON, nothing else is written to standard error."""
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, settings: LogSettings) -> None:
         """Tell it by a log with these settings."""
@@ -59,7 +59,7 @@ class Teller:
         Args:
             event: What failed.
             reason: Why.
-            registry: The plugins, where they are the reason; the log has told of each already.
+            registry: The plugins, where they are the reason. The log has told of each already.
             **fields: Further ones of the event.
         """
         if not self._in_sentences:
@@ -119,7 +119,7 @@ def show_start(host: Host, lines: list[str], out: Console) -> None:
         urls = [str(replace(each, port=host.ports[site, each.scheme])) for each in listeners_of(site, host.settings)]
         table.add_row(f"  {site}", *urls)
     if not generation.sites:
-        table.add_row("  No plugin mounts a route, so no port is open. Install one: pip install plughost-catalog-v2")
+        out.print("  No plugin mounts a route, so no port is open. Install one: plughost install catalog-v2 -f FOLDER")
     out.print(table)
     out.print()
     show_plugins(generation.registry, out)

@@ -17,7 +17,7 @@ _field = re.compile(r"\{[^{}]*\}")
 
 
 def find_store_conflicts(registry: Registry) -> None:
-    """Fail every plugin that claims a store or a table that an earlier one has; see `find_conflicts`."""
+    """Fail every plugin that claims a store or a table that an earlier one has. See `find_conflicts`."""
     owners: dict[str, Entry] = {}
     for entry in registry.active():
         _claim(registry, entry, list(_stores(entry)), owners)
@@ -40,7 +40,7 @@ def find_conflicts(registry: Registry) -> None:
 
 
 def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
-    """Order all middleware by `before` and `after`, outermost first; a circle fails the plugins in it."""
+    """Order all middleware by `before` and `after`, outermost first. A circle fails the plugins in it."""
     while True:
         declared = {each.name: (entry, each) for entry in registry.active() for each in entry.declared.middleware}
         graph: dict[str, set[str]] = {name: set() for name in declared}

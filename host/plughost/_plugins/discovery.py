@@ -58,7 +58,7 @@ class InstalledPlugin:
         entry_point: What to load.
         requires: Names of the plugins that it depends on, through whatever it requires.
         closure: Normalised names of its distribution and all that this requires, directly or not.
-        problem: Why it can't be used, where its metadata already tells, else None.
+        problem: Why its metadata forbids using it, else None.
         unmet: The first requirement, of its own or of a library's, that is not met. None where all are.
     """
 
@@ -78,7 +78,7 @@ class InstalledPlugin:
 
 
 def name_problem(name: str) -> str | None:
-    """Return why no plugin may have a name; None where one may."""
+    """Return why no plugin may have a name. None where one may."""
     if not _plugin_name(name):
         return f"the entry point's name {name!r} must be lower-case words joined by hyphens"
     if name in RESERVED:

@@ -108,7 +108,7 @@ class Environment:
         return found
 
     def snapshots(self, keys: Collection[str]) -> dict[str, Snapshot]:
-        """Return the state on disk of installed distributions; those that are not installed are left out."""
+        """Return the state on disk of installed distributions. Those that are not installed are left out."""
         for key in keys:
             if key not in self._snapshots and key in self.installed:
                 requires = {canonicalize_name(each.name) for each in self.requirements(key)}
@@ -156,7 +156,7 @@ def _fits(requirement: Requirement, version: str) -> bool:
 
 @lru_cache(maxsize=4096)  # markers are always evaluated for this environment
 def _applying(text: str, extra: str = "") -> Requirement | None:
-    """Return a requirement, unless it is not one in this environment; of an extra, only what the extra adds."""
+    """Return a requirement, unless it is not one in this environment. Of an extra, only what the extra adds."""
     try:
         requirement = Requirement(text)
         marker = requirement.marker

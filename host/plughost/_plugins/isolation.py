@@ -14,11 +14,11 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class TookTooLong(Exception):  # noqa: N818 - reads as what happened
-    """A plugin's code did not return in time; its thread is left to itself."""
+    """A plugin's code did not return in time. Its thread is left to itself."""
 
 
 class Interrupted(Exception):  # noqa: N818 - reads as what happened
-    """Nobody waits for a plugin's code any more, since the host is stopping; its thread is left to itself."""
+    """Nobody waits for a plugin's code any more, since the host is stopping. Its thread is left to itself."""
 
 
 def never() -> bool:

@@ -74,9 +74,9 @@ def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
 
 
 def renew(entry: Entry, manager: pluggy.PluginManager) -> None:
-    """Put a new instance in the place of a plugin that is one of its entry point's class. A module stays.
+    """Replace a plugin by a new instance, if its entry point is a class. A module stays.
 
-    The old instance goes on serving until the next generation is swapped in, so it must not be asked again.
+    The old instance serves until the next generation is swapped in, so its hooks must not be called again.
     """
     plugin = _import(entry)
     if plugin is not entry.plugin:
@@ -85,14 +85,14 @@ def renew(entry: Entry, manager: pluggy.PluginManager) -> None:
 
 
 def _import(entry: Entry) -> Any:
-    """Return the plugin's module or object; nothing is registered yet, for this may return after it was given up."""
+    """Return the plugin's module or object. A timed-out import may still finish, so this registers nothing."""
     plugin = entry.installed.entry_point.load()
     return plugin() if inspect.isclass(plugin) else plugin
 
 
 def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
     try:
-        hash(plugin)  # pluggy keeps plugins in sets, and one that it can't would fail the calls of all others
+        hash(plugin)  # pluggy keeps plugins in sets: one without a hash would break the calls of all others
     except TypeError:
         raise PluginError(
             f"its {type(plugin).__name__} object has no hash",
@@ -118,7 +118,7 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
 
 
 def _nearest_hooks(callers: Iterable[pluggy.HookCaller]) -> str:
-    """Return which hooks may be meant by those that there aren't; empty where none is near."""
+    """Return which hooks unknown ones may be meant to be. Empty where none is similar."""
     known = [caller.name for caller in callers if caller.has_spec()]
     unknown = [caller.name for caller in callers if not caller.has_spec()]
     hooks = [name for name, each in vars(hookspecs).items() if hasattr(each, f"{hookspecs.PROJECT}_spec")]

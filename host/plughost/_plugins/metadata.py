@@ -49,7 +49,7 @@ class InstalledDistribution(Distribution):
 
     @property
     def damage(self) -> str | None:
-        """Which of its metadata can't be read, and why; None where all that counts can be."""
+        """Which of its metadata can't be read, and why. None where all that counts can be."""
         _ = self.metadata, self.entry_points
         return "; ".join(self._damage) or None
 
@@ -57,7 +57,7 @@ class InstalledDistribution(Distribution):
     def metadata(self) -> Any:
         """The fields. The description is left out where it is the body.
 
-        Name and version are those of the folder where the file doesn't tell them, as pip has it.
+        Where the file lacks name and version, the folder's name has them, as for pip.
         """
         try:
             text = self._found.read_text("METADATA")
@@ -72,7 +72,7 @@ class InstalledDistribution(Distribution):
 
     @cached_property
     def entry_points(self) -> EntryPoints:
-        """What it offers; nothing where that can't be read."""
+        """What it offers. Nothing where that can't be read."""
         try:
             return self._found.entry_points
         except _UNREADABLE:
@@ -81,7 +81,7 @@ class InstalledDistribution(Distribution):
 
     @property
     def files(self) -> list[PackagePath] | None:
-        """Its files; None where its RECORD doesn't tell them."""
+        """Its files. None where its RECORD can't be read."""
         try:
             return self._found.files
         except _UNREADABLE:
@@ -96,7 +96,7 @@ class InstalledDistribution(Distribution):
 
     @property
     def direct_url(self) -> Mapping[str, Any] | None:
-        """What `direct_url.json` says of its origin (PEP 610); None where it came from an index."""
+        """What `direct_url.json` says of its origin (PEP 610). None where it came from an index."""
         text = self.read_text("direct_url.json")
         if not text:
             return None
@@ -124,7 +124,7 @@ class InstalledDistribution(Distribution):
 
     @property
     def folder(self) -> str:
-        """The name of the folder with its metadata; empty where it is on no disk."""
+        """The name of the folder with its metadata. Empty where it is on no disk."""
         return _folder(self._found)
 
     def _bad_line(self) -> str:
@@ -135,7 +135,7 @@ class InstalledDistribution(Distribution):
 
 
 def version_of(distribution: Distribution) -> str:
-    """Return a distribution's version; `unknown` where its metadata has none."""
+    """Return a distribution's version. `unknown` where its metadata has none."""
     # Not distribution.version: for missing keys that warns on Python 3.12 and later.
     return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 

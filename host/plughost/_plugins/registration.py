@@ -77,7 +77,7 @@ def give_contexts(
     trusted: Collection[str] = (),
     audits: Audit,
 ) -> None:
-    """Give each plugin its context; a reused one keeps its own."""
+    """Give each plugin its context. A reused one keeps its own."""
     for entry in registry.active():
         is_trusted = entry.name in trusted
         if not entry.reused:
@@ -133,7 +133,7 @@ def declare_authenticator(registry: Registry, manager: pluggy.PluginManager) -> 
 
 
 def withdraw_authenticator(registry: Registry, manager: pluggy.PluginManager) -> bool:
-    """Take back the authenticator of a plugin that has failed since it was handed out.
+    """Withdraw the authenticator of a plugin that has failed since it was handed out.
 
     Returns:
         Whether there was one: those that had it are without it now, and are to be asked for their declarations again.
@@ -173,7 +173,7 @@ def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> No
 def _change(
     registry: Registry, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any
 ) -> None:
-    """Give a plugin another context; one that has declared already is asked for its declarations again."""
+    """Give a plugin another context. One that has declared already is asked for its declarations again."""
     if entry.reused or asked:
         if entry.reused:
             entry.change()

@@ -31,14 +31,6 @@ class State(enum.StrEnum):
     BLOCKED = "blocked"
 
 
-class Origin(enum.StrEnum):
-    """How a plugin came into its generation."""
-
-    ADDED = "added"
-    CHANGED = "changed"
-    REUSED = "reused"
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a plugin does not serve.
@@ -68,7 +60,7 @@ class Entry:
     Attributes:
         installed: What discovery says of it.
         state: What became of it.
-        origin: How it came into this generation.
+        reused: Whether it is the very plugin of the previous generation, with its objects and their memory.
         failure: Why, where it does not serve. None where it does or was never meant to.
         trouble: What went wrong once it served: a failing `started` or `stopping`, or that a restart is needed.
         plugin: The loaded module or object.
@@ -84,7 +76,7 @@ class Entry:
 
     installed: InstalledPlugin
     state: State = State.ACTIVE
-    origin: Origin = Origin.ADDED
+    reused: bool = False
     failure: Failure | None = None
     trouble: list[Failure] = field(default_factory=list)
     plugin: Any = None
@@ -102,14 +94,9 @@ class Entry:
         """The plugin's name."""
         return self.installed.name
 
-    @property
-    def reused(self) -> bool:
-        """Whether it is the very plugin of the generation before, with its objects and their memory."""
-        return self.origin is Origin.REUSED
-
     def change(self) -> None:
-        """Reuse it no more: it is asked anew, so what was noted of it before is of the past."""
-        self.origin = Origin.CHANGED
+        """Stop reusing it: its hooks are called again, so earlier troubles and times are dropped."""
+        self.reused = False
         self.trouble, self.seconds = [], {}
 
 
@@ -124,7 +111,7 @@ class Registry:
         timeout: float = 30.0,
         interrupted: Callable[[], bool] = never,
     ) -> None:
-        """Take down every plugin. Disabled ones are never imported.
+        """Register every plugin. Disabled ones are never imported.
 
         Args:
             found: What discovery returned.
@@ -152,18 +139,18 @@ class Registry:
         return tuple(entry for entry in self.entries if entry.state is State.ACTIVE)
 
     def get(self, name: str) -> Entry | None:
-        """Return the plugin of a name; the one that is used, where two distributions bring it."""
+        """Return the plugin of a name. The one that is used, where two distributions bring it."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def reuse(self, entry: Entry, before: Entry) -> None:
-        """Put the whole entry of the generation before in the place of one. Only discovery's part of it is new.
+        """Replace an entry by that of the previous generation, with what discovery found now.
 
-        What changes in place is copied, since the generation before goes on with its own if this one is not used.
+        Mutable fields are copied: the previous generation keeps its own if this one is refused.
         """
         reused = replace(
             before,
             installed=entry.installed,
-            origin=Origin.REUSED,
+            reused=True,
             trouble=list(before.trouble),
             seconds=dict(before.seconds),
         )
@@ -176,7 +163,7 @@ class Registry:
         self._block_dependents()
 
     def attempt(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Any:
-        """Run a plugin's code. Whatever it raises, or that it doesn't return, fails this plugin and nothing else.
+        """Run a plugin's code. An exception or a timeout fails this plugin and nothing else.
 
         Returns:
             What the call returned. None where it failed.
@@ -223,7 +210,7 @@ class Registry:
                 entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
 
     def _block_dependents(self) -> None:
-        """Block whatever depends on a plugin that does not serve; the order puts dependents last."""
+        """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
         for entry in self.entries:
             if entry.state is not State.ACTIVE:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from plughost._plugins.registry import Origin, Registry, State
+from plughost._plugins.registry import Registry, State
 from plughost._plugins.snapshots import Snapshot, UnloadedModules, dependents, stale, unload
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) -> tuple[str, ...]:
     """Return why what is installed now can't be served by this process. Empty where it can.
 
-    Python can't import compiled modules twice, and what the host itself runs on can't be replaced below it.
+    Python can't import compiled modules twice, and a running host can't replace its own requirements.
     """
     now = environment.snapshots(imported.keys())
     return tuple(
@@ -29,7 +29,7 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
 def reuse_unchanged(
     registry: Registry, running: Registry, environment: Environment, imported: Mapping[str, Snapshot]
 ) -> UnloadedModules:
-    """Mark what is unchanged and give it what the running generation holds. Unload the code of what changed.
+    """Reuse the plugins that are unchanged, and unload the code of those that changed.
 
     Returns:
         The modules that were unloaded, to be restored if the next generation is not used.
@@ -40,11 +40,9 @@ def reuse_unchanged(
         changed = dependents(own, stale(own, imported))
         outdated |= changed
         before = running.get(entry.name)
-        if before is None or before.state is not State.ACTIVE:
+        if before is None or before.state is not State.ACTIVE or changed:
             continue
-        if changed or before.installed.distribution != entry.installed.distribution:
-            entry.origin = Origin.CHANGED
-        else:
+        if before.installed.distribution == entry.installed.distribution:
             registry.reuse(entry, before)
     now = environment.snapshots(outdated)
     return unload(each for key in outdated for each in (imported.get(key), now.get(key)) if each is not None)

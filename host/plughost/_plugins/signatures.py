@@ -1,4 +1,4 @@
-"""Check: whether a responder can be called with what its route declares, told to the plugin's author."""
+"""Check: whether a responder can be called with what its route declares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED: Final = (Argument.POSITIONAL_OR_KEYWORD, Argument.KEYWORD_ONLY)
 
 
 def misfit(route: Route, method: str, responder: Callable[..., object]) -> str | None:
-    """Return why an operation can't be served as it is declared, and what to do; None where it can."""
+    """Return why an operation can't be served as it is declared, and what to do. None where it can."""
     fields = _field.findall(route.path)
     operation = route.operations.get(method)
     readers: list[Reader] = []

@@ -68,7 +68,7 @@ def take_snapshot(distribution: InstalledDistribution, requires: Collection[str]
     try:
         record = distribution.read_text("RECORD") or ""
         paths = _paths(record) or [str(path) for path in distribution.files or ()]
-    except csv.Error:  # a damaged installation: its version is all that it tells
+    except csv.Error:  # a damaged installation, of which only the version is known
         record, paths = "", []
     root = _editable_root(distribution)
     version = version_of(distribution)
@@ -141,7 +141,7 @@ def unload(owners: Iterable[Snapshot]) -> UnloadedModules:
 
 
 def _paths(record: str) -> list[str]:
-    """Return the paths in a RECORD, whose separators are slashes; `Distribution.files` takes ten times as long."""
+    """Return the paths in a RECORD, whose separators are slashes. `Distribution.files` takes ten times as long."""
     return [row[0] for row in csv.reader(record.splitlines()) if row]
 
 
@@ -152,7 +152,7 @@ def _editable_root(distribution: InstalledDistribution) -> str | None:
 
 
 def _states(root: str | None) -> Iterator[str]:
-    """Yield what tells whether a file of an editable install changed: its path, size and time."""
+    """Yield the path, size and time of each file of an editable install."""
     if root is None:
         return
     for folder, folders, files in os.walk(root):

@@ -117,7 +117,7 @@ def _(group: RouteGroup) -> None:
 
 
 def unroutable(groups: Iterable[RouteGroup]) -> str | None:
-    """Return why Falcon's router refuses some groups beside each other; None where it takes them all."""
+    """Return why Falcon's router refuses some groups beside each other. None where it takes them all."""
     router = CompiledRouter()
     for group in groups:
         for route in group.routes:

@@ -1,1 +1,1 @@
-"""The running host: generations, sites, sockets, reloads, restarts, and what is told of them."""
+"""The running host: generations, sites, sockets, reloads and restarts."""

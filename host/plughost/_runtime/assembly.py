@@ -59,7 +59,7 @@ def assemble(
     *,
     dev: bool,
 ) -> dict[str, SiteApp]:
-    """Return what each site serves, by name; a site without an active plugin is missing."""
+    """Return what each site serves, by name. A site without an active plugin is missing."""
     mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
     for entry in registry.active():
         for group in entry.declared.groups:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class CommandHost(Host):
-    """The host of a plugin's command. It never serves: what it is told to do, the host that runs does."""
+    """The host of a plugin's command. It never serves, and passes commands on to the running host."""
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Let the host that runs reload; see `plughost.HostControl`."""
+        """Let the host that runs reload. See `plughost.HostControl`."""
         return reload_running(self.settings.data_dir, accept)
 
     @property

@@ -93,7 +93,7 @@ class Control:
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="control", daemon=True).start()
 
     def stop(self) -> None:
-        """Listen no more, once what was asked is answered; give the data folder up, unless it was handed on."""
+        """Listen no more, once what was asked is answered. Give the data folder up, unless it was handed on."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -156,7 +156,7 @@ def is_running(data_dir: Path) -> bool:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user of the system; the number where it has none, as in a container."""
+    """Return the name of a user of the system. The number where it has none, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -222,7 +222,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
 
     def _user(self) -> str | None:
-        """Return who asks, as the system knows it; None where it can't be told."""
+        """Return who asks, as the system knows it. None where it doesn't."""
         if not hasattr(socket, "SO_PEERCRED"):
             return None
         credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -232,5 +232,5 @@ class _Handler(socketserver.StreamRequestHandler):
 def _answer(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:
     try:
         return command(**arguments)
-    except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was
+    except Exception as error:  # noqa: BLE001 - the answer reports it, whatever it was
         return {"error": f"the host failed on this command: {type(error).__name__}: {error}"}

@@ -60,11 +60,11 @@ class Generation:
         return (line for entry in self.registry.active() for line in entry.context.announcements)
 
     def observers(self) -> dict[str, tuple[Observer, ...]]:
-        """Return who is told of answered requests, by plugin."""
+        """Return the observers of requests, by plugin."""
         return {entry.name: entry.declared.observers for entry in self.registry.active() if entry.declared.observers}
 
     def close(self, keep: Generation | None = None) -> None:
-        """Close the stores, but for those that another generation uses; nothing may be in flight any more."""
+        """Close the stores, but for those that another generation uses. Nothing may be in flight any more."""
         self.stores.close(keep.stores if keep is not None else None)
         if keep is None or keep.rate_limits is not self.rate_limits:
             self.rate_limits.close()
@@ -162,7 +162,7 @@ def migrate(
 
 
 def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, request_log: RequestLog) -> Generation:
-    """See whether the stores of a generation could be migrated and opened; see `migrate`."""
+    """See whether the stores of a generation could be migrated and opened. See `migrate`."""
     return _with_stores(generation, try_stores(generation.stores), logger, request_log)
 
 
@@ -220,7 +220,7 @@ def _log_failures(registry: Registry, logger: structlog.stdlib.BoundLogger, know
 
 
 def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
-    """Fail the plugins that have a store which can't be opened; return whether there were any."""
+    """Fail the plugins that have a store which can't be opened. Return whether there were any."""
     failed = [entry for entry in registry.active() if entry.name in stores.failures]
     for entry in failed:
         cause = str(stores.failures[entry.name]).rstrip(".")

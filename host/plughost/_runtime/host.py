@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
+from plughost._plugins.allowed import only_allowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Registry
 from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
@@ -213,7 +214,7 @@ class Host(HostState):
         self._stops.wait(1)
 
     def ask_to_stop(self) -> None:
-        """Let `wait` return, or when asked again, `leave`; safe in a signal handler."""
+        """Let `wait` return, or when asked again, `leave`. Safe in a signal handler."""
         self._stops.add()
 
     def drain(self, *, undo: bool = False) -> None:
@@ -289,7 +290,7 @@ class Host(HostState):
         )
 
     def _swap(self, running: Generation, following: Generation) -> None:
-        """Serve the next generation; where its sites or stores can't be opened, close it and leave all as it was."""
+        """Serve the next generation. Where its sites or stores can't be opened, close it and leave all as it was."""
         before = set(self.serving.sites)
         try:
             if self._is_stopping():
@@ -344,7 +345,7 @@ class Host(HostState):
         accept: Collection[str] = (),
         complete: bool = True,
     ) -> Generation:
-        """Build a generation, and refuse it before its stores are migrated where that is possible; see `build`."""
+        """Build a generation, and refuse it before its stores are migrated where that is possible. See `build`."""
 
         def refuse(generation: Generation) -> None:
             if complete:
@@ -377,7 +378,8 @@ class Host(HostState):
     def _register(self, environment: Environment, settings: Settings) -> Registry:
         """Return every installed plugin, those to skip marked."""
         skipped = {*settings.host.disabled, *self._without}
-        return Registry(environment.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
+        plugins = only_allowed(environment.plugins, settings.host.allowed)
+        return Registry(plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
 
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}

@@ -15,7 +15,7 @@ ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.
 
 
 class LibraryError(Exception):
-    """An optional library can't be used; the message says which, why, and what to do."""
+    """An optional library can't be used. The message says which, why, and what to do."""
 
 
 def optional(module: str, *, extra: str) -> Any:

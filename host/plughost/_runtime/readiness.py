@@ -7,7 +7,7 @@ from time import monotonic
 
 
 class Phase(enum.StrEnum):
-    """Where a host is in its life; while leaving, it serves everything, and is not ready."""
+    """Where a host is in its life. While leaving, it serves everything, and is not ready."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -31,7 +31,7 @@ class Readiness:
             self._drained_at = monotonic()
 
     def reason(self, phase: Phase) -> str | None:
-        """Return why the host is not ready; None where it is."""
+        """Return why the host is not ready. None where it is."""
         if phase is Phase.LEAVING:
             return "it was asked to stop, and serves on for shutdown_delay first"
         if phase is not Phase.SERVING:
@@ -39,5 +39,5 @@ class Readiness:
         return None if self._drained_at is None else "plughost drain took it out of service; --undo puts it back"
 
     def left_of(self, delay: float) -> float:
-        """Return how much of a delay is left; the seconds since it was drained by hand count."""
+        """Return how much of a delay is left. The seconds since it was drained by hand count."""
         return delay if self._drained_at is None else self._drained_at + delay - monotonic()

@@ -65,7 +65,7 @@ def report_of_nothing(
 
 
 def trouble_of(entries: Iterable[Entry], stage: str = "") -> tuple[tuple[str, str], ...]:
-    """Return what went wrong with some plugins since they serve; of one stage, where one is named."""
+    """Return what went wrong with some plugins since they serve. Of one stage, where one is named."""
     return tuple(
         (entry.installed.label, str(failure))
         for entry in entries

@@ -107,7 +107,7 @@ class RequestLog:
             thread.join(_SECONDS)
 
     def catch_up(self) -> None:
-        """Tell the observers of every request that was noted so far; wait a second for one that is busy."""
+        """Tell the observers of every request that was noted so far. Wait a second for one that is busy."""
         if self._telling.acquire(timeout=_SECONDS):
             try:
                 self._tell_times()
@@ -128,7 +128,7 @@ class RequestLog:
                 self._tell(plugin, observer, observer.observe, answered[: observer.at_most])
 
     def _take(self, noted: list[Any], most: int) -> list[Any]:
-        """Empty a list to which others append meanwhile; what they append stays."""
+        """Empty a list to which others append meanwhile. What they append stays."""
         taken = noted[:]
         del noted[: len(taken)]
         if len(taken) == most:

@@ -122,7 +122,7 @@ class Restart:
 
 
 class Predecessor:
-    """The process that started this one to take its place; nobody, where this is the first."""
+    """The process that started this one to take its place. Nobody, where this is the first."""
 
     def __init__(self, inherited: Inherited) -> None:
         """Take the line to it, and the lock of the data folder."""

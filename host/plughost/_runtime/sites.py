@@ -136,7 +136,7 @@ class Serving:
         return answered
 
     def end(self, timeout: float) -> bool:
-        """End the threads that answer requests, once no site is open; return whether all have in so many seconds."""
+        """End the threads that answer requests, once no site is open. Return whether all have in so many seconds."""
         return self.dispatcher.close(timeout)
 
     def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:

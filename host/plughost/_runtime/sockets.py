@@ -74,7 +74,7 @@ class Sockets:
         return _same(self._open[listener])
 
     def release(self, listener: Listener) -> None:
-        """Hold a listener's socket no longer; it is closed once its engine closes it, unless another process has it."""
+        """Hold a listener's socket no longer. It is closed once its engine closes it, unless another process has it."""
         if listener not in self._open:
             return
         with self._open.pop(listener) as released:
@@ -112,7 +112,7 @@ class Inherited:
 
 
 def inherit(environment: MutableMapping[str, str] = os.environ) -> Inherited:
-    """Take what this process was started with; children of it are not to take it for theirs."""
+    """Take what this process was started with. Children of it are not to take it for theirs."""
     pid, count, names = (environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     found = Inherited()
     if pid != str(os.getpid()) or not count.isdecimal():
@@ -134,7 +134,7 @@ def _named(count: int, names: str) -> Iterator[tuple[int, str]]:
 
 
 def _listening(descriptor: int) -> socket.socket | None:
-    """Return a descriptor's listening socket; None where it is none."""
+    """Return a descriptor's listening socket. None where it is none."""
     try:
         found = socket.socket(fileno=descriptor)
     except OSError:
@@ -146,7 +146,7 @@ def _listening(descriptor: int) -> socket.socket | None:
 
 
 def _same(opened: socket.socket) -> socket.socket:
-    """Return another descriptor of a socket; `dup` would make it blocking."""
+    """Return another descriptor of a socket. `dup` would make it blocking."""
     return socket.socket(fileno=os.dup(opened.fileno()))
 
 

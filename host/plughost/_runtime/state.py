@@ -66,7 +66,7 @@ class HostState:
 
     @property
     def tls(self) -> PreparedTLS | None:
-        """The certificate that its HTTPS listeners show; None where none is open."""
+        """The certificate that its HTTPS listeners show. None where none is open."""
         return next(iter(self.serving.shown.values()), None)
 
     @property
@@ -76,5 +76,5 @@ class HostState:
 
     @property
     def unready(self) -> str | None:
-        """Why the host is not ready; None where it is."""
+        """Why the host is not ready. None where it is."""
         return self.readiness.reason(self.phase)

@@ -1,4 +1,4 @@
-"""systemd: tell the service manager how this process is doing (sd_notify(3)); elsewhere this does nothing."""
+"""systemd: tell the service manager how this process is doing (sd_notify(3)). Elsewhere this does nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host as its plugins see it; what each member means stands in `plughost.HostView`."""
+"""The host as its plugins see it. What each member means stands in `plughost.HostView`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
+from plughost._plugins.allowed import why_not_allowed
 from plughost._runtime.sites import listeners_of
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ class LiveView:
 
     @property
     def unready(self) -> str | None:
-        """Why load balancers should send the host no requests; None where they should."""
+        """Why load balancers should send the host no requests. None where they should."""
         return self._host.unready
 
     @property
     def generation(self) -> int:
-        """The number of the generation that serves; 0 before the first. What is derived from one may be kept by it."""
+        """The number of the generation that serves. 0 before the first. What is derived from one may be kept by it."""
         return self._host.number
 
     @property
@@ -67,7 +68,7 @@ class LiveView:
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        """Every installed plugin, in the order in which they are asked; empty before the first generation serves."""
+        """Every installed plugin, in the order in which they are asked. Empty before the first generation serves."""
         generation = self._host.generation
         return () if generation is None else tuple(_view(entry) for entry in generation.registry)
 
@@ -79,7 +80,7 @@ class LiveView:
 
     @property
     def listeners(self) -> Mapping[Listener, int]:
-        """The open listeners and their TCP ports; of a preview, those that would be open."""
+        """The open listeners and their TCP ports. Of a preview, those that would be open."""
         engines = self._host.serving.engines
         if not engines and self.phase == "starting":
             settings = self._host.settings
@@ -93,7 +94,7 @@ class LiveView:
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        """How many requests each active plugin is answering; those of the empty name are for none of them."""
+        """How many requests each active plugin is answering. Those of the empty name are for none of them."""
         counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
         return {name: counted[name] for name in dict.fromkeys(("", *self._active(), *counted))}
 
@@ -104,7 +105,7 @@ class LiveView:
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """What the connections of each open store do, by plugin and store; see `OpenStore.figures`."""
+        """What the connections of each open store do, by plugin and store. See `OpenStore.figures`."""
         generation = self._host.generation
         stores = () if generation is None else generation.stores.values()
         return {(store.plugin, store.name): store.figures for store in stores}
@@ -131,6 +132,10 @@ class LiveView:
         """The folder that relative paths in the settings start from."""
         return self._host.settings.base
 
+    def why_not_allowed(self, distribution: str, version: str) -> str | None:
+        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may."""
+        return why_not_allowed(self._host.settings.host.allowed, distribution, version)
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the operator should know."""
@@ -143,11 +148,11 @@ class LiveView:
         return self._host.last_reload
 
     def catch_up(self) -> None:
-        """Have the plugins' observers told of the requests that were answered until now, not only within a second."""
+        """Notify the observers now of all requests so far, instead of within a second."""
         self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what the host would serve if it were started, for commands; nothing is opened."""
+        """Return what the host would serve if it were started, for commands. Nothing is opened."""
         return self._preview(dev=dev)
 
     def settings(self) -> list[Value]:
@@ -158,13 +163,13 @@ class LiveView:
         return list(self._host.settings.values(models))
 
     def certificate(self) -> CertificateInfo | None:
-        """Return what the HTTPS listeners show; None where none is open."""
+        """Return what the HTTPS listeners show. None where none is open."""
         from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
 
         return None if self._host.tls is None else describe(self._host.tls)
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
-        """Return what a plugin keeps for as long as the host runs; see `PluginContext.keep`."""
+        """Return what a plugin keeps for as long as the host runs. See `PluginContext.keep`."""
         with self._lock:
             if (plugin, name) not in self._objects:
                 self._objects[plugin, name] = make()
@@ -172,7 +177,7 @@ class LiveView:
             return made
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands query this host; see `PluginContext.add_query`."""
+        """Let commands query this host. See `PluginContext.add_query`."""
         self._queries[plugin, name] = handler
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:

@@ -38,7 +38,7 @@ class WakeupQueue:
         self._writer.close()
 
     def wake(self) -> None:
-        """Wake the thread; safe in a signal handler."""
+        """Wake the thread. Safe in a signal handler."""
         with suppress(OSError):  # the socket is full, or closed since nobody sleeps
             self._writer.send(b"!")
 
@@ -69,7 +69,7 @@ class StopRequests:
         self._queue: WakeupQueue | None = None
 
     def add(self) -> None:
-        """Count one more; safe in a signal handler."""
+        """Count one more. Safe in a signal handler."""
         self._number += 1
         queue = self._queue
         if queue is not None:

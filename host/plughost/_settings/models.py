@@ -1,4 +1,4 @@
-"""The tables of the host's settings; they import no part of the host, since every command reads them."""
+"""The tables of the host's settings. They import no part of the host, since every command reads them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CORSSettings(Table):
 
 
 class SecurityHeadersSettings(Table):
-    """Headers for browsers. A header that a plugin sets itself is left as it is; an empty text sends none."""
+    """Headers for browsers. A header that a plugin sets itself is left as it is. An empty text sends none."""
 
     enabled: bool = Field(False, description="Send them; X-Content-Type-Options is always sent")
     hsts: int = Field(0, ge=0, description="Seconds that browsers shall use HTTPS only, sent over HTTPS; 0 for none")
@@ -223,6 +223,11 @@ class HostSettings(Table):
     disabled: tuple[str, ...] = Field((), description="Plugins to skip before their code is imported")
     required: tuple[str, ...] = Field((), description="Plugins without which the host refuses to start")
     strict: bool = Field(False, description="Refuse to start when any plugin fails")
+    allowed: tuple[str, ...] | None = Field(
+        None,
+        description="The distributions that may bring plugins, such as `plughost-messages >= 1, < 2`; "
+        "others are neither installed nor imported. By default all may",
+    )
     trusted: tuple[str, ...] = Field(
         ("dev-console",),
         description="Plugins that may reload the host, enable and disable plugins, and read every plugin's store",
@@ -243,9 +248,19 @@ class HostSettings(Table):
     requests: RequestSettings = RequestSettings()
     log: LogSettings = LogSettings()
 
+    @field_validator("allowed")
+    @classmethod
+    def _check_allowed(cls, allowed: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if allowed is not None:
+            from plughost._plugins.allowed import parse_allowed  # noqa: PLC0415 - few settings have it
+
+            for each in allowed:
+                parse_allowed(each)
+        return allowed
+
 
 class MountSettings(Table):
-    """What the host reads of a plugin's table; the rest is the plugin's own."""
+    """What the host reads of a plugin's table. The rest is the plugin's own."""
 
     site: Literal["main", "library", "admin"] | None = Field(
         None, description="Site to mount it on instead of its own choice"

@@ -1,4 +1,4 @@
-"""Settings: `plughost.toml` and the environment, validated; each plugin's own table by its own model."""
+"""Settings: `plughost.toml` and the environment, validated. Each plugin's own table by its own model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE: Final = "plughost.toml"
 # What a running host keeps: where it listens, what it shows there, and where its data is.
-FIXED: Final = ("address", "data_dir", "log", "requests", "sites", "tls", "trusted_proxies")
+FIXED: Final = ("address", "data_dir", "log", "requests", "sites", "tls.policy", "trusted_proxies")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -75,8 +76,10 @@ class Settings:
             SettingsError: The settings can't be used any more.
         """
         new = read_settings(self.file, self.environment, self.base)
-        changed = [key for key in FIXED if getattr(new.host, key) != getattr(self.host, key)]
-        kept = new.host.model_copy(update={key: getattr(self.host, key) for key in changed})
+        changed = [key for key in FIXED if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
+        kept = new.host
+        for key in changed:
+            kept = _with(kept, key, attrgetter(key)(self.host))
         return replace(new, host=kept), tuple(
             f"the setting {key} changed, and is read at start only" for key in changed
         )
@@ -126,7 +129,7 @@ class Settings:
         return self.file.name if self.file is not None else "settings"
 
     def unknown_plugins(self, installed: Iterable[str]) -> list[str]:
-        """Return a warning for each table of a plugin that is not installed; plugins come and go, so it is no error."""
+        """Return a warning for each table of a plugin that is not installed. Plugins come and go, so it is no error."""
         names = sorted(installed)
         return [
             f"{self._name}: plugins.{name}: no such plugin is installed{did_you_mean(name, names)}"
@@ -183,6 +186,12 @@ class Settings:
             elif name in table:
                 source = self._name
             yield Value(f"{key}{name}", _shown(value), _shown(defaults.get(name)), source)
+
+
+def _with(model: ModelT, key: str, value: Any) -> ModelT:
+    """Return a model with another value of a key, which may be that of a table in it."""
+    table, _, rest = key.partition(".")
+    return model.model_copy(update={table: _with(getattr(model, table), rest, value) if rest else value})
 
 
 def read_settings(
@@ -243,7 +252,7 @@ def _tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two nested mappings as one; where both set a key, high wins."""
+    """Return two nested mappings as one. Where both set a key, high wins."""
     merged = dict(low)
     for key, value in high.items():
         below = merged.get(key)

@@ -222,7 +222,7 @@ def _public_bytes(key: PublicKeyTypes) -> bytes:
 
 
 def _ordered(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
-    """Return the chain from the leaf upwards; a key store keeps the others in any order."""
+    """Return the chain from the leaf upwards. A key store keeps the others in any order."""
     chain = [leaf]
     left = list(others)
     while left:

@@ -105,7 +105,7 @@ class ErrorFormat(Protocol):
 
 @runtime_checkable
 class DescribedErrorFormat(ErrorFormat, Protocol):
-    """An error format that tells what its bodies look like; one that doesn't is described by its media type alone."""
+    """An error format that describes its bodies. Without a description, the API description has its media type only."""
 
     @property
     def body(self) -> Any:
@@ -151,7 +151,7 @@ class ProblemDetails:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """The detail and nothing else; one `field: message` line for each invalid field (CONTRACT 4)."""
+    """The detail and nothing else. One `field: message` line for each invalid field (CONTRACT 4)."""
 
     media_type: str = "text/plain; charset=utf-8"
     validation_status: int = 400

@@ -56,7 +56,7 @@ class NothingHere:
 
 
 class RawPathRouter(CompiledRouter):
-    """Falcon's router on raw paths. It also tells the request which route group it belongs to.
+    """Falcon's router on raw paths. It also notes a request's route group.
 
     One trailing slash is the same resource. Fields match one raw segment each and are handed on decoded. A field
     that is not UTF-8, or holds NUL, names nothing that can exist. What no route matches but a group's prefix
@@ -131,7 +131,7 @@ class RawPathRouter(CompiledRouter):
 
 
 def covering(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
-    """Return what stands for the prefix that covers a raw path; None where none does."""
+    """Return what stands for the prefix that covers a raw path. None where none does."""
     while path:
         mounted = prefixes.get(path)
         if mounted is not None:
@@ -156,7 +156,7 @@ def _without_result(responder: Callable[..., object]) -> Callable[..., None]:
 
 
 def _decode(params: dict[str, Any]) -> bool:
-    """Percent-decode the fields in place; tell whether all of them can name something."""
+    """Percent-decode the fields in place. Return whether all of them can name something."""
     for name, raw in params.items():
         if raw == "":  # what stands between two slashes
             return False

@@ -69,7 +69,7 @@ class Counter:
         """Make a counter. Plugins call `PluginContext.counter`.
 
         Args:
-            name: What tells it from the other counters of all plugins.
+            name: Distinguishes it from the other counters of all plugins.
             limit: An amount per time. See `Limit`.
             shared: Redis. None to count in memory.
             refuse: Whether to raise rather than let through while Redis is away.
@@ -102,7 +102,7 @@ class Counter:
         return self._count(key, hit=True)
 
     def look(self, key: str) -> Usage:
-        """Return a key's usage without counting; raises as `hit`."""
+        """Return a key's usage without counting. Raises as `hit`."""
         return self._count(key, hit=False)
 
     def _count(self, key: str, *, hit: bool) -> Usage:
@@ -140,7 +140,7 @@ class RateLimits:
     def __init__(
         self, settings: RateLimitSettings | None = None, logger: structlog.stdlib.BoundLogger | None = None
     ) -> None:
-        """Prepare what the settings say; by default to count in memory."""
+        """Prepare what the settings say. By default to count in memory."""
         self.settings = settings if settings is not None else RateLimitSettings()
         url = self.settings.storage.get_secret_value()
         self._shared = None
@@ -149,7 +149,7 @@ class RateLimits:
             self._shared = SharedWindows(url, self.settings.timeout, logger)
 
     def counter(self, name: str, limit: str, *, always: bool = False, longest: int | None = None) -> Counter:
-        """Return a counter; see `Counter`."""
+        """Return a counter. See `Counter`."""
         refuse = self.settings.on_storage_failure == "refuse"
         return Counter(name, limit, self._shared, refuse=refuse, always=always, longest=longest)
 

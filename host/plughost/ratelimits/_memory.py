@@ -37,7 +37,7 @@ class MemoryWindows:
         return len(self._windows)
 
     def hit(self, key: str) -> tuple[int, float]:
-        """Count one; return how many that makes in this window, and the seconds until it ends."""
+        """Count one. Return how many that makes in this window, and the seconds until it ends."""
         now = time.monotonic()
         with self._lock:
             count, end = self._windows.get(key, (0, 0.0))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RateLimit:
-    """Answers 429 to a client that asks too often, and tells every client how much is left (CONTRACT 7).
+    """Answers 429 to a client that asks too often, and shows every client how much is left (CONTRACT 7).
 
     That is in `RateLimit` and `RateLimit-Policy`, as draft-ietf-httpapi-ratelimit-headers-10 has them, each limit by
     its name, and in the three fields of earlier drafts, which show the limit that is reached first.

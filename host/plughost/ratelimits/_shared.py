@@ -76,15 +76,15 @@ class SharedWindows:
         return self._use(count)
 
     def look(self, key: str) -> tuple[int, float]:
-        """Return the same without counting; raises as `hit`."""
+        """Return the same without counting. Raises as `hit`."""
         return self._use(lambda storage: (storage.get(key), storage.get_expiry(key) - time.time()))
 
     def ping(self) -> None:
-        """Ask for a sign of life; raises as `hit`."""
+        """Ask for a sign of life. Raises as `hit`."""
         self._use(lambda storage: storage.get("ping"))  # its own check() hides why it fails
 
     def close(self) -> None:
-        """Close the connections; a later use opens new ones."""
+        """Close the connections. A later use opens new ones."""
         self._storage.storage.close()
 
     def _use(self, operation: Callable[[RedisStorage], T]) -> T:
@@ -101,7 +101,7 @@ class SharedWindows:
         return result
 
     def _may_try(self) -> bool:
-        """Whether it is time to try again; one of those who ask is told so."""
+        """Return whether to try again. Only one caller gets True."""
         with self._lock:
             now = time.monotonic()
             if now < self._retry_at:

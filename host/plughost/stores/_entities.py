@@ -16,8 +16,7 @@ from pony.orm import core, dbapiprovider
 from pony.orm.dbproviders.sqlite import SQLiteProvider
 
 from plughost.stores._config import SQLITE
-from plughost.stores._errors import Busy, ConnectionLost, Duplicate, MisusedStore, SetupError, StoreError
-from plughost.stores._failures import translate
+from plughost.stores._errors import Busy, ConnectionLost, Duplicate, MisusedStore, SetupError, StoreError, translate
 from plughost.stores._sessions import Mode, refuse_unfit
 
 if TYPE_CHECKING:

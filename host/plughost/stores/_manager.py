@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from plughost._api.declarations import Check
 from plughost._logging import silent_logger
-from plughost.stores import _health
-from plughost.stores._choosing import engine_for
+from plughost.stores import _looking
+from plughost.stores._config import POSTGRESQL, StoreConfig
 from plughost.stores._errors import Busy, SetupError, StoreError, Unavailable
 from plughost.stores._store import OpenStore
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost._api.events import Events
     from plughost.stores._config import StoresConfig
+    from plughost.stores._engines import Engine
 
 
 class Stores(Mapping[str, OpenStore[Any]]):
@@ -38,7 +39,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
         self.failures = dict(failures)
         self.doubts = tuple(doubts)
         self.checks = tuple(
-            Check(name=f"store {name}", check=partial(_health.check, store)) for name, store in self._stores.items()
+            Check(name=f"store {name}", check=partial(_looking.check, store)) for name, store in self._stores.items()
         )
 
     def __getitem__(self, name: str) -> OpenStore[Any]:
@@ -212,3 +213,15 @@ def _same(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
         )
     except SetupError:  # its migrations can't be read, which `OpenStore.migrate` says
         return False
+
+
+def engine_for(store: str, config: StoreConfig) -> Engine:
+    """Return the engine of a store; nothing is opened or connected yet."""
+    # Each engine is imported only where it is used, since PostgreSQL's driver is an extra.
+    if config.engine == POSTGRESQL:
+        from plughost.stores._postgresql import PostgreSQL  # noqa: PLC0415 - see above
+
+        return PostgreSQL(store, config)
+    from plughost.stores._sqlite import SQLite  # noqa: PLC0415 - see above
+
+    return SQLite(store, config)

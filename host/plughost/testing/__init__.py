@@ -1,4 +1,4 @@
-"""The test kit: a real host for a plugin's tests, which sees the plugins it is told to and no others.
+"""The test kit: a real host for a plugin's tests, which sees the given plugins and no others.
 
 ```python
 from plughost.testing import running_host

@@ -64,7 +64,7 @@ class _Called:
 
 
 class Conformance:
-    """The tests; `conformance` makes a class of them for one plugin."""
+    """The tests. `conformance` makes a class of them for one plugin."""
 
     plugin: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]]
@@ -136,7 +136,7 @@ class Conformance:
     def test_another_method_is_405_and_allow_names_those_that_work(
         self, ask: _Ask, calls: list[tuple[str, _Called]]
     ) -> None:
-        """A known path tells which methods it has, in an error and when it is asked."""
+        """A known path names its methods, in an error and on OPTIONS."""
         for site, called in calls:
             for method in {"PUT", "POST", "DELETE", "PATCH"} - called.methods:
                 answer = ask(site, called, method=method, content=b"{}")
@@ -171,7 +171,7 @@ class Conformance:
                 _refused(answer, called, {404, *_DENIED}, "an unknown path")
 
     def test_minor_versions_are_told_and_chosen(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
-        """Each answer tells the version that served it; one that isn't spoken is 400 and names those that are."""
+        """Each response names the version that served it. An unknown one is 400, which names the known."""
         for site, called in calls:
             spoken = called.group.versions
             if not spoken or called.method != "GET":

@@ -87,7 +87,7 @@ def _may_need_care(encoded: bytes) -> bool:
 
 
 def _number(text: str) -> Decimal:
-    """Return a number that isn't an integer; refuse it here, before anybody computes with it or writes it out."""
+    """Return a number that isn't an integer. Refuse it here, before anybody computes with it or writes it out."""
     number = Decimal(text)
     if len(text) > _MAX_NUMBER_LENGTH or not -MAX_EXPONENT <= number.adjusted() <= MAX_EXPONENT:
         raise MalformedJSON(_OUT_OF_RANGE)

@@ -2,7 +2,7 @@
 
 Each stands in an annotation beside the type that the checked value has. A field without a default is required.
 One that may be left out gets `absent()`: null in the body is refused all the same, and the model's
-`model_fields_set` tells which fields were sent.
+`model_fields_set` holds the fields that were sent.
 """
 
 from __future__ import annotations

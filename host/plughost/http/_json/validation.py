@@ -135,7 +135,7 @@ def _is_other_type(error: ErrorDetails) -> bool:
 
 
 def _text(errors: Iterable[ErrorDetails]) -> str:
-    """Return the text for one field; a union has an error for each of its types."""
+    """Return the text for one field. A union has an error for each of its types."""
     first, *others = dict.fromkeys(_text_of(error) for error in errors)
     return " or ".join((first, *(text.removeprefix("must be ") for text in others)))
 
