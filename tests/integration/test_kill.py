@@ -27,7 +27,7 @@ from plughost.testing import store_settings
 KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "1"))
 CREATES = 500
 CLIENTS = 16
-READERS = 4
+READERS = 2
 PLUGHOST = (sys.executable, "-c", "from plughost._cli import main; main()")
 
 

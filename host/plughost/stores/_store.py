@@ -313,8 +313,9 @@ class OpenStore(Generic[E]):
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
-        if type(found) is StoreError and (self._closed or self._presence.is_outdated()):
-            found = Unavailable(f"The {self._label} was migrated by a newer version of its plugin: {found}")
+        if type(found) is StoreError:
+            # A store that is closed was replaced by one of newer code, which may have migrated it.
+            found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
             self._presence.failed(found, writes=mode is not Mode.READ)
         lost = isinstance(found, ConnectionLost)
