@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
+from plughost._plugins.allowed import why_not_allowed
 from plughost._runtime.sites import listeners_of
 
 if TYPE_CHECKING:
@@ -130,6 +131,10 @@ class LiveView:
     def settings_dir(self) -> Path:
         """The folder that relative paths in the settings start from."""
         return self._host.settings.base
+
+    def why_not_allowed(self, distribution: str, version: str) -> str | None:
+        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may."""
+        return why_not_allowed(self._host.settings.host.allowed, distribution, version)
 
     @property
     def warnings(self) -> tuple[str, ...]:
