@@ -75,9 +75,6 @@ class MigrationError(SetupError):
 def http_error(error: StoreError) -> falcon.HTTPError:
     """Return what an HTTP client is told about an error that no resource caught, with nothing internal in it.
 
-    Args:
-        error: What a store operation raised.
-
     Returns:
         503 with `Retry-After` where trying again later helps, without it where it may do harm (CONTRACT 2), 409 for a
         duplicate, else 500.
@@ -122,10 +119,7 @@ _PG_UNAVAILABLE: Final = ("53", _PG_READ_ONLY)
 def translate(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
     """Return the store error that an exception stands for, by the database's code; None where it is none of a store's.
 
-    Args:
-        error: What was caught.
-        label: The store, for the message.
-        reads: Whether the operation may only read: a refusal to write is its own fault then.
+    Where its operation only `reads`, a refusal to write is its own fault.
     """
     if isinstance(error, StoreError):
         return error

@@ -34,9 +34,6 @@ class Statistics:
     """What there is to know about a store.
 
     Attributes:
-        store: Its name.
-        plugin: The plugin that declared it.
-        engine: `sqlite` or `postgresql`.
         place: The file, or the URL with its password masked.
         schema: The number of the newest applied migration; 0 where nothing was made yet.
         latest: The number of the newest migration that the installed plugin has.
@@ -57,11 +54,7 @@ class Statistics:
 
 
 def statistics(store: OpenStore[Any]) -> Statistics:
-    """Return what there is to know about a store, whether it is open or not; makes and changes nothing.
-
-    Args:
-        store: A prepared or open store.
-    """
+    """Return what there is to know about a store, whether it is open or not; makes and changes nothing."""
     config = store.engine.config
     facts: dict[str, Any] = {"rows": {}}
     try:
@@ -77,11 +70,7 @@ def statistics(store: OpenStore[Any]) -> Statistics:
 
 
 def look_through(store: OpenStore[Any]) -> str | None:
-    """Look through all that a store holds, whether it is open or not.
-
-    Returns:
-        What is wrong with it; None where it is in order, or was not made yet.
-    """
+    """Look through all that a store holds; return what is wrong with it, None where it is in order or not made yet."""
     if not store.engine.exists():
         return None
     try:
@@ -98,9 +87,6 @@ def look_through(store: OpenStore[Any]) -> str | None:
 def place_of(store: OpenStore[Any]) -> str | None:
     """Return where a store keeps what it holds, passwords masked; None where nothing was made yet.
 
-    Args:
-        store: A prepared or open store.
-
     Raises:
         Unavailable: Its database cannot be reached.
         SetupError: Its engine's driver is missing.
@@ -110,9 +96,6 @@ def place_of(store: OpenStore[Any]) -> str | None:
 
 def purge(store: OpenStore[Any]) -> None:
     """Drop all that a store holds, and the record of its migrations; there is no way back.
-
-    Args:
-        store: A prepared store.
 
     Raises:
         Busy: A host serves it.

@@ -43,6 +43,7 @@ class Presence:
         self._served = 0
         self._wait_until = self._retry_at = 0.0
         self._opening = threading.Lock()
+        self._noting = threading.Lock()
 
     def release(self) -> None:
         """Close the store, to be opened again."""
@@ -121,13 +122,16 @@ class Presence:
     def note(self, error: StoreError) -> None:
         """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
         lost = isinstance(error, (ConnectionLost, OutcomeUnknown))
-        if self.trouble is None:
+        with self._noting:
+            first = self.trouble is None
+            if first:
+                waits = lost and self.opened is not None
+                self._wait_until = time.monotonic() + self._engine.config.patience if waits else 0.0
+                self._retry_at = 0.0
+            # Not ConnectionLost, which would stand for yet another connection that broke.
+            self.trouble = (Unavailable if lost else type(error))(str(error))
+        if first:
             self._logger.warning("the store is not available", reason=str(error), place=self._engine.config.place)
-            waits = lost and self.opened is not None
-            self._wait_until = time.monotonic() + self._engine.config.patience if waits else 0.0
-            self._retry_at = 0.0
-        # Not ConnectionLost, which would stand for yet another connection that broke.
-        self.trouble = (Unavailable if lost else type(error))(str(error))
 
     def _raise_trouble(self, cause: BaseException | None = None) -> NoReturn:
         """Raise the trouble as an exception of its own, since several threads may."""
@@ -149,13 +153,16 @@ class Presence:
             seconds = round(time.monotonic() - failing[0], 1)
             self._logger.warning("the store is well again", place=self._engine.config.place, seconds=seconds)
 
-    def is_outdated(self) -> bool:
-        """Return whether newer code has migrated the store, so that what failed is no defect of this code."""
-        opened = self.opened
-        if opened is None:
-            return False
+    def explain(self, error: StoreError) -> StoreError:
+        """Return what is behind an error that looks like a defect of the operation: newer code, or a damaged file."""
         try:
-            with self._engine.administer() as db:
-                return db.schema_number() > opened.schema
-        except StoreError:
-            return False
+            if self.opened is not None:
+                self.opened.sessions.look()
+                with self._engine.administer() as db:
+                    if db.schema_number() > self.opened.schema:
+                        return Unavailable(f"The {self._engine.label} was migrated by newer code: {error}")
+        except Damaged as found:
+            return found
+        except Exception:  # noqa: BLE001 - of the two, the operation's own error tells more
+            return error
+        return error

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from itertools import starmap
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost.stores._errors import MisusedStore
@@ -138,14 +139,8 @@ def _all(cursor: Any) -> list[Row]:
     return cursor.fetchall() if cursor.description else []
 
 
-def _first(cursor: Any) -> Row | None:
-    row: Row | None = cursor.fetchone()
-    return row
-
-
-def _count(cursor: Any) -> int:
-    count: int = cursor.rowcount
-    return count
+_first: Fetch[Row | None] = methodcaller("fetchone")
+_count: Fetch[int] = attrgetter("rowcount")
 
 
 def refuse_unfit(values: tuple[object, ...]) -> None:
@@ -155,15 +150,17 @@ def refuse_unfit(values: tuple[object, ...]) -> None:
         ValueError: A string holds U+0000, an integer has more than 64 bits, or a number is not finite.
     """
     for value in values:
-        if value.__class__ is str:
-            if "\0" in value:
+        kind = value.__class__
+        message = ""
+        if kind is str:
+            if "\0" in value:  # type: ignore[operator] # it is a str
                 message = "A string literal cannot contain NUL (0x00) characters."
-                raise ValueError(message)
-        elif value.__class__ is int and not _SMALLEST <= value <= _LARGEST:
-            message = f"The integer {value} has more than 64 bits."
-            raise ValueError(message)
-        elif value.__class__ is Decimal and not value.is_finite():
+        elif kind is int:
+            if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator] # it is an int
+                message = f"The integer {value} has more than 64 bits."
+        elif kind is Decimal and not value.is_finite():  # type: ignore[attr-defined] # it is a Decimal
             message = f"{value} is no number that a column can hold."
+        if message:
             raise ValueError(message)
 
 

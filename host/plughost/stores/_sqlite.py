@@ -62,7 +62,7 @@ class SQLite(Engine):
             yield SQLiteAdministration(scratch, self.store), copied
 
     def exists(self) -> bool:
-        return self.path.exists()
+        return self.file.exists()
 
     @contextmanager
     def administer(self) -> Iterator[SQLiteAdministration]:

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from plughost._files import make_folder
-from plughost.stores._errors import Damaged, translate
+from plughost.stores._errors import Damaged, StoreError, translate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,6 +143,14 @@ class SQLiteFile:
             self.look_through()
         self._size = size
 
+    def exists(self) -> bool:
+        """Return whether it is there."""
+        try:
+            return self.path.exists()
+        except OSError as error:
+            message = f"{self._name} can't be looked at: {error.strerror}"
+            raise Damaged(message) from error
+
     def _look(self) -> tuple[tuple[int, int], int]:
         try:
             found = os.stat(self.path)  # noqa: PTH116 - each write asks, and Path takes twice as long
@@ -180,7 +188,9 @@ class SQLiteFile:
             (version,) = connection.execute("PRAGMA schema_version").fetchone()
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
-            raise translate(error, self._name) or error from error
+            found = translate(error, self._name) or error
+            # A header of random bytes may ask for an encoding or a format that there is none of.
+            raise Damaged(str(found)) if type(found) is StoreError else found from error
         if version == 0 and self._filled:
             message = f"{self._name} is empty, and was not"
             raise Damaged(message)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost.stores._connections import Pool
@@ -148,15 +149,16 @@ class Single(SQLiteSession):
     undo = commit
 
 
-def _row_id(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
+_row_id: Fetch[int] = attrgetter("lastrowid")
 
 
 def _bound(values: tuple[object, ...]) -> tuple[Any, ...]:
     """Return values as SQLite takes them."""
     refuse_unfit(values)
-    return tuple(map(_plain, values)) if any(value.__class__ in _CONVERTED for value in values) else values
+    for value in values:
+        if value.__class__ in _CONVERTED:
+            return tuple(map(_plain, values))
+    return values
 
 
 def _plain(value: object) -> Any:

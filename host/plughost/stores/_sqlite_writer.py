@@ -72,10 +72,9 @@ class Writer:
                 connection = self._begin(deadline)
                 together += self._join()
                 self._run_all(connection, together)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised below, by each
                 for each in together:
                     each.failure = error
-                raise
             finally:
                 for each in together[1:]:
                     each.settled = True

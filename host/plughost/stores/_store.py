@@ -114,6 +114,11 @@ class OpenStore(Generic[E]):
             return read_migrations(self.declared, self.engine.config.engine)
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """What must be equal of two stores for one to go on in place of the other."""
+        return self.plugin, self.declared, self.engine.config, self.migrations
+
+    @property
     def _place(self) -> Place:
         return Place(self.declared, self.plugin, self.engine, self.migrations, self._logger)
 
@@ -160,11 +165,7 @@ class OpenStore(Generic[E]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let operations wait while a block runs, with no connection left to the database.
-
-        Raises:
-            Busy: An operation that was begun before took too long.
-        """
+        """Let operations wait while a block runs, with no connection left; `Busy` if one takes too long before it."""
         self._gate.shut()
         try:
             self._presence.release()
@@ -182,9 +183,7 @@ class OpenStore(Generic[E]):
         self._gate.open()
 
     def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that only reads; on SQLite it waits for no writer.
-
-        Each of its queries sees what is committed by then.
+        """Run an operation that only reads, each query what is committed by then; on SQLite it waits for no writer.
 
         Args:
             operation: Called with the entities or the session, then `args` and `kwargs`; returns what this returns.
@@ -314,8 +313,9 @@ class OpenStore(Generic[E]):
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
-        if type(found) is StoreError and (self._closed or self._presence.is_outdated()):
-            found = Unavailable(f"The {self._label} was migrated by a newer version of its plugin: {found}")
+        if type(found) is StoreError:
+            # A store that is closed was replaced by one of newer code, which may have migrated it.
+            found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
             self._presence.failed(found, writes=mode is not Mode.READ)
         lost = isinstance(found, ConnectionLost)
@@ -332,13 +332,8 @@ class OpenStore(Generic[E]):
         try:
             self._gate.enter(time.monotonic() + self._patience)
             self._presence.ready(0.0).sessions.look()
-        except Exception as error:
-            found = translate(error, self._label)
-            if found is None:
-                raise
-            if isinstance(found, (ConnectionLost, Damaged)):
-                self._presence.note(found)
-            raise found from None if found is error else error
+        except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
+            self._judge(error, Mode.READ, 0.0, again=False)
         finally:
             self._gate.end()
 
