@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,7 @@ def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) 
             return
         advice = "pip install 'plughost-packages[attestations]'"
         raise CommandError(f"Attestations can't be verified ({error}). Install what does it: {advice}") from None
+    logging.getLogger("sigstore").setLevel(logging.ERROR)  # it warns of each check that is made without a network
     try:
         distribution = library.Distribution.from_file(file)
         found = [each for path in beside for each in _attestations(library, path)]
