@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._waiting import about_to_wait
 from plughost.stores._connections import Pool, Waits
-from plughost.stores._errors import ConnectionLost, OutcomeUnknown, translate
+from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 
 if TYPE_CHECKING:
@@ -134,10 +134,16 @@ class PostgreSQLSession(Session):
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         refuse_unfit(values)
         cursor = self.connection.cursor()
-        if values:
-            cursor.execute(self.before() + sql.replace("%", "%%").replace("?", "%s"), values)
-        else:
-            cursor.execute(self.before() + sql)
+        begun = time.monotonic()
+        try:
+            if values:
+                cursor.execute(self.before() + sql.replace("%", "%%").replace("?", "%s"), values)
+            else:
+                cursor.execute(self.before() + sql)
+        except Exception as error:
+            if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
+                self.sessions.lock_waits.add(time.monotonic() - begun)
+            raise
         return fetch(cursor)
 
     def commit(self) -> None:
