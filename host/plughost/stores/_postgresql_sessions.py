@@ -125,9 +125,6 @@ class PostgreSQLSession(Session):
     engine_name: Literal["postgresql"] = "postgresql"
     sessions: PostgreSQLSessions
 
-    def _take(self) -> Any:
-        return self.sessions.take(self._deadline)
-
     def _insert(self, sql: str, values: tuple[object, ...]) -> int:
         return self.execute(_first_value, f"{sql} RETURNING id", values)
 
@@ -145,14 +142,6 @@ class PostgreSQLSession(Session):
                 self.sessions.lock_waits.add(time.monotonic() - begun)
             raise
         return fetch(cursor)
-
-    def commit(self) -> None:
-        connection = self._end()
-        if connection is not None:
-            self.sessions.give(connection)
-
-    def undo(self) -> None:
-        PostgreSQLSession.commit(self)
 
     def _limit(self) -> str:
         """Return what makes the server wait for locks no longer than the operation may still wait."""
@@ -224,12 +213,7 @@ class Writing(PostgreSQLSession):
                 connection.cursor().execute("ROLLBACK")
 
     def _find_out(self, transaction: int, error: Exception) -> None:
-        """Return if the transaction was committed.
-
-        Raises:
-            ConnectionLost: It was undone.
-            OutcomeUnknown: Nobody told within the time that operations wait.
-        """
+        """Return if the transaction was committed; `OutcomeUnknown` if nobody tells for as long as operations wait."""
         give_up = time.monotonic() + self.sessions.patience
         label = self.sessions.label
         while True:
