@@ -42,6 +42,7 @@ from plughost._files import locked_folder, tighten, write_private
 from plughost._plugins.discovery import InstalledPlugin
 from plughost._plugins.isolation import TookTooLong, bounded
 from plughost._plugins.metadata import InstalledDistribution
+from plughost._waiting import about_to_wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ __all__ = [
     "Store",
     "TookTooLong",
     "Value",
+    "about_to_wait",
     "bounded",
     "hookimpl",
     "locked_folder",

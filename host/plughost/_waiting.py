@@ -18,13 +18,19 @@ class _Thread(threading.local):
 
     job = 0
     waits = False
-    give_way: Callable[[], None] | None = None
+    give_way: Callable[[bool], None] | None = None
 
 
 this_thread: Final = _Thread()
 
 
-def about_to_wait() -> None:
-    """Give the turn of this thread away, before it waits for a disk or another thread."""
+def about_to_wait(*, long: bool = False) -> None:
+    """Give the turn of this thread away, before it waits for a disk, another thread, or code that needs no lock.
+
+    The request doesn't count against the plugin's share of threads then; at most 16 of a plugin do so at once.
+
+    Args:
+        long: It takes many milliseconds, so that the turn is given away though nobody waits for it now.
+    """
     if this_thread.give_way is not None:
-        this_thread.give_way()
+        this_thread.give_way(long)

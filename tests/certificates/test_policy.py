@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import ssl
+import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -55,6 +58,28 @@ def test_the_policy_decides_whether_tls_1_2_is_spoken(policy: str, old: bool) ->
             else:
                 with pytest.raises(httpx.ConnectError):
                     _status(host, context)
+
+
+@pytest.mark.skipif(shutil.which("sslscan") is None, reason="there is no sslscan here")
+@pytest.mark.parametrize(("policy", "spoken"), [("intermediate", {"1.2", "1.3"}), ("modern", {"1.3"})])
+def test_sslscan_finds_nothing_weak(policy: str, spoken: set[str]) -> None:
+    """A scanner of its own finds the versions of the policy, only ciphers with forward secrecy, and no known hole."""
+    settings = {"tls": {"policy": policy}}
+    with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings, dev=True) as host:
+        place = host.url("main", "https").removeprefix("https://")
+        done = subprocess.run(["sslscan", "--xml=-", place], capture_output=True, text=True, check=True)
+    found = ElementTree.fromstring(done.stdout)  # our own scanner's
+    enabled = {(each.get("type"), each.get("version")) for each in found.iter("protocol") if each.get("enabled") == "1"}
+    assert enabled == {("tls", version) for version in spoken}
+    ciphers = [(str(each.get("cipher")), each.get("strength")) for each in found.iter("cipher")]
+    assert ciphers
+    assert {strength for _, strength in ciphers} <= {"strong", "acceptable"}
+    assert all(name.startswith(("TLS_", "ECDHE-")) for name, _ in ciphers)
+    assert not [each for each in found.iter("heartbleed") if each.get("vulnerable") != "0"]
+    assert not [
+        each for each in found.iter("renegotiation") if (each.get("supported"), each.get("secure")) == ("1", "0")
+    ]
+    assert not [each for each in found.iter("compression") if each.get("supported") == "1"]
 
 
 def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path) -> None:

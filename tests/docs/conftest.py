@@ -46,7 +46,7 @@ PATIENCE: Final = 120.0
 _MARKER: Final = re.compile(r"<!-- (.*) -->")
 _END: Final = re.compile(rb"\x1e(\d+)\x1e\n")
 _SERVE: Final = re.compile(r"(\./dev serve|plughost serve --dev)\b(.*)")
-_WHEELS: Final = re.compile(r"pip wheel .*--wheel-dir (\S+) (.*)")
+_WHEELS: Final = re.compile(r"pip wheel .*--no-deps .*--wheel-dir (\S+) (.*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,6 +315,25 @@ def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
     assert dispatcher.close(20)
 
 
+def test_jobs_that_wait_for_long_hold_none_of_their_share(dispatcher: Dispatcher, release: threading.Event) -> None:
+    """Also those that begin while nobody else waits: a later one of their plugin is done before they end."""
+
+    def wait() -> None:
+        about_to_wait(long=True)
+        entered.release()
+        release.wait(20)
+
+    entered = threading.Semaphore(0)
+    for _ in range(2 * SHARE):
+        leave(dispatcher, wait, "waits")
+        assert entered.acquire(timeout=20)
+    done = threading.Event()
+    leave(dispatcher, done.set, "waits")
+    assert done.wait(20)
+    assert dispatcher.loads()["waits"].held == 0
+    release.set()
+
+
 def test_jobs_that_wait_for_the_disk_give_way_at_once(dispatcher: Dispatcher) -> None:
     """More of one plugin wait together than it may hold with slow ones, so that they share what they wait for."""
     together = threading.Barrier(4 * SHARE + 1, timeout=20)

@@ -434,8 +434,32 @@ def test_compiled_modules_need_a_restart(folder: Path) -> None:
         write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""}, version="2.0")
         report = host.host.reload()
         assert (report.swapped, report.ok) == (False, False)
-        assert "reloaded-lib changed from 1.0 to 2.0" in report.restart_needed[0]
+        why = "reloaded-lib changed from 1.0 to 2.0 on disk, and it brings compiled modules"
+        assert report.restart_needed == (why,)
         assert client.get("/base").json()["word"] == "one"
+
+
+def test_what_the_host_runs_on_needs_a_restart(folder: Path) -> None:
+    """An upgrade of what the host itself requires changes nothing and says that a restart is needed."""
+    write_package(folder, "plughost", {}, requires=["reloaded-lib"])
+    write_package(folder, "reloaded-lib", {"reloaded_lib/core.py": ""})
+    install(folder, "base", "'one'", "1.0", "reloaded-lib")
+    with running_host(distributions=InFolder(folder)) as host:
+        write_package(folder, "reloaded-lib", {"reloaded_lib/core.py": ""}, version="2.0")
+        why = "reloaded-lib changed from 1.0 to 2.0 on disk, and the host itself runs on it"
+        assert host.host.reload().restart_needed == (why,)
+
+
+def test_what_was_never_imported_needs_no_restart(folder: Path) -> None:
+    """Compiled modules of plugins that are disabled, or lack a requirement, may change: they were never imported."""
+    for lib in ("reloaded-lib", "reloaded-other"):
+        write_package(folder, lib, {f"{lib.replace('-', '_')}/core.so": ""})
+    install(folder, "base", "'one'", "1.0", "reloaded-lib")
+    install(folder, "more", "'two'", "1.0", "reloaded-other", "reloaded-missing")
+    with running_host(distributions=InFolder(folder), settings={"disabled": ["base"]}) as host:
+        for lib in ("reloaded-lib", "reloaded-other"):
+            write_package(folder, lib, {f"{lib.replace('-', '_')}/core.so": ""}, version="2.0")
+        assert host.host.reload().restart_needed == ()
 
 
 def test_reloads_leave_nothing_behind(folder: Path) -> None:

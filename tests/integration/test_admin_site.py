@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from plughost.testing import running_host
 
 PLUGINS = ["library-auth", "health", "metrics", "openapi", "messages"]
 PATHS = ("/q/health", "/q/health/live", "/q/metrics", "/q/openapi")
 
 
-def test_what_is_for_operators_is_on_their_site_alone() -> None:
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_what_is_for_operators_is_on_their_site_alone(engine: str) -> None:
     """Nothing under /q answers on the other sites; on `admin` all of it does, to tokens with the role only."""
     moved = {name: {"site": "admin"} for name in ("health", "metrics", "openapi")}
-    settings = {"plugins": moved, "sites": {"admin": {"required_role": "admin"}}}
+    sites: dict[str, Any] = {name: {"http_engine": engine} for name in ("main", "library", "admin")}
+    settings = {"plugins": moved, "sites": {**sites, "admin": {**sites["admin"], "required_role": "admin"}}}
     with (
         running_host(PLUGINS, settings=settings, strict=True) as host,
         host.client("library") as library,
@@ -22,6 +28,8 @@ def test_what_is_for_operators_is_on_their_site_alone() -> None:
         for name in ("user", "admin"):
             token = library.get("/mylibrary/setup/login", auth=(f"{name}@example.org", name)).text
             tokens[name] = {"Authorization": f"Bearer {token}"}
+        for path in ("/q", "/q/", "/q/dev", "/q/swagger-ui", "/q/health/"):
+            assert [client.get(path).status_code for client in (main, library)] == [404, 404]
         for path in PATHS:
             assert [client.get(path).status_code for client in (main, library)] == [404, 404]
             assert admin.get(path).status_code == 401

@@ -27,6 +27,7 @@ from plughost.testing import store_settings
 KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "1"))
 CREATES = 500
 CLIENTS = 16
+READERS = 2
 PLUGHOST = (sys.executable, "-c", "from plughost._cli import main; main()")
 
 
@@ -122,9 +123,24 @@ def write(url: str, numbers: Iterator[int], ledgers: dict[str, Ledger], enough: 
             return
 
 
+def read(url: str, ledgers: dict[str, Ledger]) -> None:
+    """Ask for what was acknowledged, newest first and over again, until the host is gone."""
+    with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+        try:
+            while True:
+                for service in SERVICES:
+                    ledger = ledgers[service.path]
+                    record = next(reversed(ledger.created.copy().values()), None)
+                    if record is not None:
+                        found = client.get(service.address(record))
+                        assert found.status_code == 200 or record["id"] in ledger.maybe_deleted
+        except httpx.TransportError:
+            return
+
+
 @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
 def test_what_was_acknowledged_survives_kill_9(engine: str, tmp_path: Path) -> None:
-    """After each kill in the middle of concurrent creates every acknowledged record is there, none twice.
+    """After each kill in the middle of concurrent creates and reads every acknowledged record is there, none twice.
 
     No id is given out again, those of deleted records included.
     """
@@ -147,10 +163,11 @@ def kill_while_writing(host: subprocess.Popen[str], url: str, kill: int, ledgers
     enough = threading.Semaphore(0)
     first = kill * CLIENTS * CREATES
     shares = [iter(range(start, start + CREATES)) for start in range(first, first + CLIENTS * CREATES, CREATES)]
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        writers = [pool.submit(write, url, share, ledgers, enough) for share in shares]
+    with ThreadPoolExecutor(CLIENTS + READERS) as pool:
+        clients = [pool.submit(write, url, share, ledgers, enough) for share in shares]
+        clients += [pool.submit(read, url, ledgers) for _ in range(READERS)]
         arrived = all(enough.acquire(timeout=60) for _ in range(CREATES // 2 + 17 * kill))
         host.kill()
-        for writer in writers:
-            writer.result()
+        for client in clients:
+            client.result()
     assert arrived, "the host was too slow"

@@ -213,6 +213,21 @@ def test_a_reload_takes_up_the_new_certificate_and_loses_nothing(sandbox: Sandbo
     slow.close()
 
 
+def test_other_files_in_the_settings_are_taken_up(sandbox: Sandbox, serving: Served) -> None:
+    """A reload shows the certificate that the settings name now; where there is none, the one before stays."""
+    file = sandbox.folder / "plughost.toml"
+    put_certificate(sandbox, "second.test")
+    for name in ("server.pem", "server.key"):
+        (sandbox.folder / name).rename(sandbox.folder / f"other-{name}")
+    file.write_text(_SETTINGS.replace('"server.', '"other-server.'))
+    report = json.loads(sandbox.run("reload", "--json"))
+    assert (report["restart_needed"], shown_by(serving)) == ([], "second.test")
+    file.write_text(_SETTINGS.replace('"server.', '"missing.'))
+    report = json.loads(sandbox.run("reload", "--json", code=1))
+    assert "missing.pem" in report["certificate_refused"]
+    assert shown_by(serving) == "second.test"
+
+
 @pytest.mark.thorough
 def test_ten_certificates_in_a_row_lose_no_connection(sandbox: Sandbox, serving: Served) -> None:
     """Connections that come while an engine takes over from another are answered by one of the two."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores
-from plughost.stores._care import backup, purge, restore
-from plughost.stores._health import check, statistics
+from plughost._backups import backup, restore
+from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
+from plughost.stores._looking import check, statistics
 
 from .conftest import PRODUCTS, Declare, product_entities
 from .operations import add, count, skus

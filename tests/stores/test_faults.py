@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from plughost.stores import (
     Unavailable,
     http_error,
 )
-from plughost.stores._health import check
+from plughost.stores._looking import check
 
 from .conftest import PRODUCTS, Declare
 from .proxy import Proxy
@@ -258,3 +259,34 @@ def test_a_store_that_is_looked_through_at_the_start_is_not_served_damaged(
     assert check(store).data["error"] == "Damaged"
     with pytest.raises(Unavailable, match="damaged"):
         store.read(skus)
+
+
+def test_a_header_that_asks_for_another_encoding_is_damage(serving: OpenStore[Session], file: Path) -> None:
+    """What SQLite calls a plain error is not taken for a defect of the operation."""
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        other.execute("VACUUM")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    utf_16 = (2).to_bytes(4, "big")
+    subprocess.run(["dd", f"of={file}", "bs=1", "seek=56", "conv=notrunc", "status=none"], input=utf_16, check=True)
+    for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
+        with pytest.raises(Unavailable):
+            operation()
+    assert not check(serving).up
+
+
+def test_a_folder_that_may_not_be_looked_into_is_no_defect(
+    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
+) -> None:
+    """Operations and readiness say why, and all is well once it may be again."""
+    if os.geteuid() == 0:
+        pytest.skip("nothing is forbidden to root")
+    file.parent.chmod(0)
+    try:
+        for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
+            with pytest.raises(Unavailable, match="Permission denied"):
+                operation()
+        assert "Permission denied" in check(serving).data["reason"]
+    finally:
+        file.parent.chmod(0o700)
+    wait_for(lambda: check(serving).up)

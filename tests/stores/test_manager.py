@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plughost.stores import StoreError, Stores, StoresConfig, migrate_stores, open_stores, prepare_stores
-from plughost.stores._choosing import engine_for
-from plughost.stores._health import check, statistics
+from plughost.stores._looking import check, statistics
+from plughost.stores._manager import engine_for
 
 from .conftest import Declare, product_entities
 from .operations import add, count, skus

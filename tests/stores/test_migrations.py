@@ -15,9 +15,9 @@ import structlog
 
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, StoresConfig, open_stores
-from plughost.stores._choosing import engine_for
-from plughost.stores._migrations import read_migrations, schema_number
-from plughost.stores._opening import Opening
+from plughost.stores._manager import engine_for
+from plughost.stores._migrations import read_migrations
+from plughost.stores._opening import Opening, Place
 from plughost.stores._sqlite import split_statements
 
 from .conftest import PRODUCTS, Declare, product_entities
@@ -33,7 +33,7 @@ AN_EMPTY_NOTE = "INSERT INTO notes (text) VALUES ('');"
 def migrate(store: Store, engine: Engine, logger: Any = None) -> int:
     """Migrate a store, and return its schema."""
     migrations = read_migrations(store, engine.config.engine)
-    opened = Opening(store, "plugin", engine, migrations, logger or silent_logger()).finish()
+    opened = Opening(Place(store, "plugin", engine, migrations, logger or silent_logger())).finish()
     opened.close()
     return opened.schema
 
@@ -67,7 +67,7 @@ def test_a_failing_step_leaves_nothing_behind_and_names_store_plugin_and_file(
     for part in ("plugin plugin", "store catalog", f"{config.of('catalog').engine}/0002_step.sql", "nonsense"):
         assert part in message
     with engine_for("catalog", config.of("catalog")).administer() as db:
-        assert (schema_number("catalog", db), db.has_table("more"), db.has_table("notes")) == (0, False, False)
+        assert (db.schema_number(), db.has_table("more"), db.has_table("notes")) == (0, False, False)
 
 
 @contextmanager
@@ -166,8 +166,8 @@ def test_stores_in_one_database_are_recorded_apart(postgresql: str, tmp_path: Pa
     config = StoresConfig(folder=tmp_path, url=postgresql)
     migrate(declare(NOTES, AN_EMPTY_NOTE, name="notes"), engine_for("notes", config.of("notes")))
     migrate(declare(PRODUCTS), engine_for("catalog", config.of("catalog")))
-    with engine_for("catalog", config.of("catalog")).administer() as db:
-        assert (schema_number("notes", db), schema_number("catalog", db)) == (2, 1)
+    applied = "SELECT store, max(number) FROM plughost_migrations GROUP BY store ORDER BY store"
+    assert rows(config, applied) == [("catalog", 1), ("notes", 2)]
 
 
 def test_four_processes_at_once_run_each_step_once(

@@ -14,7 +14,7 @@ import falcon
 import pytest
 
 from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error
-from plughost.stores._health import check
+from plughost.stores._looking import check
 
 from .operations import add, count, skus
 from .proxy import Proxy

@@ -34,9 +34,9 @@ def main(folder: Path) -> None:
     sys.path.insert(0, str(packages))
     install(packages, "1.0")
     sys.addaudithook(watch)
-    from plughost.stores import browse  # noqa: PLC0415 - after the hook
-    from plughost.stores._care import backup, purge, restore  # noqa: PLC0415 - after the hook
-    from plughost.stores._health import check, statistics  # noqa: PLC0415 - after the hook
+    from plughost._backups import backup, restore  # noqa: PLC0415 - after the hook
+    from plughost.stores import browse, purge  # noqa: PLC0415 - after the hook
+    from plughost.stores._looking import check, statistics  # noqa: PLC0415 - after the hook
     from plughost.testing import running_host  # noqa: PLC0415 - after the hook
 
     with running_host(["notes"], dev=False, settings={"data_dir": str(folder / "data"), "sites": HTTP}) as host:

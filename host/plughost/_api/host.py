@@ -264,6 +264,15 @@ class HostView(Protocol):
         """The folder that relative paths in the settings start from."""
         ...
 
+    def why_not_allowed(self, distribution: str, version: str) -> str | None:
+        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may.
+
+        Args:
+            distribution: Its name.
+            version: Its version.
+        """
+        ...
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the operator should know."""

@@ -17,6 +17,7 @@ import click
 from plughost._cli.lent import LENT
 from plughost._cli.options import CONFIG_HELP, settings_of
 from plughost._plugins import loader, registration
+from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Entry, Registry, State
@@ -40,7 +41,7 @@ _CONFIG: Final = f"{__name__}.config"
 
 def names(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
-    skipped = _disabled()
+    skipped = _setting("disabled") or ()
     return [each.name for each in _found(ctx) if each.name not in skipped and _of_plugin(ctx, each.name)]
 
 
@@ -73,7 +74,7 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = Environment().plugins
+        ctx.meta[key] = only_allowed(Environment().plugins, _setting("allowed"))
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
@@ -87,12 +88,13 @@ def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command | N
     return _group(name, commands)
 
 
-def _disabled() -> tuple[str, ...]:
-    """Return what the settings disable, as far as they are known before the command line is read."""
+def _setting(name: str) -> tuple[str, ...] | None:
+    """Return a setting of the host, as far as they are known before the command line is read."""
     try:
-        return read_settings().host.disabled
+        value: tuple[str, ...] | None = getattr(read_settings().host, name)
     except SettingsError:  # the command that needs them reports it
-        return ()
+        return None
+    return value
 
 
 def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry, pluggy.PluginManager]:
@@ -153,7 +155,7 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
-    registry, entry, manager = _only(name, Environment().plugins)
+    registry, entry, manager = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, manager, settings)
     host = CommandHost(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it

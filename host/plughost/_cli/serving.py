@@ -23,6 +23,9 @@ from plughost._cli.options import (
 )
 from plughost._cli.telling import Teller
 from plughost._logging import make_logger, silent_logger
+from plughost._plugins.discovery import HOST
+from plughost._plugins.environment import Environment
+from plughost._plugins.files import altered_files
 from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control
 from plughost._runtime.host import Host
@@ -121,10 +124,11 @@ def _leave(host: Host, teller: Teller) -> None:
 
 
 @click.command()
+@click.option("--files", is_flag=True, help="Compare the installed files with what was installed, too.")
 @json_option
 @host_options
 @config_option
-def check(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
+def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, files: bool, as_json: bool) -> None:
     """Do everything but serve, and say what is wrong.
 
     Exit code 0 when every plugin that is not disabled would serve, 1 when one would not, or the host as a whole.
@@ -142,6 +146,9 @@ def check(settings: Settings, dev: bool, without: Collection[str], strict: bool,
         problems += _certificate_problems(settings, generation.sites.keys(), dev=dev)
         generation.close()
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
+    if files:
+        environment = Environment()
+        problems += altered_files(environment, environment.closure([HOST, *environment.owners.values()]))
     if as_json:
         print_json({"ok": not problems, "problems": problems, "warnings": list(warnings)})
     else:

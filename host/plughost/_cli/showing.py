@@ -56,7 +56,7 @@ def plugins(
     if as_json:
         print_json([_plugin(entry) for entry in entries])
     elif not entries:
-        click.echo("No plugin is installed. Install one: pip install plughost-catalog-v2")
+        click.echo("No plugin is installed. Install one: plughost install catalog-v2 -f FOLDER")
     else:
         names = ("plugin", "distribution", "version", "state", "site")
         out = console()

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
+from plughost._backups import backup, restore
 from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
 from plughost._logging import silent_logger
 from plughost._runtime.audit import command_audit
 from plughost._runtime.host import Host
-from plughost.stores._care import backup, purge, restore
+from plughost.stores import purge
 from plughost.stores._errors import StoreError
-from plughost.stores._health import Statistics, look_through, statistics
+from plughost.stores._looking import Statistics, look_through, statistics
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -119,7 +119,7 @@ def show_start(host: Host, lines: list[str], out: Console) -> None:
         urls = [str(replace(each, port=host.ports[site, each.scheme])) for each in listeners_of(site, host.settings)]
         table.add_row(f"  {site}", *urls)
     if not generation.sites:
-        table.add_row("  No plugin mounts a route, so no port is open. Install one: pip install plughost-catalog-v2")
+        out.print("  No plugin mounts a route, so no port is open. Install one: plughost install catalog-v2 -f FOLDER")
     out.print(table)
     out.print()
     show_plugins(generation.registry, out)

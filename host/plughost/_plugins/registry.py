@@ -31,14 +31,6 @@ class State(enum.StrEnum):
     BLOCKED = "blocked"
 
 
-class Origin(enum.StrEnum):
-    """How a plugin came into its generation."""
-
-    ADDED = "added"
-    CHANGED = "changed"
-    REUSED = "reused"
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a plugin does not serve.
@@ -68,7 +60,7 @@ class Entry:
     Attributes:
         installed: What discovery says of it.
         state: What became of it.
-        origin: How it came into this generation.
+        reused: Whether it is the very plugin of the previous generation, with its objects and their memory.
         failure: Why, where it does not serve. None where it does or was never meant to.
         trouble: What went wrong once it served: a failing `started` or `stopping`, or that a restart is needed.
         plugin: The loaded module or object.
@@ -84,7 +76,7 @@ class Entry:
 
     installed: InstalledPlugin
     state: State = State.ACTIVE
-    origin: Origin = Origin.ADDED
+    reused: bool = False
     failure: Failure | None = None
     trouble: list[Failure] = field(default_factory=list)
     plugin: Any = None
@@ -102,14 +94,9 @@ class Entry:
         """The plugin's name."""
         return self.installed.name
 
-    @property
-    def reused(self) -> bool:
-        """Whether it is the very plugin of the generation before, with its objects and their memory."""
-        return self.origin is Origin.REUSED
-
     def change(self) -> None:
         """Stop reusing it: its hooks are called again, so earlier troubles and times are dropped."""
-        self.origin = Origin.CHANGED
+        self.reused = False
         self.trouble, self.seconds = [], {}
 
 
@@ -163,7 +150,7 @@ class Registry:
         reused = replace(
             before,
             installed=entry.installed,
-            origin=Origin.REUSED,
+            reused=True,
             trouble=list(before.trouble),
             seconds=dict(before.seconds),
         )
@@ -261,7 +248,7 @@ def _message(error: BaseException) -> str:
 
 
 def _is_hosts(filename: str) -> bool:
-    own = Path(__file__).parent
+    own = Path(__file__).parents[1]
     parts = Path(filename).parts
     library = "pluggy" in parts or "importlib" in parts or filename.startswith("<")
     return library or Path(filename).is_relative_to(own) or parts[-3:-1] == ("concurrent", "futures")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from plughost._plugins.registry import Origin, Registry, State
+from plughost._plugins.registry import Registry, State
 from plughost._plugins.snapshots import Snapshot, UnloadedModules, dependents, stale, unload
 
 if TYPE_CHECKING:
@@ -40,11 +40,9 @@ def reuse_unchanged(
         changed = dependents(own, stale(own, imported))
         outdated |= changed
         before = running.get(entry.name)
-        if before is None or before.state is not State.ACTIVE:
+        if before is None or before.state is not State.ACTIVE or changed:
             continue
-        if changed or before.installed.distribution != entry.installed.distribution:
-            entry.origin = Origin.CHANGED
-        else:
+        if before.installed.distribution == entry.installed.distribution:
             registry.reuse(entry, before)
     now = environment.snapshots(outdated)
     return unload(each for key in outdated for each in (imported.get(key), now.get(key)) if each is not None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
+from plughost._plugins.allowed import only_allowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Registry
 from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
@@ -377,7 +378,8 @@ class Host(HostState):
     def _register(self, environment: Environment, settings: Settings) -> Registry:
         """Return every installed plugin, those to skip marked."""
         skipped = {*settings.host.disabled, *self._without}
-        return Registry(environment.plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
+        plugins = only_allowed(environment.plugins, settings.host.allowed)
+        return Registry(plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
 
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}

@@ -29,6 +29,8 @@ BACKLOG: Final = 1024
 RESERVED: Final = 64
 """Descriptors that connections leave for stores, logs and whatever else is opened."""
 
+OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
 _LEAST: Final = 8  # connections of a listener, however few descriptors there are
 _DESCRIPTORS: Final = Path("/dev/fd")
 _SO_ATTACH_FILTER: Final = 26  # of asm-generic/socket.h
@@ -148,8 +150,8 @@ def descriptors() -> int:
     """Return how many file descriptors this process has: no fewer than connections; 0 where that can't be told."""
     try:
         return len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - only how many there are
-    except OSError:
-        return 0
+    except OSError as error:
+        return sys.maxsize if error.errno in OUT_OF_FILES else 0
 
 
 def idle_seconds(connection: socket.socket) -> float:

@@ -202,9 +202,9 @@ class Dispatcher:
 
     # With the turn.
 
-    def rest(self) -> None:
-        """Let others go on while this thread waits for a disk; does nothing where none wait, or without the turn."""
-        if self._backlog:
+    def rest(self, long: bool) -> None:
+        """Let others go on while this thread waits, for long or where some wait now; without the turn do nothing."""
+        if long or self._backlog:
             with self._guard:
                 crew, lane = self._active, self._lane
                 if self._current == this_thread.job and crew and lane and lane.resting < _MOST_RESTING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -66,7 +67,7 @@ class GranianEngine:
         self._serving: tuple[socket.socket, GranianWorker, Requests] | None = None
         self._others: frozenset[Address] = frozenset()
         self._only: frozenset[Address] | None = None
-        self._paused = False
+        self._paused = self._crowded = False
         self._draining = threading.Event()
 
     def pause(self) -> frozenset[Address]:
@@ -105,9 +106,10 @@ class GranianEngine:
                 f"Cannot serve {self._listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
         self._serving = listening, worker, requests
-        self._others, self._only, self._paused = others, None, False
+        self._others, self._only, self._paused, self._crowded = others, None, False, False
         self._draining = threading.Event()
-        self._caretaker = threading.Thread(target=self._care, args=(requests,), name=f"care-{self.port}", daemon=True)
+        name = f"care-{self.port}"
+        self._caretaker = threading.Thread(target=self._care, args=(worker, requests), name=name, daemon=True)
         self._caretaker.start()
 
     def set_body_limit(self, limit: int) -> None:
@@ -116,7 +118,7 @@ class GranianEngine:
         if self._serving is not None:
             self._serving[2].body_limit = limit
 
-    def _care(self, requests: Requests) -> None:
+    def _care(self, worker: GranianWorker, requests: Requests) -> None:
         """Give up on clients that keep the server waiting, and on connections on which nothing happens."""
         timeout = self._options.idle_timeout
         looked = made_room = time.monotonic()
@@ -135,9 +137,10 @@ class GranianEngine:
                 if now > looked + max(0.5, timeout / 4):
                     looked = now
                     self._cut_idle(requests, timeout)
-                if now > made_room + CROWDED_SECONDS:
+                files = connections.descriptors()
+                if now > made_room + CROWDED_SECONDS or files == sys.maxsize:
                     made_room = now
-                    self._make_room(requests)
+                    self._make_room(worker, requests, files)
             except Exception:
                 _LOGGER.exception("a look at the clients of port %d failed", self.port)
 
@@ -160,18 +163,33 @@ class GranianEngine:
         self._others &= connections.clients(self.port)  # the others' addresses may become its clients'
         self._cut(lambda client: address in {"", client[0]} and client not in answering, seconds)
 
-    def _make_room(self, requests: Requests) -> None:
-        """At the limit of connections, close those of whoever holds most that were idle for the longest."""
+    def _make_room(self, worker: GranianWorker, requests: Requests, files: int) -> None:
+        """At the limit of connections, close those of whoever holds most that were idle for the longest.
+
+        Over TLS granian accepts more, until no descriptor is left. Then none is accepted before there is room.
+        """
         limit = self._options.connection_limit
-        if connections.descriptors() < limit:
-            return
+        number = 0
         idle: dict[str, list[float]] = {}
-        for (address, _), found in self._connections():
-            with contextlib.suppress(OSError):
-                idle.setdefault(address, []).append(connections.idle_seconds(found))
-        if sum(map(len, idle.values())) >= limit:
+        if files == sys.maxsize and not self._crowded:
+            self._crowded = True
+            worker.pause()
+            _LOGGER.warning("port %d accepts nothing for a moment: this process may open no more files", self.port)
+        if files >= limit or self._crowded:
+            for (address, _), found in self._connections():
+                number += 1
+                with contextlib.suppress(OSError):
+                    idle.setdefault(address, []).append(connections.idle_seconds(found))
+        if self._crowded and number < limit and not self._paused:
+            with contextlib.suppress(OSError):  # there is still no descriptor
+                worker.resume()
+                self._crowded = False
+        if number >= limit:
+            if number > limit and not self._crowded:
+                self._crowded = True
+                worker.pause()
             most = max(idle, key=lambda address: len(idle[address]))
-            longest = sorted(idle[most])[-max(1, limit // 2) :][0]
+            longest = sorted(idle[most], reverse=True)[: number - limit // 2][-1]
             self._cut_idle(requests, max(CROWDED_SECONDS, longest - _EQUAL_SECONDS), most)
 
     def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:

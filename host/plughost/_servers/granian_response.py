@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
 from plughost._servers.answers import engine_error, raw_field, status_code
 from plughost._servers.base import CutOffError, is_slow
 from plughost._servers.dispatcher import Job
 
 if TYPE_CHECKING:
-    from plughost._servers.granian_request import Requests
+    from plughost._servers.base import Application, EngineOptions
+    from plughost._servers.dispatcher import Crew, Dispatcher
     from plughost._servers.granian_worker import Later, Proto, Watcher
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -25,6 +26,22 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 _SERVER: Final = (b"server", b"plughost")
 _WHOLE: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
+
+
+class Requests(Protocol):
+    """What a call needs of the requests of its listener; see `granian_request.Requests`."""
+
+    application: Application
+    dispatcher: Dispatcher
+    crew: Crew
+    options: EngineOptions
+    calls: set[Call]
+    waiting: set[Any]
+    draining: bool
+
+    def drop_body(self, call: Call) -> None:
+        """Drop what comes of a body that was refused."""
+        ...
 
 
 class Call(Job):

@@ -124,6 +124,7 @@ class GranianWorker:
             clients = None if options.client_ca is None else str(options.client_ca)
             secured = (True, *files, tls.password, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
+        self._nobodys = -1
         self._name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
@@ -153,22 +154,32 @@ class GranianWorker:
         """
         loop = _Now()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
-        with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(self._name,)) as pool:
-            pool.submit(serve).result()
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
+            with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(self._name,)) as pool:
+                pool.submit(serve).result()
+            nobodys.setblocking(False)
+            self._nobodys = nobodys.detach()
 
     def pause(self) -> None:
         """Accept no more, and leave the port and the connections alone.
 
         granian only knows how to end them all at once. So its descriptor is made to name another socket, one that
-        nobody connects to.
+        nobody connects to. That leaves a descriptor for whoever needs one where they have run out.
         """
-        if os.name == "posix" and os.path.sameopenfile(self._descriptor, self._listening.fileno()):
-            with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
-                nobodys.setblocking(False)
-                os.dup2(nobodys.fileno(), self._descriptor, inheritable=False)
+        if os.name == "posix" and self._nobodys >= 0:
+            os.dup2(self._nobodys, self._descriptor, inheritable=False)
+            os.close(self._nobodys)
+            self._nobodys = -1
 
     def resume(self) -> None:
-        """Accept again. granian looks for those that came meanwhile when the next one comes, so one does."""
+        """Accept again. granian looks for those that came meanwhile when the next one comes, so one does.
+
+        Raises:
+            OSError: There are no descriptors; nothing has changed.
+        """
+        if self._nobodys >= 0:
+            return
+        self._nobodys = os.dup(self._descriptor)
         os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
         with contextlib.suppress(OSError), socket.socket(self._listening.family) as next_one:
             next_one.settimeout(1.0)

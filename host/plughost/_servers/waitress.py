@@ -7,7 +7,6 @@ channel and task write the response. What is changed here: refused bodies, conne
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import math
 import socket
@@ -26,7 +25,7 @@ from waitress.task import ErrorTask, WSGITask
 
 from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, engine_error
 from plughost._servers.base import CROWDED_SECONDS, CutOffError, giving_way, is_slow
-from plughost._servers.connections import BACKLOG, open_socket
+from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
 from plughost._servers.dispatcher import Dispatcher, Job, Lane
 from plughost._servers.waitress_parser import Parser
 
@@ -290,7 +289,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         try:
             return super().accept()
         except OSError as error:
-            if error.errno in {errno.EMFILE, errno.ENFILE}:
+            if error.errno in OUT_OF_FILES:
                 self.accepting = False
             raise
 

@@ -223,6 +223,11 @@ class HostSettings(Table):
     disabled: tuple[str, ...] = Field((), description="Plugins to skip before their code is imported")
     required: tuple[str, ...] = Field((), description="Plugins without which the host refuses to start")
     strict: bool = Field(False, description="Refuse to start when any plugin fails")
+    allowed: tuple[str, ...] | None = Field(
+        None,
+        description="The distributions that may bring plugins, such as `plughost-messages >= 1, < 2`; "
+        "others are neither installed nor imported. By default all may",
+    )
     trusted: tuple[str, ...] = Field(
         ("dev-console",),
         description="Plugins that may reload the host, enable and disable plugins, and read every plugin's store",
@@ -242,6 +247,16 @@ class HostSettings(Table):
     rate_limits: RateLimitSettings = RateLimitSettings()
     requests: RequestSettings = RequestSettings()
     log: LogSettings = LogSettings()
+
+    @field_validator("allowed")
+    @classmethod
+    def _check_allowed(cls, allowed: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if allowed is not None:
+            from plughost._plugins.allowed import parse_allowed  # noqa: PLC0415 - few settings have it
+
+            for each in allowed:
+                parse_allowed(each)
+        return allowed
 
 
 class MountSettings(Table):

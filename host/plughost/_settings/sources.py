@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE: Final = "plughost.toml"
 # What a running host keeps: where it listens, what it shows there, and where its data is.
-FIXED: Final = ("address", "data_dir", "log", "requests", "sites", "tls", "trusted_proxies")
+FIXED: Final = ("address", "data_dir", "log", "requests", "sites", "tls.policy", "trusted_proxies")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -75,8 +76,10 @@ class Settings:
             SettingsError: The settings can't be used any more.
         """
         new = read_settings(self.file, self.environment, self.base)
-        changed = [key for key in FIXED if getattr(new.host, key) != getattr(self.host, key)]
-        kept = new.host.model_copy(update={key: getattr(self.host, key) for key in changed})
+        changed = [key for key in FIXED if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
+        kept = new.host
+        for key in changed:
+            kept = _with(kept, key, attrgetter(key)(self.host))
         return replace(new, host=kept), tuple(
             f"the setting {key} changed, and is read at start only" for key in changed
         )
@@ -183,6 +186,12 @@ class Settings:
             elif name in table:
                 source = self._name
             yield Value(f"{key}{name}", _shown(value), _shown(defaults.get(name)), source)
+
+
+def _with(model: ModelT, key: str, value: Any) -> ModelT:
+    """Return a model with another value of a key, which may be that of a table in it."""
+    table, _, rest = key.partition(".")
+    return model.model_copy(update={table: _with(getattr(model, table), rest, value) if rest else value})
 
 
 def read_settings(

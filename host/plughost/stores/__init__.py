@@ -27,8 +27,6 @@ A plugin declares a `Store`; the host migrates and opens it, and hands it out as
   or looked for. Decimals are exact to 15 digits on SQLite; more are rounded without a word.
 """
 
-from plughost.stores._browsing import Rows, browse
-from plughost.stores._care import place_of, purge
 from plughost.stores._config import StoreConfig, StoresConfig
 from plughost.stores._errors import (
     Busy,
@@ -41,7 +39,7 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
-from plughost.stores._health import Statistics, statistics
+from plughost.stores._looking import Rows, Statistics, browse, place_of, purge, statistics
 from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
 from plughost.stores._sessions import Session
 from plughost.stores._store import OpenStore

@@ -1,81 +1,88 @@
-"""What the store layer needs of a database engine, beyond what Pony does."""
+"""What the store layer needs of a database engine."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
-    from plughost.stores._sessions import Sessions
-    from plughost.stores._sql import Row
+    from plughost.stores._sessions import Row, Sessions
+
+TABLE: Final = "plughost_migrations"
+"""The table that records the migrations of all stores in a database."""
 
 
-class Administration(Protocol):
-    """A connection of its own, beside Pony, for migrations, figures and purging.
+class Administration(ABC):
+    """A connection of its own in autocommit mode, for migrations, figures and purging; raises `StoreError`s alone."""
 
-    What it raises is translated already: `Busy`, `Unavailable` or another `StoreError`.
-    """
+    def __init__(self, connection: Any, store: str) -> None:
+        """Wrap the driver's connection."""
+        self.connection = connection
+        self._store = store
 
-    @property
-    def connection(self) -> Any:
-        """The driver's connection."""
-        ...
-
+    @abstractmethod
     def script(self, sql: str) -> None:
         """Run statements that end in semicolons, without committing."""
-        ...
 
+    @abstractmethod
     def rows(self, sql: str, *values: object) -> list[Row]:
         """Run one statement, with `?` for each value, and return its rows."""
-        ...
 
+    @abstractmethod
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
-        ...
 
     def count(self, table: str) -> int:
         """Return the number of a table's rows."""
-        ...
+        return int(self.rows(f"SELECT count(*) FROM {quote(table)}")[0][0])  # noqa: S608 - a quoted name  # nosec B608
 
+    def schema_number(self) -> int:
+        """Return the number of the store's newest applied migration, 0 where there is none."""
+        if not self.has_table(TABLE):
+            return 0
+        newest = f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
+        return int(self.rows(newest, self._store)[0][0])
+
+    @abstractmethod
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns in their order; none where it is not there."""
+
+    @abstractmethod
     def size(self, tables: Iterable[str]) -> int:
         """Return the bytes that the store takes on disk."""
-        ...
 
+    @abstractmethod
     def begin(self) -> None:
         """Begin a transaction that holds the lock of the store's migrations; closing the connection undoes it."""
-        ...
 
+    @abstractmethod
     def check_deferred(self) -> None:
-        """Check the constraints that the database would check at the commit.
+        """Check the constraints that the database would check at the commit; raise a `StoreError` if one is broken."""
 
-        Raises:
-            StoreError: One is broken.
-        """
-        ...
-
+    @abstractmethod
     def commit(self) -> None:
-        """Commit what was begun.
+        """Commit what was begun; where this raises a `StoreError`, nothing of it was kept."""
 
-        Raises:
-            StoreError: Nothing of it was kept.
-        """
-        ...
-
+    @abstractmethod
     def make_shared(self, sql: str) -> None:
         """Make a table that stores in one database share, unless it is there, in a transaction of its own."""
-        ...
 
 
-class Engine(Protocol):
-    """One store's database."""
+class Engine(ABC):
+    """One store's database, by the store's name and settings."""
 
-    @property
-    def config(self) -> StoreConfig:
-        """The settings of the store."""
-        ...
+    def __init__(self, store: str, config: StoreConfig) -> None:
+        """Open and connect nothing yet."""
+        self.store = store
+        self.config = config
+        self.label = f"store {store}"
 
+    @abstractmethod
     def sessions(self, *, for_pony: bool) -> Sessions:
         """Return what makes sessions on the database, which is seen to be in order.
 
@@ -86,53 +93,36 @@ class Engine(Protocol):
             SetupError: The engine's driver is missing, or the URL is malformed.
             Damaged: The database is not in order.
         """
-        ...
 
+    @abstractmethod
     def check(self) -> None:
-        """Look through all of the database.
+        """Look through all of the database; raise a `StoreError` if it is not in order, or out of reach."""
 
-        Raises:
-            StoreError: It is not in order, or can't be reached.
-        """
-        ...
-
+    @abstractmethod
     def exists(self) -> bool:
         """Return whether there is a database to look into; looking makes none."""
-        ...
 
+    @abstractmethod
     def administer(self) -> AbstractContextManager[Administration]:
         """Return a connection for administration, which makes the database where it is missing.
 
         Raises:
-            SetupError: As `connections`.
+            SetupError: As `sessions`.
             Unavailable: The database cannot be reached.
         """
-        ...
 
+    @abstractmethod
     def serving(self) -> AbstractContextManager[None]:
-        """Return a claim that a host serves the store, shared with other hosts.
+        """Return a claim that a host serves the store, shared with other hosts; `Busy` while it is purged."""
 
-        Raises:
-            Busy: The store is being purged or restored.
-        """
-        ...
-
+    @abstractmethod
     def alone(self) -> AbstractContextManager[None]:
-        """Return a claim on the store that excludes every host, for purging and restoring.
+        """Return a claim that excludes every host, for purging and restoring; `Busy` while a host serves the store."""
 
-        Raises:
-            Busy: A host serves the store.
-        """
-        ...
-
+    @abstractmethod
     def trial(self) -> AbstractContextManager[tuple[Administration, Sessions]]:
-        """Return where migrations can be tried and nothing of it is kept, and sessions for Pony's mapping.
+        """Return where migrations can be tried and nothing of it is kept, and sessions for Pony's mapping."""
 
-        Raises:
-            StoreError: As `administer`; or there is no room for a copy.
-        """
-        ...
-
+    @abstractmethod
     def erase(self, tables: Iterable[str]) -> None:
         """Drop the tables and the record of their migrations; call it inside `alone`."""
-        ...

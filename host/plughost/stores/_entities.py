@@ -16,8 +16,7 @@ from pony.orm import core, dbapiprovider
 from pony.orm.dbproviders.sqlite import SQLiteProvider
 
 from plughost.stores._config import SQLITE
-from plughost.stores._errors import Busy, ConnectionLost, Duplicate, MisusedStore, SetupError, StoreError
-from plughost.stores._failures import translate
+from plughost.stores._errors import Busy, ConnectionLost, Duplicate, MisusedStore, SetupError, StoreError, translate
 from plughost.stores._sessions import Mode, refuse_unfit
 
 if TYPE_CHECKING:
@@ -35,12 +34,7 @@ class Entities:
     """What a store's factory made of Pony's database, for operations to work with."""
 
     def __init__(self, store: Store, config: StoreConfig, sessions: Sessions) -> None:
-        """Make the entities.
-
-        Raises:
-            SetupError: The plugin's factory raised.
-            StoreError: The database didn't answer.
-        """
+        """Make the entities; `SetupError` where the factory raises, another where the database is out of reach."""
         assert store.entities is not None
         self._store = store.name
         self._sessions = sessions
@@ -61,11 +55,7 @@ class Entities:
             session.undo()
 
     def check_tables(self, db: Administration) -> None:
-        """See whether the tables have all columns of the entities, with what was migrated and is not committed yet.
-
-        Raises:
-            StoreError: They haven't, or that can't be told.
-        """
+        """See whether the tables have all columns of the entities, with what was migrated and is not committed yet."""
         try:
             self._database.schema.check_tables(self._database.provider, db.connection)
         except Exception as error:  # Pony's, around any of the driver's
@@ -151,11 +141,7 @@ class _Guarded:
     pool: _NoPool
 
     def set_transaction_mode(self, connection: object, cache: Any) -> None:
-        """Refuse what a session may not do.
-
-        Raises:
-            MisusedStore: It is another store's session, or one that may only read and is about to write.
-        """
+        """Refuse another store's session, and one that may only read and is about to write."""
         session = _session(self.pool.sessions, cache.db_session)
         if cache.immediate and not session.writes:
             message = (
@@ -188,10 +174,7 @@ class _Guarded:
             if cache.db_session.session.writes:
                 cache.db_session.session.restart()
 
-    def drop(self, connection: object, cache: Any = None) -> None:
-        """Leave it to the session."""
-        if cache is not None:
-            cache.in_transaction = False
+    drop = commit
 
     def release(self, connection: object, cache: Any = None) -> None:
         """Leave it to the session."""

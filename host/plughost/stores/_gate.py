@@ -5,60 +5,64 @@ from __future__ import annotations
 import threading
 import time
 
-from plughost.stores._errors import Busy
+from plughost.stores._connections import operation as current
+from plughost.stores._errors import Busy, MisusedStore
 
 
 class Gate:
-    """Lets operations in while it is open; whoever shuts it waits until those inside have left.
+    """Lets operations in while it is open, one of a thread; whoever shuts it waits until those inside have left.
 
     Entering and leaving an open gate takes no lock.
     """
 
     def __init__(self, label: str, patience: float) -> None:
-        """Make an open gate.
-
-        Args:
-            label: What it leads to, for messages.
-            patience: Seconds to wait, for operations as well as for whoever shuts it.
-        """
+        """Make an open gate to a store; whoever shuts it waits no longer than `patience`."""
         self._label = label
         self._patience = patience
         self._inside: dict[int, None] = {}
         self._shut = False
         self._changed = threading.Condition()
 
-    def enter(self) -> None:
-        """Go in with this thread's operation, once the gate is open.
+    def begin(self) -> None:
+        """Begin an operation of this thread, which `end` ends.
 
         Raises:
-            Busy: It stayed shut for too long.
+            MisusedStore: The thread is in one already; the message names both.
         """
+        if current.label is not None:
+            message = (
+                f"An operation of the {self._label} was begun inside one of the {current.label}. Do one after the "
+                "other: two at once in a thread can wait for each other for ever."
+            )
+            raise MisusedStore(message)
+        current.label = self._label
+        current.waited = 0.0
+
+    def enter(self, deadline: float) -> None:
+        """Go in once the gate is open; `Busy` where it stays shut until the deadline."""
         me = threading.get_ident()
-        give_up = 0.0
-        while True:
-            self._inside[me] = None
-            if not self._shut:  # whoever shuts it sees this operation from here on
-                return
-            self.leave()
-            give_up = give_up or time.monotonic() + self._patience
+        self._inside[me] = None
+        while self._shut:  # whoever shuts it from here on sees this operation
+            self._leave()
             with self._changed:
-                if not self._changed.wait_for(lambda: not self._shut, max(0.0, give_up - time.monotonic())):
+                if not self._changed.wait_for(lambda: not self._shut, max(0.0, deadline - time.monotonic())):
                     message = f"The {self._label} is being migrated."
                     raise Busy(message)
+            self._inside[me] = None
 
-    def leave(self) -> None:
-        """Go out with this thread's operation."""
-        del self._inside[threading.get_ident()]
+    def end(self) -> None:
+        """Go out, if this thread is in, and end its operation."""
+        self._leave()
+        current.label = None
+
+    def _leave(self) -> None:
+        self._inside.pop(threading.get_ident(), None)
         if self._shut:
             with self._changed:
                 self._changed.notify_all()
 
     def shut(self) -> None:
-        """Let no operation in any more, and wait until those inside have left.
-
-        Raises:
-            Busy: One took too long; the gate is open again.
-        """
+        """Let no operation in any more, and wait until those inside have left; `Busy` if one takes too long."""
         self._shut = True
         with self._changed:
             empty = self._changed.wait_for(lambda: not self._inside, self._patience)

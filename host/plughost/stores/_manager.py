@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from plughost._api.declarations import Check
 from plughost._logging import silent_logger
-from plughost.stores import _health
-from plughost.stores._choosing import engine_for
+from plughost.stores import _looking
+from plughost.stores._config import POSTGRESQL, StoreConfig
 from plughost.stores._errors import Busy, SetupError, StoreError, Unavailable
 from plughost.stores._store import OpenStore
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost._api.events import Events
     from plughost.stores._config import StoresConfig
+    from plughost.stores._engines import Engine
 
 
 class Stores(Mapping[str, OpenStore[Any]]):
@@ -38,7 +39,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
         self.failures = dict(failures)
         self.doubts = tuple(doubts)
         self.checks = tuple(
-            Check(name=f"store {name}", check=partial(_health.check, store)) for name, store in self._stores.items()
+            Check(name=f"store {name}", check=partial(_looking.check, store)) for name, store in self._stores.items()
         )
 
     def __getitem__(self, name: str) -> OpenStore[Any]:
@@ -55,9 +56,6 @@ class Stores(Mapping[str, OpenStore[Any]]):
 
         A store whose migration can't be kept is migrated by its first operation that can. In place of a running
         generation, that goes only for those that come after one whose migration was kept: there is no way back then.
-
-        Args:
-            previous: The running generation's.
 
         Raises:
             StoreError: The first migration can't be kept; nothing was, and the running generation can go on.
@@ -79,11 +77,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
         return Stores({name: store for name, store in self.items() if store.plugin in wanted}, {})
 
     def close(self, keep: Stores | None = None) -> None:
-        """Close the stores.
-
-        Args:
-            keep: The next generation's, which are left open where they are the same objects.
-        """
+        """Close the stores, but for those that the next generation keeps as the same objects."""
         kept = {id(store) for store in keep.values()} if keep is not None else set()
         for store in self.values():
             if id(store) not in kept:
@@ -129,9 +123,7 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
     A store whose database is out of reach now is migrated later, by its first operation. Where the running generation
     serves it well, it is a failure.
 
-    Args:
-        prepared: What `prepare_stores` returned.
-        previous: The running generation's, which go on until these are open.
+    The running generation's stores go on until these are open.
 
     Returns:
         The stores, and which plugins have one that can't be opened until somebody mends something.
@@ -155,14 +147,7 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
 
 
 def try_stores(prepared: Stores) -> Stores:
-    """See which stores could be migrated and opened, and leave all as they are.
-
-    Args:
-        prepared: What `prepare_stores` returned.
-
-    Returns:
-        The stores, and which plugins have one that can't be opened until somebody mends something.
-    """
+    """See which stores could be migrated and opened, and leave all as they are; returns as `migrate_stores`."""
     failures = dict(prepared.failures)
     doubts = []
     for store in prepared.values():
@@ -176,23 +161,16 @@ def try_stores(prepared: Stores) -> Stores:
 
 
 def open_stores(
-    declared: Mapping[str, Sequence[Store]],
-    config: StoresConfig,
-    previous: Stores | None = None,
-    logger: structlog.stdlib.BoundLogger | None = None,
-    events: Events | None = None,
+    declared: Mapping[str, Sequence[Store]], config: StoresConfig, previous: Stores | None = None
 ) -> Stores:
     """Prepare, migrate and open stores, where nothing else is to be decided in between; see `prepare_stores`."""
-    stores = migrate_stores(prepare_stores(declared, config, previous, logger, events), previous)
+    stores = migrate_stores(prepare_stores(declared, config, previous), previous)
     stores.open(previous)
     return stores
 
 
 def _without_failures(
-    prepared: Stores,
-    failures: Mapping[str, SetupError],
-    previous: Stores | None = None,
-    doubts: Sequence[str] = (),
+    prepared: Stores, failures: Mapping[str, SetupError], previous: Stores | None = None, doubts: Sequence[str] = ()
 ) -> Stores:
     """Close every store of a plugin that has one which failed; return the others."""
     failed = Stores({name: store for name, store in prepared.items() if store.plugin in failures}, failures)
@@ -203,12 +181,18 @@ def _without_failures(
 def _same(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
     """Return whether one store can go on in place of another; a new version may differ in its migrations alone."""
     try:
-        return (
-            one.state != "closed"
-            and one.plugin == other.plugin
-            and one.declared == other.declared
-            and one.engine.config == other.engine.config
-            and one.migrations == other.migrations
-        )
+        return one.state != "closed" and one.identity == other.identity
     except SetupError:  # its migrations can't be read, which `OpenStore.migrate` says
         return False
+
+
+def engine_for(store: str, config: StoreConfig) -> Engine:
+    """Return the engine of a store; nothing is opened or connected yet."""
+    # Each engine is imported only where it is used, since PostgreSQL's driver is an extra.
+    if config.engine == POSTGRESQL:
+        from plughost.stores._postgresql import PostgreSQL  # noqa: PLC0415 - see above
+
+        return PostgreSQL(store, config)
+    from plughost.stores._sqlite import SQLite  # noqa: PLC0415 - see above
+
+    return SQLite(store, config)

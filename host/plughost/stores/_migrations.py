@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from plughost.stores._engines import TABLE
 from plughost.stores._errors import Busy, MigrationError, StoreError, Unavailable
 from plughost.stores._sqlite import split_statements
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost.stores._engines import Administration
 
-TABLE: Final = "plughost_migrations"
 MAKE_TABLE: Final = f"""
 CREATE TABLE IF NOT EXISTS {TABLE} (
     store VARCHAR(255) NOT NULL,
@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
     PRIMARY KEY (store, number)
 );
 """
+_RECORD: Final = f"INSERT INTO {TABLE} (store, number, name, checksum, applied_at) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our own table's name  # nosec B608
+_APPLIED: Final = f"SELECT number, name, checksum FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
 _FILE_NAME: Final = re.compile(r"(?P<number>\d{4})_(?P<what>[a-z0-9_]+)\.sql")
 _ENDS_TRANSACTION: Final = re.compile(
     r"\s*(begin|commit|end|rollback|start\s+transaction)(\s+(work|transaction))?\s*;?\s*", re.IGNORECASE
@@ -40,74 +42,66 @@ _QUOTED_BODY: Final = re.compile(r"\$(\w*)\$.*?\$\1\$", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of a store's schema.
-
-    Attributes:
-        number: Its place, counted from 1.
-        name: Its file's name, such as `0001_products.sql`.
-        sql: The statements.
-    """
+    """One step of a store's schema: its number, from 1 on, and its file, such as `sqlite/0001_products.sql`."""
 
     number: int
+    engine: str
     name: str
     sql: str
+
+    @property
+    def file(self) -> str:
+        """The file's name under the store's folder of migrations."""
+        return f"{self.engine}/{self.name}"
 
     @property
     def checksum(self) -> str:
         """The SHA-256 of the statements, in hexadecimal, whatever the line ends."""
         return hashlib.sha256("\n".join(self.sql.splitlines()).encode()).hexdigest()
 
+    @property
+    def ends_transaction(self) -> bool:
+        """Whether a statement of its own begins or ends one; what a trigger or a function holds are none."""
+        statements: Iterable[str] = _QUOTED_BODY.sub("", self.sql).split(";")
+        if self.engine == "sqlite":
+            statements = split_statements(self.sql)
+        return any(_ENDS_TRANSACTION.fullmatch(_COMMENT.sub("", each)) for each in statements)
+
 
 def read_migrations(store: Store, engine: str) -> tuple[Migration, ...]:
-    """Return a store's migrations for an engine, in order.
-
-    Args:
-        store: The declaration.
-        engine: The name of the folder, `sqlite` or `postgresql`.
+    """Return a store's migrations for an engine, `sqlite` or `postgresql`, in order.
 
     Raises:
         MigrationError: There are none, a file is named otherwise, numbers are missing or twice, or a file ends
             the transaction that it runs in.
     """
+
+    def refuse(message: str) -> MigrationError:
+        return MigrationError(f"the store {store.name} {message}")
+
     folder = store.migrations / engine
     if not folder.is_dir():
-        message = f"the store {store.name} has no migrations for {engine}: there is no folder {folder}"
-        raise MigrationError(message)
-    migrations = []
+        raise refuse(f"has no migrations for {engine}: there is no folder {folder}")
+    migrations: list[Migration] = []
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if not file.name.endswith(".sql"):
             continue
         match = _FILE_NAME.fullmatch(file.name)
         if match is None:
-            message = f"the migration {engine}/{file.name} of the store {store.name} is not named like 0001_what.sql"
-            raise MigrationError(message)
-        migrations.append(Migration(int(match["number"]), file.name, file.read_text(encoding="utf-8")))
-    for expected, migration in enumerate(migrations, start=1):
-        if migration.number != expected:
-            message = (
-                f"the store {store.name} has a migration {engine}/{migration.name} "
-                f"where number {expected:04} is expected: each number must be there once, from 0001 on"
-            )
-            raise MigrationError(message)
-        if any(_ENDS_TRANSACTION.fullmatch(_COMMENT.sub("", each)) for each in _statements(migration.sql, engine)):
-            message = (
-                f"the migration {engine}/{migration.name} of the store {store.name} begins or ends a transaction: "
-                "the host does that"
-            )
-            raise MigrationError(message)
-    unknown = sorted(set(store.breaking) - {each.number for each in migrations})
-    if migrations and unknown:
-        message = f"the store {store.name} calls its migration {unknown[0]:04} breaking, and has none of this number"
-        raise MigrationError(message)
+            raise refuse(f"has a migration {engine}/{file.name} that is not named like 0001_what.sql")
+        step = Migration(int(match["number"]), engine, file.name, file.read_text(encoding="utf-8"))
+        migrations.append(step)
+        if step.number != len(migrations):
+            expected = f"number {len(migrations):04} is expected: each number must be there once, from 0001 on"
+            raise refuse(f"has a migration {step.file} where {expected}")
+        if step.ends_transaction:
+            raise refuse(f"has a migration {step.file} that begins or ends a transaction: the host does that")
     if not migrations:
-        message = f"the store {store.name} has no migrations for {engine}: {folder} holds no 0001_what.sql"
-        raise MigrationError(message)
+        raise refuse(f"has no migrations for {engine}: {folder} holds no 0001_what.sql")
+    unknown = sorted(set(store.breaking) - {each.number for each in migrations})
+    if unknown:
+        raise refuse(f"calls its migration {unknown[0]:04} breaking, and has none of this number")
     return tuple(migrations)
-
-
-def _statements(sql: str, engine: str) -> Iterable[str]:
-    """Return the statements of a migration; what a trigger or a function holds are none of its own."""
-    return split_statements(sql) if engine == "sqlite" else _QUOTED_BODY.sub("", sql).split(";")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,29 +121,16 @@ class Pending:
 
 
 def pending(
-    store: Store,
-    migrations: Sequence[Migration],
-    engine: str,
-    db: Administration,
-    logger: structlog.stdlib.BoundLogger,
+    store: Store, migrations: Sequence[Migration], db: Administration, logger: structlog.stdlib.BoundLogger
 ) -> Pending:
-    """Return what a store's schema lacks of the newest that the code knows.
-
-    Args:
-        store: The declaration.
-        migrations: What `read_migrations` returned.
-        engine: `sqlite` or `postgresql`.
-        db: The database.
-        logger: Told about an edited migration.
+    """Return what a store's schema lacks of the newest that the code knows; tell the logger of edited migrations.
 
     Raises:
         MigrationError: The database has a newer schema.
         Unavailable: The database cannot be reached.
     """
-    applied: dict[int, tuple[str, str]] = {}
-    if db.has_table(TABLE):
-        found = db.rows(f"SELECT number, name, checksum FROM {TABLE} WHERE store = ?", store.name)  # noqa: S608 - our own table's name  # nosec B608
-        applied = {number: (name, checksum) for number, name, checksum in found}
+    found = db.rows(_APPLIED, store.name) if db.has_table(TABLE) else ()
+    applied = {number: (name, checksum) for number, name, checksum in found}
     schema = max(applied, default=0)
     refuse_newer(store, len(migrations), schema)
     steps = tuple(step for step in migrations if step.number not in applied)
@@ -160,73 +141,41 @@ def pending(
                 logger.warning(
                     "a migration was edited after it had been applied; the database keeps what it did then",
                     store=store.name,
-                    file=f"{engine}/{step.name}",
+                    file=step.file,
                 )
-    breaking = (f"{engine}/{step.name}" for step in steps if step.number in store.breaking)
+    breaking = (step.file for step in steps if step.number in store.breaking)
     return Pending(schema, steps, next(breaking, None) if schema else None)
 
 
-def apply(steps: Iterable[Migration], store: str, engine: str, db: Administration) -> None:
+def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
     """Apply migrations in a transaction that was begun; nobody else sees them before it is committed.
-
-    Args:
-        steps: The migrations.
-        store: The store's name.
-        engine: `sqlite` or `postgresql`.
-        db: The database.
 
     Raises:
         MigrationError: One failed, or a constraint does not hold afterwards; the message names the database's reason.
         Unavailable: The database cannot be reached or written.
         Busy: Others held what it needs for too long.
     """
-    for step in steps:
-        try:
-            db.script(step.sql)
-            db.rows(
-                f"INSERT INTO {TABLE} (store, number, name, checksum, applied_at) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - our own table's name  # nosec B608
-                store,
-                step.number,
-                step.name,
-                step.checksum,
-                datetime.now(UTC).isoformat(timespec="seconds"),
-            )
-        except (Unavailable, Busy):
-            raise
-        except StoreError as error:
-            message = f"the migration {engine}/{step.name} failed, and nothing of it was kept: {error}"
-            raise MigrationError(message) from error
+    what = ""
     try:
+        for step in steps:
+            what = f"the migration {step.file} failed"
+            db.script(step.sql)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            db.rows(_RECORD, store.name, step.number, step.name, step.checksum, now)
+        what = f"the migrations of the store {store.name} break a constraint"
         db.check_deferred()  # of several stores, none is to fail once the first was committed
     except (Unavailable, Busy):
         raise
     except StoreError as error:
-        message = f"the migrations of the store {store} break a constraint, and nothing of them was kept: {error}"
+        message = f"{what}, and nothing of it was kept: {error}"
         raise MigrationError(message) from error
 
 
-def schema_number(store: str, db: Administration) -> int:
-    """Return the number of a store's newest applied migration, 0 where there is none.
-
-    Args:
-        store: The store's name.
-        db: The database.
-    """
-    if not db.has_table(TABLE):
-        return 0
-    return int(db.rows(f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?", store)[0][0])  # noqa: S608 - our own table's name  # nosec B608
-
-
 def refuse_newer(store: Store, known: int, found: int) -> None:
-    """Refuse a schema that is newer than the code.
-
-    Args:
-        store: The declaration.
-        known: The number of the newest migration that the code has.
-        found: The number of the newest that the database has.
+    """Refuse a schema whose newest migration has a higher number than the newest that the code knows.
 
     Raises:
-        MigrationError: The second is higher; the message names both.
+        MigrationError: It does; the message names both.
     """
     if found > known:
         message = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from plughost.stores._errors import Busy, MigrationError, MisusedStore, SetupError, StoreError
 from plughost.stores._migrations import MAKE_TABLE, apply, pending
@@ -43,14 +43,7 @@ class OlderStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What an open store consists of.
-
-    Attributes:
-        sessions: Makes the sessions, and owns the connections.
-        entities: What the plugin's factory made; None where it has none, and operations get the session itself.
-        schema: The number of its schema.
-        resources: What is to be given back, the claim that a host serves the store last.
-    """
+    """An open store: what makes its sessions, the plugin's entities if it has any, and the number of its schema."""
 
     sessions: Sessions
     entities: Entities | None
@@ -89,32 +82,28 @@ class Opened:
         }
 
     def close(self) -> None:
-        """Close the connections, those in use when they are released, and give up the claim."""
+        """Close the connections, those in use when they are released, and give up the claim that a host serves it."""
         self.resources.close()
+
+
+class Place(NamedTuple):
+    """A declared store, its plugin, its database, the migrations that the code has, and who is told of them."""
+
+    store: Store
+    plugin: str
+    engine: Engine
+    migrations: Sequence[Migration]
+    logger: structlog.stdlib.BoundLogger
 
 
 class Opening:
     """A store whose migrations are applied, and seen by nobody else before `finish`."""
 
-    def __init__(
-        self,
-        store: Store,
-        plugin: str,
-        engine: Engine,
-        migrations: Sequence[Migration],
-        logger: structlog.stdlib.BoundLogger,
-        *,
-        older: OlderStore | None = None,
-        rehearse: bool = False,
-    ) -> None:
+    def __init__(self, place: Place, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
         """Migrate, and see whether the entities fit.
 
         Args:
-            store: The declaration.
-            plugin: The plugin that declared it, for messages.
-            engine: Where it is.
-            migrations: What `read_migrations` returned.
-            logger: Told about migrations.
+            place: The store.
             older: The store as older code of this process serves it; None where none does.
             rehearse: Whether a migration that must wait for another host is tried already, and undone.
 
@@ -123,26 +112,24 @@ class Opening:
             Unavailable: The database cannot be reached at the moment.
             Busy: It is being purged, restored or migrated; or another host serves it, for which a migration must wait.
         """
-        self._store, self._engine, self._logger, self._older = store, engine, logger, older
-        self._migrations = migrations
+        self._place, self._engine, self._older = place, place.engine, older
         self._paused, self._resources, self._undecided = ExitStack(), ExitStack(), ExitStack()
         self._claim = self._resources.enter_context(ExitStack())
         self._alone = False
         try:
-            with naming(plugin):
-                self._claim.enter_context(engine.serving())
-                self._db = self._undecided.enter_context(engine.administer())
-                self._sessions = engine.sessions(for_pony=store.entities is not None)
+            with naming(place.plugin):
+                self._claim.enter_context(self._engine.serving())
+                self._db = self._undecided.enter_context(self._engine.administer())
+                self._sessions = self._engine.sessions(for_pony=place.store.entities is not None)
                 self._resources.callback(self._sessions.close)
-                self._entities = _entities(store, engine, self._sessions)
-                self._pending = pending(store, migrations, engine.config.engine, self._db, logger)
+                self._entities = _entities(place, self._sessions)
+                self._pending = pending(place.store, place.migrations, self._db, place.logger)
                 if self._pending.steps:
                     self._db.make_shared(MAKE_TABLE)
                     if self._pending.breaking is not None:
                         self._be_alone(self._pending.breaking, rehearse=rehearse)
                     self._migrate()
-                if self._entities is not None:
-                    self._entities.check_tables(self._db)
+                self._check_tables()
         except BaseException:
             self.undo()
             raise
@@ -158,11 +145,12 @@ class Opening:
         Raises:
             StoreError: They could not be committed, and nothing of them was kept; or the store is being purged.
         """
-        steps = self._pending.steps
+        schema = self._pending.schema
         try:
-            if steps:
+            if self._pending.steps:
                 self._commit()
-                self._logger.info("the store was migrated", before=self._pending.schema, schema=steps[-1].number)
+                schema = self._pending.steps[-1].number
+                self._place.logger.info("the store was migrated", before=self._pending.schema, schema=schema)
             if self._alone and self._older is not None:
                 self._older.close()
             self._undecided.close()
@@ -173,28 +161,30 @@ class Opening:
         except BaseException:
             self.undo()
             raise
-        schema = steps[-1].number if steps else self._pending.schema
         return Opened(self._sessions, self._entities, schema, self._resources)
-
-    def _commit(self) -> None:
-        try:
-            self._db.commit()
-        except StoreError as error:
-            message = f"the migrations of the store {self._store.name} failed, and nothing of them was kept: {error}"
-            kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
-            raise kind(message) from error
 
     def undo(self) -> None:
         """Leave the store as it was, and let older code go on."""
         for each in (self._undecided, self._resources, self._paused):
             each.close()
 
+    def _commit(self) -> None:
+        try:
+            self._db.commit()
+        except StoreError as error:
+            message = f"the migrations of the {self._engine.label} failed, and nothing of them was kept: {error}"
+            kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
+            raise kind(message) from error
+
     def _migrate(self) -> None:
         """Apply what is pending once the lock is held: another process may have applied it meanwhile."""
         self._db.begin()
-        name = self._engine.config.engine
-        self._pending = pending(self._store, self._migrations, name, self._db, self._logger)
-        apply(self._pending.steps, self._store.name, name, self._db)
+        self._pending = pending(self._place.store, self._place.migrations, self._db, self._place.logger)
+        apply(self._pending.steps, self._place.store, self._db)
+
+    def _check_tables(self) -> None:
+        if self._entities is not None:
+            self._entities.check_tables(self._db)
 
     def _be_alone(self, breaking: str, *, rehearse: bool) -> None:
         """See that older code uses the store neither while it is migrated nor afterwards."""
@@ -207,56 +197,35 @@ class Opening:
         except Busy as error:
             if rehearse:  # this process may be about to replace the other one, which must not leave for nothing
                 self._migrate()
-                if self._entities is not None:
-                    self._entities.check_tables(self._db)
+                self._check_tables()
             message = (
-                f"The migration {breaking} of the store {self._store.name} is not for older code, and another host "
+                f"The migration {breaking} of the {self._engine.label} is not for older code, and another host "
                 "still serves the store: it is applied once that host has stopped."
             )
             raise Busy(message) from error
         self._alone = True
 
 
-def try_opening(
-    store: Store,
-    plugin: str,
-    engine: Engine,
-    migrations: Sequence[Migration],
-    logger: structlog.stdlib.BoundLogger,
-) -> None:
-    """See whether a store could be migrated and opened, and leave it as it is.
-
-    Args:
-        store: The declaration.
-        plugin: The plugin that declared it, for messages.
-        engine: Where it is.
-        migrations: What `read_migrations` returned.
-        logger: Told about an edited migration.
-
-    Raises:
-        SetupError: It could not; the message says why.
-        Unavailable: That can't be tried at the moment.
-        Busy: Likewise.
-    """
-    name = engine.config.engine
-    with naming(plugin), engine.trial() as (db, sessions):
-        entities = _entities(store, engine, sessions)
-        steps = pending(store, migrations, name, db, logger).steps
+def try_opening(place: Place) -> None:
+    """See whether a store could be migrated and opened, and leave it as it is; raises what `Opening` does."""
+    with naming(place.plugin), place.engine.trial() as (db, sessions):
+        entities = _entities(place, sessions)
+        steps = pending(place.store, place.migrations, db, place.logger).steps
         if steps:
             db.begin()
             db.script(MAKE_TABLE)
-            apply(steps, store.name, name, db)
+            apply(steps, place.store, db)
         if entities is not None:
             entities.check_tables(db)
 
 
-def _entities(store: Store, engine: Engine, sessions: Sessions) -> Entities | None:
+def _entities(place: Place, sessions: Sessions) -> Entities | None:
     """Return the plugin's entities, where it has any."""
-    if store.entities is None:
+    if place.store.entities is None:
         return None
     from plughost.stores._entities import Entities  # noqa: PLC0415 - brings Pony, which few stores need
 
-    return Entities(store, engine.config, sessions)
+    return Entities(place.store, place.engine.config, sessions)
 
 
 @contextmanager

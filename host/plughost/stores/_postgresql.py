@@ -5,41 +5,42 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._runtime.optional import LibraryError, optional
-from plughost.stores._errors import Busy, Refused, SetupError
-from plughost.stores._failures import translate
+from plughost.stores._engines import TABLE, Administration, Engine
+from plughost.stores._errors import Busy, Refused, SetupError, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSessions
-from plughost.stores._sql import quote
+from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
-    from plughost.stores._sql import Row
+    from plughost.stores._sessions import Row
 
 _SHARED: Final = "plughost migrations"
 _MIGRATION_PATIENCE: Final = 60
 _SERVER_SAYS: Final = re.compile(r"\bFATAL\b")
+_DEFAULTS: Final = {
+    "application_name": "plughost",
+    # A server that vanished without a word is noticed within about ten seconds.
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "client_encoding": "UTF8",
+}
 
 
-class PostgreSQL:
-    """A store in a PostgreSQL database; an `Engine`."""
+class PostgreSQL(Engine):
+    """A store in a PostgreSQL database."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
-        """Remember the URL.
-
-        Args:
-            store: The store's name.
-            config: Its settings, with a URL.
-        """
+        super().__init__(store, config)
         assert config.url is not None
-        self.store = store
-        self.config = config
         self.url: str = config.url
 
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
-        """Return what makes sessions; see `Engine`."""
         arguments = self._arguments(
             lock_timeout=int(self.config.patience * 1000),
             statement_timeout=int(self.config.statement_timeout * 1000),
@@ -54,19 +55,18 @@ class PostgreSQL:
                     # Each connection of a host holds the claim that a host serves the store; see `alone`.
                     cursor.execute("SELECT pg_try_advisory_lock_shared(%s)", (claim,))
                     if not cursor.fetchone()[0]:
-                        message = f"The store {self.store} is being purged."
+                        message = f"The {self.label} is being purged."
                         raise Busy(message)
             except BaseException:
                 connection.close()
                 raise
             return connection
 
-        return PostgreSQLSessions(open_one, self.config, f"store {self.store}")
+        return PostgreSQLSessions(open_one, self.config, self.label)
 
     def check(self) -> None:
-        """Ask the server for its version; it looks after its files itself."""
         with self.administer() as db:
-            db.rows("SELECT version()")
+            db.rows("SELECT version()")  # the server looks after its files itself
 
     def connection_string(self) -> tuple[str, str | None]:
         """Return how to reach the database, as libpq's tools take it, and the password, which is not in it."""
@@ -76,12 +76,10 @@ class PostgreSQL:
         return driver.extensions.make_dsn(**parts), password
 
     def exists(self) -> bool:
-        """Return True: whether the database is there shows on connecting."""
-        return True
+        return True  # whether it is there shows on connecting
 
     @contextmanager
     def administer(self) -> Iterator[PostgreSQLAdministration]:
-        """Return a connection for administration; see `Engine`."""
         with self._administer(lock_timeout=_MIGRATION_PATIENCE * 1000, statement_timeout=0) as db:
             # From version 14 on, a server undoes a long migration soon after the host that ran it was killed.
             check = "client_connection_check_interval"
@@ -90,48 +88,36 @@ class PostgreSQL:
 
     @contextmanager
     def _administer(self, **settings: int) -> Iterator[PostgreSQLAdministration]:
-        connection = self._connect(**settings)
-        try:
+        with closing(self._open(self._arguments(**settings))) as connection:
             yield PostgreSQLAdministration(connection, self.store)
-        finally:
-            connection.close()
 
     @contextmanager
     def trial(self) -> Iterator[tuple[PostgreSQLAdministration, PostgreSQLSessions]]:
-        """Return connections for what is tried in a transaction that is undone; see `Engine`."""
-        mapping = self.sessions(for_pony=True)
-        try:
-            # Who serves the store is not to wait long for what is only tried.
-            with self._administer(lock_timeout=int(self.config.patience * 1000)) as db:
-                yield db, mapping
-        finally:
-            mapping.close()
+        # In a transaction that is undone; who serves the store is not to wait long for what is only tried.
+        with (
+            closing(self.sessions(for_pony=True)) as mapping,
+            self._administer(lock_timeout=int(self.config.patience * 1000)) as db,
+        ):
+            yield db, mapping
 
     def serving(self) -> AbstractContextManager[None]:
-        """Return nothing to hold: each connection of `connections` carries the claim."""
-        return nullcontext()
+        return nullcontext()  # each connection of a session carries the claim
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Return a claim that excludes every host; see `Engine`."""
-        connection = self._connect()
-        try:
-            administration = PostgreSQLAdministration(connection, self.store)
-            if not administration.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
-                message = f"A host serves the store {self.store} ({self.config.place}): stop it first."
+        with self._administer() as db:
+            if not db.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
+                message = f"A host serves the {self.label} ({self.config.place}): stop it first."
                 raise Busy(message)
             yield
-        finally:
-            connection.close()
 
     def erase(self, tables: Iterable[str]) -> None:
-        """Drop the tables and the record of their migrations."""
         with self.administer() as db:
             db.begin()
             for table in tables:
                 db.rows(f"DROP TABLE IF EXISTS {quote(table)} CASCADE")
-            if db.has_table("plughost_migrations"):
-                db.rows("DELETE FROM plughost_migrations WHERE store = ?", self.store)
+            if db.has_table(TABLE):
+                db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
             db.commit()
 
     def _arguments(self, **settings: int) -> dict[str, Any]:
@@ -141,23 +127,11 @@ class PostgreSQL:
             arguments: dict[str, Any] = driver.extensions.parse_dsn(self.url)
         except driver.ProgrammingError as error:
             # libpq's message repeats the URL, password and all.
-            message = f"The URL of the store {self.store} is malformed: {self.config.place}"
+            message = f"The URL of the {self.label} is malformed: {self.config.place}"
             raise SetupError(message) from error
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
-        defaults = {
-            "connect_timeout": self.config.connect_timeout,
-            "application_name": "plughost",
-            # A server that vanished without a word is noticed within about ten seconds.
-            "keepalives_idle": 5,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 10_000,
-            "client_encoding": "UTF8",
-        }
-        return {**defaults, **arguments, "options": " ".join(options).strip()}
-
-    def _connect(self, **settings: int) -> Any:
-        return self._open(self._arguments(**settings))
+        timeout = {"connect_timeout": self.config.connect_timeout}
+        return {**_DEFAULTS, **timeout, **arguments, "options": " ".join(options).strip()}
 
     def _open(self, arguments: dict[str, Any]) -> Any:
         """Return a new connection in autocommit mode.
@@ -170,29 +144,22 @@ class PostgreSQL:
         try:
             connection = driver.connect(**arguments)
         except driver.Error as error:
-            message = f"store {self.store}: {str(error).strip()}"
+            message = f"{self.label}: {str(error).strip()}"
             # libpq gives no code for what a server says before it lets anybody in, but its severity.
             if isinstance(error, driver.OperationalError) and _SERVER_SAYS.search(message):
                 raise Refused(message) from error
-            raise translate(error, f"store {self.store}") or error from error
+            raise translate(error, self.label) or error from error
         connection.autocommit = True
         return connection
 
 
-class PostgreSQLAdministration:
-    """A connection for administration; see `Administration`."""
-
-    def __init__(self, connection: Any, store: str) -> None:
-        """Wrap a connection in autocommit mode."""
-        self.connection = connection
-        self._store = store
+class PostgreSQLAdministration(Administration):
+    """A connection for administration."""
 
     def script(self, sql: str) -> None:
-        """Run statements that end in semicolons, without committing."""
         self._execute(sql, None)
 
     def rows(self, sql: str, *values: object) -> list[Row]:
-        """Run one statement, and return its rows."""
         return self._execute(sql.replace("%", "%%").replace("?", "%s"), values)
 
     def _execute(self, sql: str, values: tuple[object, ...] | None) -> list[Row]:
@@ -204,42 +171,36 @@ class PostgreSQLAdministration:
             raise translate(error, f"store {self._store}") or error from error
 
     def has_table(self, name: str) -> bool:
-        """Return whether there is a table of this name on the search path."""
         return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", quote(name))[0][0])
 
-    def count(self, table: str) -> int:
-        """Return the number of a table's rows."""
-        return int(self.rows(f"SELECT count(*) FROM {quote(table)}")[0][0])  # noqa: S608 - a quoted name  # nosec B608
+    def columns(self, table: str) -> tuple[str, ...]:
+        found = (
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped "
+            "ORDER BY attnum"
+        )
+        return tuple(name for (name,) in self.rows(found, quote(table)))
 
     def size(self, tables: Iterable[str]) -> int:
-        """Return the size of the tables with their indexes in bytes."""
-        return sum(
-            self.rows("SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)", quote(table))[0][0]
-            for table in tables
-        )
+        size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"
+        return sum(self.rows(size, quote(table))[0][0] for table in tables)
 
     def begin(self) -> None:
-        """Begin a transaction that holds the lock of the store's migrations."""
         self._begin(f"migrations of {self._store}")
 
+    def _begin(self, lock: str) -> None:
+        self._execute("BEGIN", None)
+        self.rows("SELECT pg_advisory_xact_lock(?)", _key(lock))
+
     def check_deferred(self) -> None:
-        """Check the constraints that are deferred."""
         self._execute("SET CONSTRAINTS ALL IMMEDIATE", None)
 
     def commit(self) -> None:
-        """Commit what was begun."""
         self._execute("COMMIT", None)
 
     def make_shared(self, sql: str) -> None:
-        """Make a table that the stores in this database share, unless it is there."""
         self._begin(_SHARED)
         self.script(sql)
         self.commit()
-
-    def _begin(self, lock: str) -> None:
-        # BEGIN by hand, since psycopg2 would send it only with the first statement.
-        self._execute("BEGIN", None)
-        self.rows("SELECT pg_advisory_xact_lock(?)", _key(lock))
 
 
 def _key(name: str) -> int:

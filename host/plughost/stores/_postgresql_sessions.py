@@ -6,56 +6,55 @@ with its `BEGIN`. A single statement is a transaction by itself.
 
 from __future__ import annotations
 
+import os
 import select
+import socket
+import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from plughost.stores._connections import Pool
-from plughost.stores._errors import ConnectionLost, MisusedStore, OutcomeUnknown
-from plughost.stores._failures import translate
-from plughost.stores._operation import Waits
-from plughost.stores._sessions import Fetch, Mode, Session, refuse_unfit
-from plughost.stores._watchdog import Watchdog
+from plughost._waiting import about_to_wait
+from plughost.stores._connections import Pool, Waits
+from plughost.stores._errors import ConnectionLost, OutcomeUnknown, translate
+from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
 
 T = TypeVar("T")
 
-_READ: Final = "SET TRANSACTION READ ONLY; "
-_BEGIN: Final = "BEGIN; "
 _ASK_AGAIN: Final = 0.05
+_LONGEST_LOOK: Final = 1.0
 _IDLE: Final = 0
 
 
-class PostgreSQLSessions:
-    """Makes the sessions of one open store; see `Sessions`."""
+class PostgreSQLSessions(Sessions):
+    """Makes the sessions of one open store, and cuts connections that are in use for too long.
+
+    TCP tells of a server that is gone, and the server itself ends statements that take too long. One that is stopped
+    in its tracks does neither: its kernel answers for it, and psycopg2 knows no time-out of its own.
+    """
 
     def __init__(self, open_one: Callable[[], Any], config: StoreConfig, label: str) -> None:
-        """Open nothing yet.
-
-        Args:
-            open_one: Returns a new connection in autocommit mode.
-            config: The settings.
-            label: The store, for messages.
-        """
+        """Open nothing yet; `open_one` returns a new connection in autocommit mode."""
         self.label = label
         self.patience = config.patience
         self.pool = Pool(open_one, _fit, label=label, size=config.pool_size, idle=config.pool_idle)
         self.lock_waits = Waits()
         self._open_one = open_one
-        self._watchdog = Watchdog(config.patience + config.statement_timeout, label, self.pool.shrink)
+        self._limit = config.patience + config.statement_timeout
+        self._used: dict[int, tuple[Any, float]] = {}
+        self._watching = threading.Lock()  # held by the thread that watches, once there is one
+        self._ended = threading.Event()
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
-        """Return a new session; see `Sessions`."""
         if mode is Mode.READ:
             return Reading(self, deadline)
         return Writing(self, deadline) if mode is Mode.WRITE else Single(self, deadline)
 
     def look(self) -> None:
-        """Ask the server for a sign of life; see `Sessions`."""
         session = Reading(self, time.monotonic() + self.patience)
         try:
             session.rows("SELECT 1")
@@ -65,40 +64,48 @@ class PostgreSQLSessions:
     def take(self, deadline: float) -> Any:
         """Return a connection, which is watched until `give`."""
         connection = self.pool.take(deadline)
-        self._watchdog.taken(connection)
+        self._used[id(connection)] = connection, time.monotonic() + self._limit
+        if not self._watching.locked() and self._watching.acquire(blocking=False):
+            threading.Thread(target=self._watch, name=f"{self.label} watchdog", daemon=True).start()
         return connection
 
     def give(self, connection: Any) -> None:
         """Take a connection back."""
-        self._watchdog.returned(connection)
+        self._used.pop(id(connection), None)
         self.pool.give(connection)
 
     def outcome(self, transaction: int) -> str | None:
-        """Return what became of a transaction: `committed`, `aborted`, or `in progress`; None where nobody can tell.
-
-        Args:
-            transaction: Its id.
-        """
-        connection = self._open_one()
-        self._watchdog.taken(connection)
-        try:
-            with connection.cursor() as cursor:
+        """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell."""
+        with closing(self._open_one()) as connection, connection.cursor() as cursor:
+            self._used[id(connection)] = connection, time.monotonic() + self._limit
+            try:
                 cursor.execute("SELECT txid_status(%s)", (transaction,))
                 told: str | None = cursor.fetchone()[0]
-                return told
-        finally:
-            self._watchdog.returned(connection)
-            connection.close()
+            finally:
+                self._used.pop(id(connection), None)
+            return told
 
     def close(self) -> None:
-        """Close all connections, those in use when they are given back."""
         self.pool.close()
-        self._watchdog.end()
+        self._ended.set()
 
     def retire(self) -> bool:
-        """Close all connections; see `Sessions`."""
         self.close()
         return not self.pool.used
+
+    def _watch(self) -> None:
+        while not self._ended.wait(min(_LONGEST_LOOK, self._limit / 4)):
+            now = time.monotonic()
+            for connection, deadline in list(self._used.values()):
+                if now >= deadline:
+                    _cut(connection)
+            self.pool.shrink(now)
+
+
+def _cut(connection: Any) -> None:
+    """Shut a connection's socket down, so that whoever waits for its server finds it closed."""
+    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
+        own.shutdown(socket.SHUT_RDWR)
 
 
 def _fit(connection: Any) -> bool:
@@ -111,35 +118,20 @@ def _fit(connection: Any) -> bool:
 
 
 class PostgreSQLSession(Session):
-    """A session on PostgreSQL; this one only reads, each query for itself."""
+    """A session on PostgreSQL."""
 
-    __slots__ = ("_connection", "_deadline", "_ended", "sessions")
+    __slots__ = ()
 
     engine_name: Literal["postgresql"] = "postgresql"
-    writes = False
+    sessions: PostgreSQLSessions
 
-    def __init__(self, sessions: PostgreSQLSessions, deadline: float) -> None:
-        """Begin with the first statement."""
-        self.sessions = sessions
-        self._deadline = deadline
-        self._connection: Any = None
-        self._ended = False
-
-    @property
-    def connection(self) -> Any:
-        """The connection."""
-        if self._connection is None:
-            if self._ended:
-                message = f"{self.sessions.label}: a session was used after its operation was over."
-                raise MisusedStore(message)
-            self._connection = self.sessions.take(self._deadline)
-        return self._connection
+    def _take(self) -> Any:
+        return self.sessions.take(self._deadline)
 
     def _insert(self, sql: str, values: tuple[object, ...]) -> int:
         return self.execute(_first_value, f"{sql} RETURNING id", values)
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
-        """Run a statement; see `Session`."""
         refuse_unfit(values)
         cursor = self.connection.cursor()
         if values:
@@ -148,92 +140,78 @@ class PostgreSQLSession(Session):
             cursor.execute(self.before() + sql)
         return fetch(cursor)
 
-    def before(self) -> str:
-        """Return what the next statement has to be preceded by, once."""
-        raise NotImplementedError
-
     def commit(self) -> None:
-        """Give the connection back."""
-        connection, self._connection = self._connection, None
-        self._ended = True
+        connection = self._end()
         if connection is not None:
             self.sessions.give(connection)
 
     def undo(self) -> None:
-        """Give the connection back; see `Session`."""
         PostgreSQLSession.commit(self)
 
     def _limit(self) -> str:
         """Return what makes the server wait for locks no longer than the operation may still wait."""
         left = self._deadline - time.monotonic()
-        if left > 0.99 * self.sessions.patience:
-            return ""
-        return f"SET LOCAL lock_timeout = {max(1, int(left * 1000))}; "
+        return "" if left > 0.99 * self.sessions.patience else f"SET LOCAL lock_timeout = {max(1, int(left * 1000))}; "
+
+    def _is_lost(self, error: Exception) -> bool:
+        return isinstance(translate(error, self.sessions.label), ConnectionLost)
 
 
 class Reading(PostgreSQLSession):
     """A session that only reads: each query sees what is committed by then."""
 
     __slots__ = ()
+    writes = False
 
     def before(self) -> str:
-        """Return what makes the server refuse to write."""
-        return _READ
+        return "SET TRANSACTION READ ONLY; "
 
 
 class Writing(PostgreSQLSession):
     """A transaction, which begins with its first statement."""
 
     __slots__ = ("_begun", "_statements")
-    writes = True
 
     def __init__(self, sessions: PostgreSQLSessions, deadline: float) -> None:
-        """Begin with the first statement."""
         super().__init__(sessions, deadline)
         self._begun = False
         self._statements = 0
 
     @property
     def untouched(self) -> bool:
-        """Whether no statement of it was answered before another was sent; see `Session`."""
         return self._statements <= 1
 
     def before(self) -> str:
-        """Return what begins the transaction, the first time."""
         self._statements += 1
         if self._begun:
             return ""
         self._begun = True
-        return _BEGIN + self._limit()
+        return "BEGIN; " + self._limit()
 
     def commit(self) -> None:
         """Commit; where the connection is lost meanwhile, ask over another one whether that was done."""
         connection = self._connection
-        if connection is None or not self._begun:
-            super().commit()
-            return
         transaction: int | None = None
         try:
-            cursor = connection.cursor()
-            cursor.execute("SELECT txid_current_if_assigned()")  # None where nothing was written
-            (transaction,) = cursor.fetchone()
-            cursor.execute("COMMIT")
+            if connection is not None and self._begun:
+                cursor = connection.cursor()
+                cursor.execute("SELECT txid_current_if_assigned()")  # None where nothing was written
+                (transaction,) = cursor.fetchone()
+                about_to_wait()
+                cursor.execute("COMMIT")
         except Exception as error:
             self.undo()
-            lost = isinstance(translate(error, self.sessions.label), ConnectionLost)
-            if transaction is None or not lost:
+            if transaction is None or not self._is_lost(error):
                 raise
             self._find_out(transaction, error)
         else:
             super().commit()
 
     def undo(self) -> None:
-        """Roll back; see `Session`."""
         self.restart()
         super().undo()
 
     def restart(self) -> None:
-        """Undo what was written so far, and go on."""
         connection, begun, self._begun = self._connection, self._begun, False
         if connection is not None and begun:
             with suppress(Exception):  # on a broken connection there is nothing to undo: the server did that
@@ -249,10 +227,9 @@ class Writing(PostgreSQLSession):
         give_up = time.monotonic() + self.sessions.patience
         label = self.sessions.label
         while True:
-            try:
+            told: str | None = "in progress"  # whatever goes wrong, there is no answer yet
+            with suppress(Exception):
                 told = self.sessions.outcome(transaction)
-            except Exception:  # noqa: BLE001 - whatever it is, there is no answer yet
-                told = "in progress"
             if told == "committed":
                 return
             if told == "aborted":
@@ -268,23 +245,18 @@ class Single(PostgreSQLSession):
     """A session of one statement, which is a transaction."""
 
     __slots__ = ()
-    writes = True
 
     def before(self) -> str:
-        """Return what the statement has to be preceded by."""
         return self._limit()
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
-        """Run the statement; see `Session`."""
-        if self._ended:
-            message = f"{self.sessions.label}: an operation of `single` is one statement; use `run` for several."
-            raise MisusedStore(message)
+        self._refuse_second()
+        about_to_wait()
         try:
             return super().execute(fetch, sql, values)
         except Exception as error:
-            lost = isinstance(translate(error, self.sessions.label), ConnectionLost)
             # An InterfaceError is psycopg2's refusal to send anything over a closed connection.
-            if lost and self._connection is not None and type(error).__name__ != "InterfaceError":
+            if self._connection is not None and self._is_lost(error) and type(error).__name__ != "InterfaceError":
                 message = f"{self.sessions.label}: the connection was lost, and the write may have been done: {error}"
                 raise OutcomeUnknown(message) from error
             raise

@@ -1,4 +1,4 @@
-"""Whether a store is there: opening it, losing it, and finding it again."""
+"""Whether a store is there: opening it, losing it, and finding it again, with a line in the log for each change."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable
-from plughost.stores._failures import translate
-from plughost.stores._migrations import schema_number
+from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable, translate
 
 if TYPE_CHECKING:
     import structlog
@@ -26,35 +24,26 @@ class Presence:
     Attributes:
         opened: The store, once it was opened; it may have been lost since.
         trouble: Why it can't be used; None where it can, or was not opened yet.
+        failing: Since when its operations fail though it is there, as on a full disk, and whether those that write
+            do, of which one that reads tells nothing; None where they succeed.
     """
 
     def __init__(
         self,
-        store: str,
         engine: Engine,
         open_store: Callable[[], Opened],
         refuse: Callable[[], None],
         logger: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            store: The store's name.
-            engine: Its database.
-            open_store: Opens it.
-            refuse: Raises where it is not to be opened.
-            logger: Told when it is lost and when it is back.
-        """
+        """Open nothing yet; `refuse` raises where the store is not to be opened."""
         self.opened: Opened | None = None
         self.trouble: StoreError | None = None
-        self._store, self._engine, self._open, self._refuse = store, engine, open_store, refuse
-        self._label = f"store {store}"
-        self._patience = engine.config.patience
-        self._logger = logger
+        self.failing: tuple[float, bool] | None = None
+        self._engine, self._open, self._refuse, self._logger = engine, open_store, refuse, logger
         self._served = 0
-        self._wait_until = 0.0
-        self._retry_at = 0.0
+        self._wait_until = self._retry_at = 0.0
         self._opening = threading.Lock()
+        self._noting = threading.Lock()
 
     def release(self) -> None:
         """Close the store, to be opened again."""
@@ -70,8 +59,7 @@ class Presence:
             deadline: Until when to wait for it; in any case no longer than `patience` after it was lost.
         """
         while True:
-            first = self.trouble is None
-            if self._opening.acquire(blocking=first):
+            if self._opening.acquire(blocking=self.trouble is None):
                 try:
                     opened = self._recover(deadline)
                 finally:
@@ -83,11 +71,7 @@ class Presence:
             time.sleep(_LOOK_AGAIN)
 
     def _recover(self, deadline: float) -> Opened | None:
-        """Open the store, or see whether it answers again; call it with the lock held.
-
-        Returns:
-            None where it doesn't, or it is too early to ask.
-        """
+        """Open the store, or see whether it answers again; None where it doesn't, or it is too early to ask."""
         self._refuse()
         now = time.monotonic()
         if self.trouble is None and self.opened is not None:
@@ -98,7 +82,7 @@ class Presence:
         try:
             self.opened = self._open_again()
         except Exception as error:
-            found = translate(error, self._label)
+            found = translate(error, self._engine.label)
             if found is None:
                 raise
             self.fail(found)
@@ -118,15 +102,15 @@ class Presence:
         if opened is not None and self._engine.exists():
             # Another file may be there now, so nobody may use the old one when that is opened.
             if not opened.sessions.retire():
-                message = f"The {self._label} is still in use by operations that began before."
+                message = f"The {self._engine.label} is still in use by operations that began before."
                 raise Damaged(message)
             self._served = opened.schema
             self.opened = None
             opened.close()
         if self._served:
             with self._engine.administer() as db:
-                if schema_number(self._store, db) < self._served:
-                    message = f"The {self._label} was replaced by something else: put it or a backup back."
+                if db.schema_number() < self._served:
+                    message = f"The {self._engine.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
         return self._open()
 
@@ -137,28 +121,48 @@ class Presence:
 
     def note(self, error: StoreError) -> None:
         """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
-        if self.trouble is None:
+        lost = isinstance(error, (ConnectionLost, OutcomeUnknown))
+        with self._noting:
+            first = self.trouble is None
+            if first:
+                waits = lost and self.opened is not None
+                self._wait_until = time.monotonic() + self._engine.config.patience if waits else 0.0
+                self._retry_at = 0.0
+            # Not ConnectionLost, which would stand for yet another connection that broke.
+            self.trouble = (Unavailable if lost else type(error))(str(error))
+        if first:
             self._logger.warning("the store is not available", reason=str(error), place=self._engine.config.place)
-            lost = self.opened is not None and isinstance(error, (ConnectionLost, OutcomeUnknown))
-            self._wait_until = time.monotonic() + self._patience if lost else 0.0
-            self._retry_at = 0.0
-        # Not ConnectionLost, which would stand for yet another connection that broke.
-        kind = Unavailable if isinstance(error, (ConnectionLost, OutcomeUnknown)) else type(error)
-        self.trouble = kind(str(error))
 
     def _raise_trouble(self, cause: BaseException | None = None) -> NoReturn:
         """Raise the trouble as an exception of its own, since several threads may."""
-        trouble = self.trouble
-        found = type(trouble)(str(trouble)) if trouble is not None else Unavailable(f"The {self._label} was just lost.")
-        raise found from cause
+        trouble = self.trouble or Unavailable(f"The {self._engine.label} was just lost.")
+        raise type(trouble)(str(trouble)) from cause
 
-    def is_outdated(self) -> bool:
-        """Return whether newer code has migrated the store, so that what failed is no defect of this code."""
-        opened = self.opened
-        if opened is None:
-            return False
+    def failed(self, error: StoreError, *, writes: bool) -> None:
+        """Take note that an operation failed for a reason outside of it, though the store is there."""
+        if self.failing is None:
+            self.failing = time.monotonic(), writes
+            what = "the store can't be written" if writes else "the store can't be read"
+            self._logger.error(what, reason=str(error), place=self._engine.config.place)
+
+    def succeeded(self, *, writes: bool) -> None:
+        """Take note that an operation succeeded; call it only where others failed."""
+        failing = self.failing
+        if failing is not None and writes >= failing[1]:
+            self.failing = None
+            seconds = round(time.monotonic() - failing[0], 1)
+            self._logger.warning("the store is well again", place=self._engine.config.place, seconds=seconds)
+
+    def explain(self, error: StoreError) -> StoreError:
+        """Return what is behind an error that looks like a defect of the operation: newer code, or a damaged file."""
         try:
-            with self._engine.administer() as db:
-                return schema_number(self._store, db) > opened.schema
-        except StoreError:
-            return False
+            if self.opened is not None:
+                self.opened.sessions.look()
+                with self._engine.administer() as db:
+                    if db.schema_number() > self.opened.schema:
+                        return Unavailable(f"The {self._engine.label} was migrated by newer code: {error}")
+        except Damaged as found:
+            return found
+        except Exception:  # noqa: BLE001 - of the two, the operation's own error tells more
+            return error
+        return error

@@ -7,20 +7,27 @@ from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from operator import attrgetter, methodcaller
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from plughost.stores._errors import MisusedStore
 
 if TYPE_CHECKING:
-    from plughost.stores._connections import Pool
-    from plughost.stores._operation import Waits
-    from plughost.stores._sql import Row
+    from plughost.stores._connections import Pool, Waits
 
 T = TypeVar("T")
 
+Row = tuple[Any, ...]
 Fetch = Callable[[Any], T]
 """Takes what is wanted from a driver's cursor, right after its statement."""
 
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**63 - 1
+
+
+def quote(name: str) -> str:
+    """Return the name of a table or column as SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 class Mode(Enum):
@@ -42,15 +49,17 @@ class Session(ABC):
         writes: Whether it may write.
     """
 
-    __slots__ = ()
+    __slots__ = ("_connection", "_deadline", "_ended", "sessions")
 
     engine_name: Literal["sqlite", "postgresql"]
-    writes: bool
+    writes: bool = True
 
-    @property
-    def untouched(self) -> bool:
-        """Whether the operation may be run again if its connection was lost: nothing that it wrote was answered."""
-        return True
+    def __init__(self, sessions: Any, deadline: float) -> None:
+        """Take a connection with the first statement, until a time of `time.monotonic`."""
+        self.sessions = sessions
+        self._deadline = deadline
+        self._connection: Any = None
+        self._ended = False
 
     def rows(self, sql: str, *values: object) -> list[Row]:
         """Run a statement and return its rows as plain tuples."""
@@ -79,6 +88,40 @@ class Session(ABC):
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         """Run a statement, and return what `fetch` takes from the driver's cursor."""
 
+    @property
+    def untouched(self) -> bool:
+        """Whether the operation may be run again if its connection was lost: nothing that it wrote was answered."""
+        return True
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, in a transaction where the session writes."""
+        if self._connection is None:
+            if self._ended:
+                message = f"{self.sessions.label}: a session was used after its operation was over."
+                raise MisusedStore(message)
+            self._connection = self._take()
+        return self._connection
+
+    @abstractmethod
+    def _take(self) -> Any: ...
+
+    def _end(self) -> Any:
+        """Return the connection, if it has one, and have none any more."""
+        connection, self._connection = self._connection, None
+        self._ended = True
+        return connection
+
+    def _refuse_second(self) -> None:
+        """Refuse a statement after the only one."""
+        if self._ended:
+            message = f"{self.sessions.label}: an operation of `single` is one statement; use `run` for several."
+            raise MisusedStore(message)
+
+    def before(self) -> str:
+        """Return the SQL that the next statement has to be preceded by, once."""
+        return ""
+
     @abstractmethod
     def commit(self) -> None:
         """Commit what was written, and end."""
@@ -87,72 +130,59 @@ class Session(ABC):
     def undo(self) -> None:
         """Undo what was written, and end; never raises."""
 
+    def restart(self) -> None:
+        """Undo what was written so far, and go on."""
+        raise NotImplementedError
+
 
 def _all(cursor: Any) -> list[Row]:
     return cursor.fetchall() if cursor.description else []
 
 
-def _first(cursor: Any) -> Row | None:
-    row: Row | None = cursor.fetchone()
-    return row
-
-
-def _count(cursor: Any) -> int:
-    count: int = cursor.rowcount
-    return count
+_first: Fetch[Row | None] = methodcaller("fetchone")
+_count: Fetch[int] = attrgetter("rowcount")
 
 
 def refuse_unfit(values: tuple[object, ...]) -> None:
     """Refuse values that no column can hold, whatever the engine makes of them.
 
     Raises:
-        ValueError: A string holds U+0000, or an integer has more than 64 bits.
+        ValueError: A string holds U+0000, an integer has more than 64 bits, or a number is not finite.
     """
     for value in values:
-        if value.__class__ is str:
-            if "\0" in value:
+        kind = value.__class__
+        message = ""
+        if kind is str:
+            if "\0" in value:  # type: ignore[operator] # it is a str
                 message = "A string literal cannot contain NUL (0x00) characters."
-                raise ValueError(message)
-        elif value.__class__ is int and not _SMALLEST <= value <= _LARGEST:
-            message = f"The integer {value} has more than 64 bits."
-            raise ValueError(message)
-        elif value.__class__ is Decimal and not value.is_finite():
+        elif kind is int:
+            if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator] # it is an int
+                message = f"The integer {value} has more than 64 bits."
+        elif kind is Decimal and not value.is_finite():  # type: ignore[attr-defined] # it is a Decimal
             message = f"{value} is no number that a column can hold."
+        if message:
             raise ValueError(message)
 
 
-class Sessions(Protocol):
+class Sessions(ABC):
     """Makes the sessions of one open store, and owns its connections."""
 
     label: str
     pool: Pool
+    lock_waits: Waits
 
-    @property
-    def lock_waits(self) -> Waits:
-        """How often and how long operations waited for others to write, as far as that shows here."""
-        ...
-
+    @abstractmethod
     def session(self, mode: Mode, deadline: float) -> Session:
-        """Return a new session.
+        """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
 
-        Args:
-            mode: What its operation does.
-            deadline: Until when it may wait for connections and locks, as `time.monotonic` tells it.
-        """
-        ...
-
+    @abstractmethod
     def look(self) -> None:
-        """See whether the database is there and in order.
+        """See whether the database is there and in order; raise a `StoreError` or the driver's own error if not."""
 
-        Raises:
-            StoreError: It isn't, or the driver's own error.
-        """
-        ...
-
+    @abstractmethod
     def close(self) -> None:
         """Close all connections, those in use when they are given back."""
-        ...
 
+    @abstractmethod
     def retire(self) -> bool:
         """Close all connections to a database that another may take the place of; tell whether all are closed."""
-        ...

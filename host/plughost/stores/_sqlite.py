@@ -9,41 +9,29 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
-from plughost.stores._errors import Busy, StoreError, Unavailable
-from plughost.stores._failures import translate
-from plughost.stores._sql import quote
-from plughost.stores._sqlite_identity import SQLiteFile
+from plughost.stores._engines import Administration, Engine
+from plughost.stores._errors import Busy, StoreError, Unavailable, translate
 from plughost.stores._sqlite_sessions import SQLiteSessions
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
-    from plughost.stores._sql import Row
-
-_PRAGMAS: Final = ("PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
+    from plughost.stores._sessions import Row
 
 
-class SQLite:
-    """A store in a SQLite file; an `Engine`."""
+class SQLite(Engine):
+    """A store in a SQLite file."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
-        """Remember the file.
-
-        Args:
-            store: The store's name.
-            config: Its settings, with a path.
-        """
+        super().__init__(store, config)
         assert config.path is not None
-        self.store = store
-        self.config = config
         self.path: Path = config.path
-        self.file = SQLiteFile(store, config.path)
+        self.file = _sqlite_files.SQLiteFile(store, config.path)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
-        """Return what makes sessions; see `Engine`."""
         self.file.remember()
         connect = _sqlite_files.connect_for_pony if for_pony else _sqlite_files.connect
 
@@ -55,40 +43,34 @@ class SQLite:
                 raise
             return self.file.prepare(connection, writes=writes)
 
-        return SQLiteSessions(open_one, self.file, self.config, f"store {self.store}")
+        return SQLiteSessions(open_one, self.file, self.config, self.label)
 
     def check(self) -> None:
-        """Look through the file; see `Engine`."""
         self.file.look_through("integrity_check")
 
     @contextmanager
     def trial(self) -> Iterator[tuple[SQLiteAdministration, SQLiteSessions]]:
-        """Return a copy of the store that is gone afterwards, so that nobody waits for what is tried; see `Engine`."""
-        unseen = SQLiteFile(self.store, self.path)
-        copied = SQLiteSessions(_scratch, unseen, self.config, f"store {self.store}")
+        # A copy that is gone afterwards, so that nobody waits for what is tried.
+        unseen = _sqlite_files.SQLiteFile(self.store, self.path)
+        copied = SQLiteSessions(_scratch, unseen, self.config, self.label)
         with closing(_sqlite_files.scratch()) as scratch, closing(copied):
             try:
                 if self.exists():
                     _sqlite_files.copy_into(self.path, scratch)
             except sqlite3.Error as error:
-                raise self._told(error) from error
+                raise translate(error, self.label) or error from error
             yield SQLiteAdministration(scratch, self.store), copied
 
     def exists(self) -> bool:
-        """Return whether the file is there."""
-        return self.path.exists()
+        return self.file.exists()
 
     @contextmanager
     def administer(self) -> Iterator[SQLiteAdministration]:
-        """Return a connection for administration; see `Engine`."""
-        connection = self.connect()
-        try:
+        with closing(self.connect()) as connection:
             yield SQLiteAdministration(connection, self.store)
-        finally:
-            connection.close()
 
     def connect(self) -> sqlite3.Connection:
-        """Return a plain connection in autocommit mode to the file, which is made where it is missing.
+        """Return a plain connection in autocommit mode to the file, which is made where it was never opened.
 
         Raises:
             StoreError: As `translate` finds.
@@ -98,25 +80,21 @@ class SQLite:
         try:
             _sqlite_files.make(self.path)
         except OSError as error:
-            message = f"The file of the store {self.store} cannot be made: {error}"
+            message = f"The file of the {self.label} cannot be made: {error}"
             raise Unavailable(message) from error
+        connection: sqlite3.Connection | None = None
         try:
             connection = _sqlite_files.connect(self.path, max(self.config.patience, 30))
-        except sqlite3.Error as error:
-            raise self._told(error) from error
-        try:
             if self.file.opened:
                 self.file.look_at_header(connection)
             self._use_wal(connection)
-            for pragma in _PRAGMAS:
-                connection.execute(pragma)
-        except sqlite3.Error as error:
-            connection.close()
-            raise self._told(error) from error
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except (sqlite3.Error, StoreError) as error:
+            if connection is not None:
+                connection.close()
+            raise translate(error, self.label) or error from error
         return connection
-
-    def _told(self, error: sqlite3.Error) -> Exception:
-        return translate(error, f"store {self.store}") or error
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         """Switch the file to WAL, which SQLite does not wait for while another process does the same."""
@@ -125,7 +103,7 @@ class SQLite:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:
-                if not isinstance(translate(error, self.store), Busy) or time.monotonic() > give_up:
+                if not isinstance(translate(error, self.label), Busy) or time.monotonic() > give_up:
                     raise
                 time.sleep(0.01)
             else:
@@ -133,14 +111,12 @@ class SQLite:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Return a claim that a host serves the store; see `Engine`."""
-        with self._claim(fcntl.LOCK_SH, f"The store {self.store} is being purged or restored."):
+        with self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored."):
             yield
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Return a claim that excludes every host; see `Engine`."""
-        with self._claim(fcntl.LOCK_EX, f"A host serves the store {self.store} ({self.path}): stop it first."):
+        with self._claim(fcntl.LOCK_EX, f"A host serves the {self.label} ({self.path}): stop it first."):
             yield
 
     @contextmanager
@@ -151,95 +127,70 @@ class SQLite:
             make_folder(lock_file.parent)
             descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            message = f"The lock file of the store {self.store} cannot be opened: {error}"
+            message = f"The lock file of the {self.label} cannot be opened: {error}"
             raise Unavailable(message) from error
         try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise Busy(refusal) from error
-        try:
+            try:
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Busy(refusal) from error
             yield
         finally:
             os.close(descriptor)
 
     def erase(self, tables: Iterable[str]) -> None:
-        """Delete the file and what SQLite keeps beside it."""
-        for path in self.files():
-            path.unlink(missing_ok=True)
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the database file and those that SQLite keeps beside it, whether they are there or not."""
-        return (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm", "-journal")))
+        for end in ("", "-wal", "-shm", "-journal"):
+            self.path.with_name(self.path.name + end).unlink(missing_ok=True)
 
 
 def _scratch(*, writes: bool) -> sqlite3.Connection:
     return _sqlite_files.scratch()
 
 
-class SQLiteAdministration:
-    """A connection for administration; see `Administration`."""
-
-    def __init__(self, connection: sqlite3.Connection, store: str) -> None:
-        """Wrap a connection in autocommit mode."""
-        self.connection = connection
-        self._store = store
+class SQLiteAdministration(Administration):
+    """A connection for administration."""
 
     def script(self, sql: str) -> None:
-        """Run statements that end in semicolons, without committing."""
-        # executescript would commit first.
-        for statement in split_statements(sql):
+        for statement in split_statements(sql):  # executescript would commit first
             self.rows(statement)
 
     def rows(self, sql: str, *values: object) -> list[Row]:
-        """Run one statement, and return its rows."""
         try:
-            return self.connection.execute(sql, values).fetchall()
+            found: list[Any] = self.connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise translate(error, f"store {self._store}") or error from error
+        return found
 
     def has_table(self, name: str) -> bool:
-        """Return whether there is a table of this name."""
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
-    def count(self, table: str) -> int:
-        """Return the number of a table's rows."""
-        return int(self.rows(f"SELECT count(*) FROM {quote(table)}")[0][0])  # noqa: S608 - a quoted name  # nosec B608
+    def columns(self, table: str) -> tuple[str, ...]:
+        return tuple(name for (name,) in self.rows("SELECT name FROM pragma_table_info(?) ORDER BY cid", table))
 
     def size(self, tables: Iterable[str]) -> int:
-        """Return the size of the file and its write-ahead log in bytes."""
-        path = Path(self.rows("PRAGMA database_list")[0][2])
-        wal = path.with_name(f"{path.name}-wal")
-        return path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
+        path = self.rows("PRAGMA database_list")[0][2]
+        return sum(file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists())
 
     def begin(self) -> None:
-        """Begin a transaction that keeps other writers out from its beginning."""
-        self.rows("BEGIN IMMEDIATE")
+        self.rows("BEGIN IMMEDIATE")  # keeps other writers out from its beginning
 
     def check_deferred(self) -> None:
-        """Check that what rows refer to is there."""
         for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
             message = f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}"
             raise StoreError(message)
 
     def commit(self) -> None:
-        """Commit what was begun."""
         if not self.connection.in_transaction:
             message = f"store {self._store}: the transaction was ended from inside"
             raise StoreError(message)
         self.rows("COMMIT")
 
     def make_shared(self, sql: str) -> None:
-        """Make a table, unless it is there."""
         self.script(sql)
 
 
 def split_statements(sql: str) -> Iterator[str]:
-    """Yield the statements of a script; a semicolon in a string, comment or trigger ends none.
-
-    Args:
-        sql: The script; the last statement needs no semicolon.
-    """
+    """Yield the statements of a script; a semicolon in a string, comment or trigger ends none."""
     statement = ""
     for piece in sql.split(";")[:-1]:
         statement += piece + ";"

@@ -11,12 +11,16 @@ import os
 import secrets
 import sqlite3
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from plughost._files import make_folder
+from plughost.stores._errors import Damaged, StoreError, translate
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes up to which a file is looked through when its store opens, which takes about a second on a slow disk."""
 
 
 def make(path: Path) -> None:
@@ -39,16 +43,7 @@ def make(path: Path) -> None:
 
 
 def connect(path: Path, timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
-    """Return a connection in autocommit mode to a database that is there, for one thread at a time.
-
-    Args:
-        path: The database.
-        timeout: Seconds to wait for a lock.
-        read_only: Whether nothing is to be written.
-
-    Raises:
-        sqlite3.Error: It cannot be opened.
-    """
+    """Return a connection in autocommit mode to a database that is there, for one thread at a time."""
     uri = _uri(path, "ro" if read_only else "rw")
     return sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True, check_same_thread=False)
 
@@ -69,25 +64,13 @@ def scratch() -> sqlite3.Connection:
 
 
 def copy_into(path: Path, target: sqlite3.Connection) -> None:
-    """Copy a database as it is at one moment over another.
-
-    Args:
-        path: The database, which others may read and write meanwhile.
-        target: A connection to the other one.
-
-    Raises:
-        sqlite3.Error: Reading or writing failed.
-    """
+    """Copy a database as it is at one moment over another."""
     with closing(connect(path, 30, read_only=True)) as source:
         source.backup(target)
 
 
 def copy(path: Path, target: Path) -> None:
-    """Copy a database as it is at one moment to a single private file, which lasts when this returns.
-
-    Args:
-        path: The database, which others may read and write meanwhile.
-        target: The file, which is not there yet.
+    """Copy a database as it is at one moment to a single new private file, which lasts when this returns.
 
     Raises:
         sqlite3.Error: Reading or writing failed; part of the file may be there.
@@ -96,8 +79,7 @@ def copy(path: Path, target: Path) -> None:
     make(target)
     with closing(connect(target, 30)) as written:
         copy_into(path, written)
-        # In WAL mode it would not stay a single file.
-        written.execute("PRAGMA journal_mode = DELETE")
+        written.execute("PRAGMA journal_mode = DELETE")  # in WAL mode it would not stay a single file
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)  # nobody has the copy open, and no lock is lost
     try:
         os.fsync(descriptor)
@@ -107,3 +89,109 @@ def copy(path: Path, target: Path) -> None:
 
 def _uri(path: Path, mode: str) -> str:
     return f"{path.absolute().as_uri()}?mode={mode}"
+
+
+class SQLiteFile:
+    """A store's file, remembered once it was opened: from then on it is never made again.
+
+    What finds fault with it raises `Damaged`.
+    """
+
+    def __init__(self, store: str, path: Path) -> None:
+        """Remember nothing yet."""
+        self.path = path
+        self._name = f"The file of the store {store}"
+        self._identity: tuple[int, int] | None = None
+        self._size = 0
+        self._filled = False
+
+    @property
+    def opened(self) -> bool:
+        """Whether it was open before."""
+        return self._identity is not None
+
+    def prepare(self, connection: sqlite3.Connection, *, writes: bool) -> sqlite3.Connection:
+        """Make a new connection ready for operations, or close it where it doesn't lead to the store's file."""
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            if not writes:
+                connection.execute("PRAGMA query_only = ON")
+            self.look_at_header(connection)
+            self.verify()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def remember(self) -> None:
+        """Take the file that is there now for the store's, if it is in order."""
+        identity, size = self._look()
+        if self.opened or size <= QUICK_CHECK_LIMIT:
+            self.look_through()
+        self._identity, self._size = identity, size
+
+    def verify(self) -> None:
+        """See that the file is still there, and not another or a shorter one."""
+        if self._identity is None:
+            return
+        identity, size = self._look()
+        if identity != self._identity:
+            message = f"{self._name} was replaced by another file while it was in use"
+            raise Damaged(message)
+        if size < self._size:  # VACUUM may have shortened it
+            self.look_through()
+        self._size = size
+
+    def exists(self) -> bool:
+        """Return whether it is there."""
+        try:
+            return self.path.exists()
+        except OSError as error:
+            message = f"{self._name} can't be looked at: {error.strerror}"
+            raise Damaged(message) from error
+
+    def _look(self) -> tuple[tuple[int, int], int]:
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - each write asks, and Path takes twice as long
+        except FileNotFoundError as error:
+            message = f"{self._name} was deleted: put it or a backup back"
+            raise Damaged(message) from error
+        except OSError as error:
+            message = f"{self._name} can't be looked at: {error.strerror}"
+            raise Damaged(message) from error
+        return (found.st_dev, found.st_ino), found.st_size
+
+    def look_through(self, check: str = "quick_check") -> None:
+        """Read all of the file, by SQLite's `quick_check`, or `integrity_check`, which compares indexes, too."""
+        try:
+            with closing(connect(self.path, 30)) as connection:
+                self.look_at_header(connection)
+                found = "; ".join(str(line) for (line,) in connection.execute(f"PRAGMA {check}(3)"))
+        except sqlite3.Error as error:
+            raise translate(error, self._name) or error from error
+        if found != "ok":
+            message = f"{self._name} is damaged: {found}"
+            raise Damaged(message)
+
+    def leave(self, connection: sqlite3.Connection) -> None:
+        """Move what the write-ahead log still holds to the file that it belongs to, where another took its place."""
+        with suppress(sqlite3.Error, Damaged):
+            try:
+                self.verify()
+            except Damaged:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def look_at_header(self, connection: sqlite3.Connection) -> None:
+        """See that a connection leads to a database, and not to an empty one where there was one."""
+        try:
+            (version,) = connection.execute("PRAGMA schema_version").fetchone()
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            found = translate(error, self._name) or error
+            # A header of random bytes may ask for an encoding or a format that there is none of.
+            raise Damaged(str(found)) if type(found) is StoreError else found from error
+        if version == 0 and self._filled:
+            message = f"{self._name} is empty, and was not"
+            raise Damaged(message)
+        self._filled = self._filled or version > 0

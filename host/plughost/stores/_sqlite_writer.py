@@ -14,12 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from plughost._waiting import about_to_wait
-from plughost.stores._errors import Busy, Damaged, OutcomeUnknown
-from plughost.stores._failures import translate
-from plughost.stores._operation import Waits
+from plughost.stores._connections import Waits
+from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, translate
 
 if TYPE_CHECKING:
-    from plughost.stores._config import StoreConfig
     from plughost.stores._sessions import Fetch
 
 T = TypeVar("T")
@@ -53,32 +51,16 @@ class Writer:
     """The one connection that writes, and the queue for it, in order of arrival."""
 
     def __init__(
-        self, open_one: Callable[[], sqlite3.Connection], verify: Callable[[], None], config: StoreConfig, label: str
+        self, open_one: Callable[[], sqlite3.Connection], verify: Callable[[], None], patience: float, label: str
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            open_one: Returns a new connection that may write.
-            verify: Raises a `StoreError` where the file is not the one that was opened; called after each commit,
-                before anything is acknowledged.
-            config: The settings.
-            label: The store, for messages.
-        """
+        """Open nothing yet; `verify` is called after each commit, before anything is acknowledged."""
         self.waits = Waits()
-        self._open_one = open_one
-        self._verify = verify
-        self._patience = config.patience
-        self._label = label
+        self._open_one, self._verify, self._patience, self._label = open_one, verify, patience, label
         self._lock = threading.Lock()
         self._queue: deque[_Turn] = deque()
-        self._taken = False
+        self.used = False
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-
-    @property
-    def used(self) -> bool:
-        """Whether somebody writes."""
-        return self._taken
 
     def single(self, deadline: float, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         """Run one statement and commit it, together with those of others that came meanwhile."""
@@ -90,10 +72,9 @@ class Writer:
                 connection = self._begin(deadline)
                 together += self._join()
                 self._run_all(connection, together)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised below, by each
                 for each in together:
                     each.failure = error
-                raise
             finally:
                 for each in together[1:]:
                     each.settled = True
@@ -128,22 +109,22 @@ class Writer:
     def leave(self, leave: Callable[[sqlite3.Connection], None]) -> None:
         """Call a function with the connection, if there is one and nobody uses it."""
         with self._lock:
-            if self._connection is not None and not self._taken:
+            if self._connection is not None and not self.used:
                 leave(self._connection)
 
     def close(self) -> None:
         """Close the connection once nobody uses it."""
         with self._lock:
             self._closed = True
-            if self._taken:
+            if self.used:
                 return
         self._drop()
 
     def _await(self, turn: _Turn, deadline: float) -> None:
         """Return when it is this one's turn, or somebody settled it."""
         with self._lock:
-            if not self._taken:
-                self._taken = True
+            if not self.used:
+                self.used = True
                 return
             self._queue.append(turn)
         about_to_wait()
@@ -164,7 +145,7 @@ class Writer:
             if self._queue:
                 self._queue.popleft().passed.release()
                 return
-            self._taken = False
+            self.used = False
             closed = self._closed
         if closed:
             self._drop()

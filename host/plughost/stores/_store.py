@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
-from plughost.stores._ailing import Ailing
+from plughost.stores._connections import operation as current
 from plughost.stores._errors import (
     Busy,
     ConnectionLost,
@@ -19,12 +19,11 @@ from plughost.stores._errors import (
     Overran,
     StoreError,
     Unavailable,
+    translate,
 )
-from plughost.stores._failures import translate
 from plughost.stores._gate import Gate
 from plughost.stores._migrations import Migration, read_migrations
-from plughost.stores._opening import Opening, naming, try_opening
-from plughost.stores._operation import enter, leave, waited
+from plughost.stores._opening import Opening, Place, naming, try_opening
 from plughost.stores._presence import Presence
 from plughost.stores._sessions import Mode
 
@@ -78,10 +77,7 @@ class OpenStore(Generic[E]):
         self._migrated: Opening | None = None
         self._closed = False
         self._logger = logger.bind(store=declared.name, plugin=plugin)
-        self._presence = Presence(
-            declared.name, engine, lambda: self._begin_opening().finish(), self._refuse, self._logger
-        )
-        self._ailing = Ailing(self._logger, engine.config.place)
+        self._presence = Presence(engine, lambda: Opening(self._place).finish(), self._refuse, self._logger)
 
     @property
     def name(self) -> str:
@@ -117,6 +113,15 @@ class OpenStore(Generic[E]):
         with naming(self.plugin):
             return read_migrations(self.declared, self.engine.config.engine)
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What must be equal of two stores for one to go on in place of the other."""
+        return self.plugin, self.declared, self.engine.config, self.migrations
+
+    @property
+    def _place(self) -> Place:
+        return Place(self.declared, self.plugin, self.engine, self.migrations, self._logger)
+
     def migrate(self, older: OpenStore[Any] | None = None) -> None:
         """Migrate the store where nobody else sees it, until `open` keeps that or `close` undoes it.
 
@@ -125,27 +130,20 @@ class OpenStore(Generic[E]):
             Unavailable: The database cannot be reached. Operations try again, once the store is open.
             Busy: Others hold it. Operations try again, once the store is open.
         """
-        enter(self._label)
+        self._gate.begin()
         try:
             self._gate.shut()
             self._prepared = False
-            self._migrated = self._begin_opening(older, rehearse=True)
+            self._migrated = Opening(self._place, older=older, rehearse=True)
         except (Unavailable, Busy) as error:
             if not self._prepared:
                 self._presence.fail(error)
             raise
         finally:
-            leave()
-
-    def _begin_opening(self, older: OpenStore[Any] | None = None, *, rehearse: bool = False) -> Opening:
-        given = (self.declared, self.plugin, self.engine, self.migrations, self._logger)
-        return Opening(*given, older=older, rehearse=rehearse)
+            self._gate.end()
 
     def open(self) -> bool:
-        """Keep what was migrated, and let operations in.
-
-        Returns:
-            Whether anything was migrated.
+        """Keep what was migrated, and let operations in; return whether anything was migrated.
 
         Raises:
             StoreError: What was migrated can't be kept, and nothing of it was. Operations try again.
@@ -162,22 +160,12 @@ class OpenStore(Generic[E]):
             self._gate.open()
 
     def try_migrations(self) -> None:
-        """See whether the store could be migrated and opened, and leave it as it is.
-
-        Raises:
-            SetupError: It could not; the message says why.
-            Unavailable: That can't be tried at the moment.
-            Busy: Likewise.
-        """
-        try_opening(self.declared, self.plugin, self.engine, self.migrations, self._logger)
+        """See whether the store could be migrated and opened, and leave it as it is; raises as `migrate`."""
+        try_opening(self._place)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let operations wait while a block runs, with no connection left to the database.
-
-        Raises:
-            Busy: An operation that was begun before took too long.
-        """
+        """Let operations wait while a block runs, with no connection left; `Busy` if one takes too long before it."""
         self._gate.shut()
         try:
             self._presence.release()
@@ -185,10 +173,17 @@ class OpenStore(Generic[E]):
         finally:
             self._gate.open()
 
-    def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that only reads; on SQLite it waits for no writer.
+    def close(self) -> None:
+        """Close the connections for good; operations that still run keep theirs until they are done."""
+        self._closed = True
+        migrated, self._migrated = self._migrated, None
+        if migrated is not None:
+            migrated.undo()
+        self._presence.release()
+        self._gate.open()
 
-        Each of its queries sees what is committed by then.
+    def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that only reads, each query what is committed by then; on SQLite it waits for no writer.
 
         Args:
             operation: Called with the entities or the session, then `args` and `kwargs`; returns what this returns.
@@ -206,10 +201,7 @@ class OpenStore(Generic[E]):
     def run(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation in one transaction, which is committed if it returns and undone if it raises.
 
-        Args:
-            operation: Called as by `read`; again from the start, after a moment, where others were in its way.
-            *args: What it needs.
-            **kwargs: What it needs.
+        It is called as by `read`, and again from the start, after a moment, where others were in its way.
 
         Raises:
             Duplicate: A unique value is there already. It may show as late as the commit, so catch it around `run`.
@@ -226,21 +218,16 @@ class OpenStore(Generic[E]):
 
         That is the quickest way to write. On SQLite, such statements of several threads share a commit; on PostgreSQL
         it is one round trip. If the connection is lost in that moment, the outcome is unknown, where `run` can ask.
-
-        Args:
-            operation: As for `run`. With entities it is run as by `run`.
-            *args: What it needs.
-            **kwargs: What it needs.
-
-        Raises:
-            StoreError: As `run`.
+        With entities this is the same as `run`, and raises the same in any case.
         """
-        return self._operate(Mode.SINGLE, operation, args, kwargs)
+        # Pony decides itself how many statements it needs.
+        mode = Mode.SINGLE if self.declared.entities is None else Mode.WRITE
+        return self._operate(mode, operation, args, kwargs)
 
     def batches(
         self, query: Callable[[E, K | None, int], Sequence[T]], key: Callable[[T], K], size: int = 1000
     ) -> Iterator[Sequence[T]]:
-        """Yield all rows of a long list in batches, so that memory stays bounded and no session stays open.
+        """Yield all rows of a long list in batches, none empty; memory stays bounded, and no session stays open.
 
         Args:
             query: Called with the entities or the session, the key of the last row so far (None at first) and `size`;
@@ -249,7 +236,7 @@ class OpenStore(Generic[E]):
             size: Rows in a batch.
 
         Yields:
-            The batches, none of them empty.
+            The batches.
 
         Raises:
             StoreError: As `read`.
@@ -264,39 +251,8 @@ class OpenStore(Generic[E]):
             after = key(rows[-1])
 
     def ping(self) -> None:
-        """Ask the database for a sign of life, and whether it is in order.
-
-        Raises:
-            StoreError: As `read`.
-        """
+        """Ask the database for a sign of life, and whether it is in order; raises as `read`."""
         self._tell("read", self._ping)
-
-    def _ping(self) -> None:
-        enter(self._label)
-        try:
-            self._gate.enter()
-            try:
-                self._presence.ready(0.0).sessions.look()
-            finally:
-                self._gate.leave()
-        except Exception as error:
-            found = translate(error, self._label)
-            if found is None:
-                raise
-            if isinstance(found, (ConnectionLost, Damaged)):
-                self._presence.note(found)
-            raise found from None if found is error else error
-        finally:
-            leave()
-
-    def close(self) -> None:
-        """Close the connections for good; operations that still run keep theirs until they are done."""
-        self._closed = True
-        migrated, self._migrated = self._migrated, None
-        if migrated is not None:
-            migrated.undo()
-        self._presence.release()
-        self._gate.open()
 
     def _operate(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         if self.events is None or not self.events.watched:
@@ -318,62 +274,50 @@ class OpenStore(Generic[E]):
             raise
         finally:
             if self.events is not None:
-                figures = {"seconds": time.perf_counter() - begun, "waited": waited()}
+                figures = {"seconds": time.perf_counter() - begun, "waited": current.waited}
                 self.events.emit("store", self.plugin, store=self.name, kind=kind, outcome=outcome, **figures)
 
     def _attempt(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Run an operation, and raise no driver's error."""
-        enter(self._label)
+        """Run an operation, again where that is safe and may help, and raise no driver's error."""
+        self._gate.begin()
         try:
-            self._gate.enter()
-            try:
-                return self._repeat(mode, operation, args, kwargs)
-            finally:
-                self._gate.leave()
+            deadline = time.monotonic() + self._patience
+            self._gate.enter(deadline)
+            presence = self._presence
+            back_off = 0.0
+            lost = False
+            while True:
+                session: Session | None = None
+                try:
+                    opened = presence.opened
+                    if opened is None or presence.trouble is not None:
+                        opened = presence.ready(deadline)
+                    session = opened.sessions.session(mode, deadline)
+                    result = opened.perform(session, operation, args, kwargs)
+                    if presence.failing is not None:
+                        presence.succeeded(writes=session.writes)
+                    return result
+                except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
+                    again = not lost and session is not None and session.untouched
+                    lost = self._judge(error, mode, deadline, again=again)
+                back_off = min(_LONGEST_BACK_OFF, 2 * back_off or _FIRST_BACK_OFF)
+                time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
         finally:
-            leave()
-
-    def _repeat(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Run an operation, again where that is safe and may help."""
-        presence = self._presence
-        deadline = time.monotonic() + self._patience
-        back_off = 0.0
-        lost = False
-        while True:
-            session: Session | None = None
-            try:
-                opened = presence.opened
-                if opened is None or presence.trouble is not None:
-                    opened = presence.ready(deadline)
-                # Pony decides itself how many statements it needs.
-                single = mode is Mode.SINGLE and opened.entities is not None
-                session = opened.sessions.session(Mode.WRITE if single else mode, deadline)
-                result = opened.perform(session, operation, args, kwargs)
-                if self._ailing.ailment is not None:
-                    self._ailing.succeeded(writes=session.writes)
-                return result
-            except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-                again = not lost and session is not None and session.untouched
-                lost = self._judge(error, mode, deadline, again=again)
-            back_off = min(_LONGEST_BACK_OFF, 2 * back_off or _FIRST_BACK_OFF)
-            time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
+            self._gate.end()
 
     def _judge(self, error: Exception, mode: Mode, deadline: float, *, again: bool) -> bool:
-        """Return whether the connection was lost, if the operation is to be run again; raise what it failed with else.
+        """Raise what an operation failed with, unless it is to be run again: tell whether its connection was lost then.
 
-        Args:
-            error: What it failed with.
-            mode: What it does.
-            deadline: Until when it may be run again.
-            again: Whether to run it again if the connection was lost.
+        If that was lost, `again` says whether it may be.
         """
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
-        if type(found) is StoreError and (self._closed or self._presence.is_outdated()):
-            found = Unavailable(f"The {self._label} was migrated by a newer version of its plugin: {found}")
+        if type(found) is StoreError:
+            # A store that is closed was replaced by one of newer code, which may have migrated it.
+            found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
-            self._ailing.failed(found, writes=mode is not Mode.READ)
+            self._presence.failed(found, writes=mode is not Mode.READ)
         lost = isinstance(found, ConnectionLost)
         if lost or isinstance(found, (Damaged, OutcomeUnknown)):
             self._presence.note(found)
@@ -381,9 +325,17 @@ class OpenStore(Generic[E]):
             again = isinstance(found, Busy) and not isinstance(found, Overran) and time.monotonic() < deadline
         if again:
             return lost
-        if found is error:
-            raise found
-        raise found from error
+        raise found from None if found is error else error
+
+    def _ping(self) -> None:
+        self._gate.begin()
+        try:
+            self._gate.enter(time.monotonic() + self._patience)
+            self._presence.ready(0.0).sessions.look()
+        except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
+            self._judge(error, Mode.READ, 0.0, again=False)
+        finally:
+            self._gate.end()
 
     def _refuse(self) -> None:
         """Refuse operations of a store that is not to be opened yet, or any more."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import bcrypt
 import httpx
 import pytest
+from authlib.integrations.httpx_client import OAuth2Client
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 from authlib.oauth2.rfc9068 import JWTBearerTokenValidator
 from authlib.oidc.discovery import OpenIDProviderMetadata
@@ -147,7 +149,7 @@ class _Validator(JWTBearerTokenValidator):  # type: ignore[misc] # authlib has n
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 def test_authlib_finds_and_verifies_all_by_itself(algorithm: str) -> None:
-    """From the address alone: valid metadata, whose issuer is where it was found, keys, and a token that verifies."""
+    """From the address alone: metadata, whose issuer is where it was found, keys, a token that verifies, its end."""
     table = {"plugins": {"library-auth": {"algorithm": algorithm, "audience": AUDIENCE}}}
     with (
         running_host(["library-auth"], settings=table, strict=True) as host,
@@ -162,6 +164,12 @@ def test_authlib_finds_and_verifies_all_by_itself(algorithm: str) -> None:
         claims = validator.authenticate_token(token)
         validator.validate_token(claims, [], None, roles=["user"])
         assert claims["sub"] == "user@example.org"
+        trusting = ssl.create_default_context(cafile=str(host.host.tls.certificate)) if host.host.tls else False
+        with OAuth2Client(token={"access_token": token, "token_type": "Bearer"}, verify=trusting) as session:
+            secured = f"{metadata['issuer']}/setup/secured"
+            assert session.get(secured).json()["email"] == claims["sub"]
+            assert session.delete(metadata["token_endpoint"]).status_code == 204
+            assert session.get(secured).status_code == 401
 
 
 def test_a_made_up_host_changes_no_address(host: RunningHost) -> None:
@@ -178,6 +186,23 @@ def test_a_set_issuer_is_where_the_keys_are() -> None:
         metadata = client.get(DISCOVERY).json()
     assert metadata["issuer"] == "https://id.example.org/mylibrary"
     assert metadata["jwks_uri"] == "https://id.example.org/mylibrary/.well-known/jwks.json"
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_tokens_do_not_wait_for_logins(engine: str) -> None:
+    """While eight clients log in, some are refused at once, and a token is looked at before the first login is done."""
+    dear = "$2b$15$" + bcrypt.hashpw(b"user", bcrypt.gensalt(4)).decode()[7:]  # nobody gets in, and it takes seconds
+    users = [{"email": "dear@example.org", "password_hash": dear, "role": "user"}]
+    table = {"plugins": {"library-auth": {"users": users}}, "sites": {"library": {"http_engine": engine}}}
+    with running_host(["library-auth"], settings=table) as host, ExitStack() as stack:
+        clients = [stack.enter_context(host.client("library")) for _ in range(9)]
+        pool = stack.enter_context(ThreadPoolExecutor(8))
+        logins = [pool.submit(client.get, LOGIN, auth=USER, timeout=120) for client in clients[:8]]
+        answered = as_completed(logins)
+        refused = [next(answered).result().status_code for _ in range(4)]  # which found all places taken
+        for _ in range(20):
+            assert clients[8].get(SECURED, headers={"Authorization": "Bearer x.y.z"}).status_code == 401
+        assert {*refused, *(login.result().status_code for login in logins if login.done())} == {503}
 
 
 def test_logins_that_would_pile_up_are_refused() -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import Middleware, Observer, Operation, Response, Route, RouteGroup, hookimpl
+from plughost import Middleware, Observer, Operation, Parameter, Response, Route, RouteGroup, hookimpl
 from plughost_dev_console.commands import console_command
 from plughost_dev_console.gate import Gate
 from plughost_dev_console.guard import PREFIX, Guard
@@ -39,6 +39,24 @@ if TYPE_CHECKING:
     from plughost import PluginContext
 
 _BODY_LIMIT: Final = 16 * 1024
+
+
+def _text(name: str, description: str) -> Parameter:
+    schema = {"type": "string", "default": ""}
+    return Parameter(name=name, place="query", description=description, schema=schema, allow_empty=True)
+
+
+def _number(name: str, description: str, default: int) -> Parameter:
+    schema = {"type": "integer", "default": default}
+    return Parameter(name=name, place="query", description=description, schema=schema, allow_empty=True)
+
+
+_AFTER: Final = _number("after", "The newest that is known.", 0)
+# Of the views, by template.
+_PARAMETERS: Final = {
+    "plugins": (_text("job", "A job whose result is shown."),),
+    "table": (_text("q", "What rows are to contain."), _number("page", "The page, from 1.", 1)),
+}
 
 
 class ConsolePlugin:
@@ -135,20 +153,24 @@ def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
         ("/load", "load", "Load report", show.load),
     )
     return [
-        Route(path, View(pages, template, title, shown), {"GET": _operation(f"Show: {title}")})
+        Route(
+            path,
+            View(pages, template, title, shown),
+            {"GET": _operation(f"Show: {title}", *_PARAMETERS.get(template, ()))},
+        )
         for path, template, title, shown in views
     ]
 
 
 def _actions(context: PluginContext[Settings], pages: Pages) -> list[Route]:
     json = "application/json"
-    gets: list[tuple[str, object, str, tuple[str, ...]]] = [
-        ("/open", Enter(pages), "Open the console by a link", ()),
-        ("/assets/{name}", Assets(), "Get a file of the console", ()),
-        ("/pages/{plugin}/{page}", PluginPage(pages), "Show a page of a plugin", ("text/html",)),
-        ("/requests/new", Feed(_requests(context)), "Tell of new requests", (json,)),
-        ("/log/new", Feed(_lines(context)), "Tell of new lines", (json,)),
-        ("/jobs/{job}", JobState(pages), "Tell how far a job is", (json,)),
+    gets: list[tuple[str, object, str, tuple[str, ...], tuple[Parameter, ...]]] = [
+        ("/open", Enter(pages), "Open the console by a link", (), (_text("link", "The link."),)),
+        ("/assets/{name}", Assets(), "Get a file of the console", (), ()),
+        ("/pages/{plugin}/{page}", PluginPage(pages), "Show a page of a plugin", ("text/html",), ()),
+        ("/requests/new", Feed(_requests(context)), "Tell of new requests", (json,), (_AFTER,)),
+        ("/log/new", Feed(_lines(context)), "Tell of new lines", (json,), (_AFTER,)),
+        ("/jobs/{job}", JobState(pages), "Tell how far a job is", (json,), ()),
     ]
     posts: list[tuple[str, object, str]] = [
         ("/leave", Leave(pages), "Close the console"),
@@ -156,14 +178,17 @@ def _actions(context: PluginContext[Settings], pages: Pages) -> list[Route]:
         ("/plugins/{name}/state", Switch(pages), "Enable or disable a plugin"),
     ]
     return [
-        *(Route(path, each, {"GET": Operation(summary=about, produces=kinds)}) for path, each, about, kinds in gets),
+        *(
+            Route(path, each, {"GET": Operation(summary=about, produces=kinds, parameters=parameters)})
+            for path, each, about, kinds, parameters in gets
+        ),
         *(Route(path, each, {"POST": Operation(summary=about, produces=())}) for path, each, about in posts),
     ]
 
 
-def _operation(summary: str) -> Operation:
+def _operation(summary: str, *parameters: Parameter) -> Operation:
     answer = Response(description="The page.", model=str, media_types=("text/html",))
-    return Operation(summary=summary, responses={200: answer}, produces=("text/html",))
+    return Operation(summary=summary, responses={200: answer}, produces=("text/html",), parameters=parameters)
 
 
 def _gate(context: PluginContext[Settings]) -> Gate:

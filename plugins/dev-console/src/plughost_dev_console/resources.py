@@ -41,11 +41,11 @@ class Enter:
         """Let in by a gate."""
         self._pages = pages
 
-    def on_get(self, req: Request, resp: falcon.Response) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, link: str) -> None:
         """Begin a session, and lead to the console."""
         if req.method == "HEAD":  # a preview, or a scanner of links: it must not use the link up
             return
-        cookie = self._pages.gate.enter(req.get_param("link") or "")
+        cookie = self._pages.gate.enter(link)
         if cookie is None:
             if req.context.session is not None:  # such as the back button of who is in already
                 raise falcon.HTTPSeeOther(PREFIX)
@@ -117,7 +117,7 @@ class View:
         self._title = title
         self._show = show
 
-    def on_get(self, req: Request, resp: falcon.Response, **fields: str) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, **fields: Any) -> None:
         """Write the page."""
         shown = {"title": self._title, **self._show(req, **fields)}
         resp.content_type = MEDIA_TYPE
@@ -131,10 +131,10 @@ class Feed:
         """Tell of records."""
         self._records = records
 
-    def on_get(self, req: Request, resp: falcon.Response) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, after: int) -> None:
         """Write what is newer than the number given as `after`."""
         req.context.unlogged = True
-        resp.media = self._records.since(req.get_param_as_int("after", default=0))
+        resp.media = self._records.since(after)
 
 
 class JobState:

@@ -78,14 +78,13 @@ class Showing:
             "total": len(self._host.plugins),
         }
 
-    def plugins(self, req: Request) -> Shown:
+    def plugins(self, req: Request, job: str) -> Shown:
         """List the plugins, and the result of what was done last."""
-        name = req.get_param("job")
         return {
             "plugins": [{"plugin": each, "seconds": sum(each.seconds.values())} for each in self._host.plugins],
             "own": self._own,
-            "job": self._jobs.get(name),
-            "job_name": name,
+            "job": self._jobs.get(job),
+            "job_name": job,
         }
 
     def plugin(self, req: Request, name: str) -> Shown:
@@ -120,13 +119,12 @@ class Showing:
         """List the stores and their tables."""
         return {"stores": [_store(each) for each in self._control.stores.values()]}
 
-    def table(self, req: Request, store: str, table: str) -> Shown:
+    def table(self, req: Request, store: str, table: str, q: str, page: int) -> Shown:
         """Show a page of a table's rows."""
         opened = self._control.stores.get(store)
         if opened is None or table not in opened.declared.tables:
             raise falcon.HTTPNotFound(description=f"There is no table {table} in a store {store}.")
-        search = (req.get_param("q") or "")[:_LONGEST_VALUE]
-        page = req.get_param_as_int("page", default=1)
+        search = q[:_LONGEST_VALUE]
         page = min(max(page, 1), _LAST_PAGE)
         shown: dict[str, Any] = {"title": table, "store": opened, "table": table, "search": search, "page": page}
         try:

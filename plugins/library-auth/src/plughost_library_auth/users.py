@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import bcrypt
 from pydantic import SecretStr
 
+from plughost import about_to_wait
 from plughost.stores import StoreError
 from plughost_library_auth.settings import User, account_key
 
@@ -21,7 +22,8 @@ LONGEST_PASSWORD: Final = 72
 """Bytes of a password that bcrypt looks at; a longer one is refused rather than cut."""
 
 _PATIENCE: Final = 2.0  # seconds to wait for a core
-_WAITING: Final = 2  # logins that wait at most: each holds a thread, which others need
+_WAITING: Final = 2  # logins that wait at most: each holds a thread
+_MOST_SLOTS: Final = 12  # with those that wait fewer than a plugin may have wait beside its share of threads
 _DEMO_ROUNDS: Final = 4  # the passwords are printed on start: nothing to protect, and a start stays quick
 
 
@@ -49,13 +51,13 @@ class UserStore:
         Args:
             users: Those of the settings.
             rounds: The bcrypt cost that a check has where there are no users at all.
-            slots: How many checks run at once; by default, all cores but one (CONTRACT 3).
+            slots: How many checks run at once; by default, all cores but one (CONTRACT 3), at most twelve.
             waiting: How many more may wait for their turn.
             records: The users of the store.
         """
         self._users = {user.key: user for user in users}
         self._rounds = max((user.rounds for user in self._users.values()), default=rounds)
-        slots = slots or max(1, _cores() - 1)
+        slots = slots or max(1, min(_cores() - 1, _MOST_SLOTS))
         self._slots = threading.BoundedSemaphore(slots)
         self._places = threading.BoundedSemaphore(slots + waiting)
         self._records = records
@@ -98,6 +100,7 @@ class UserStore:
         """Wait for a core, as long as that takes little and few others wait."""
         if not self._places.acquire(blocking=False):
             raise TooBusy
+        about_to_wait(long=True)  # bcrypt lets go of the interpreter's lock, and other requests must not wait for it
         try:
             if not self._slots.acquire(timeout=_PATIENCE):
                 raise TooBusy

@@ -8,12 +8,15 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from packaging.utils import parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from plughost import CommandError
 from plughost_packages import pip
-from plughost_packages.locking import LOCK_NAME, Locked, hash_of, write_lock
+from plughost_packages.locking import LOCK_NAME, Locked, hash_of, read_lock, write_lock
+
+_ARCHIVES: Final = frozenset({".whl", ".gz", ".bz2", ".xz", ".zip"})  # what pip would look at
 
 
 def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Path]:
@@ -48,6 +51,35 @@ def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels
     except OSError as error:
         raise CommandError(f"The bundle {folder} can't be made: {error}") from error
     return sorted(folder.glob("*.whl"))
+
+
+def read_bundle(folder: Path) -> list[Locked]:
+    """Return the set of a bundle, whose wheels are exactly those that its lock file names.
+
+    Raises:
+        CommandError: It is no bundle, or it was tampered with; the message says what differs.
+    """
+    lock = folder / LOCK_NAME
+    if not lock.is_file():
+        raise CommandError(f"{folder} is no bundle: it has no {LOCK_NAME}.")
+    entries = read_lock(lock)
+    actual = {hash_of(file): file.name for file in sorted(folder.iterdir()) if file.suffix in _ARCHIVES}
+    locked = {each: entry for entry in entries for each in entry.hashes}
+    lost = [str(entry) for entry in entries if not actual.keys() & set(entry.hashes)]
+    added = [name for known, name in actual.items() if known not in locked or not _is_named(name, locked[known])]
+    if lost or added:
+        told = [f"no file has the hash of {each}" for each in lost]
+        told += [f"{name} is not in {LOCK_NAME}, or was changed" for name in added]
+        raise CommandError(f"The bundle {folder} was changed after it was made: {'; '.join(told)}.")
+    return entries
+
+
+def _is_named(file: str, entry: Locked) -> bool:
+    try:
+        name, version, _, _ = parse_wheel_filename(file)
+    except InvalidWheelFilename:
+        return False
+    return (str(name), str(version)) == (entry.name, entry.version)
 
 
 def refuse_filled(folder: Path) -> None:

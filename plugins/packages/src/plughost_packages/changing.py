@@ -1,65 +1,20 @@
-"""Change the environment: plan, do it with pip, let the running host take it up, undo what fails half-way."""
+"""Change the environment: do what was planned with pip, let the running host take it up, undo what fails half-way."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
-
-from packaging.utils import canonicalize_name
 
 from plughost import CommandError, Environment
 from plughost_packages import pip
 from plughost_packages.keeping import keeping
+from plughost_packages.planning import Allowed, Change, Plan, refuse_not_allowed
 from plughost_packages.repacking import repack
 
 if TYPE_CHECKING:
     from plughost import ReloadReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What an operation does to one distribution.
-
-    Attributes:
-        distribution: Its name.
-        before: The installed version; None where there is none.
-        after: The version that will be installed; None where it is removed.
-        source: Where the new version comes from, without credentials.
-        needs_restart: Whether the host itself runs on it, so that a reload can't take it up.
-    """
-
-    distribution: str
-    before: str | None
-    after: str | None
-    source: str = ""
-    needs_restart: bool = False
-
-    @property
-    def key(self) -> str:
-        """The normalised name."""
-        return canonicalize_name(self.distribution)
-
-    @property
-    def verb(self) -> str:
-        """What the audit trail calls it."""
-        return "uninstall" if self.after is None else "install" if self.before is None else "upgrade"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What an operation is about to do.
-
-    Attributes:
-        changes: What becomes of each distribution.
-        arguments: What pip is called with to do it.
-    """
-
-    changes: tuple[Change, ...]
-    arguments: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,65 +47,13 @@ class Outcome:
         return {"ok": self.ok, **asdict(replace(self, reload=None)), "reload": report}
 
 
-def plan_install(requirements: Sequence[str], options: Sequence[str], wheels: Path, tell: pip.Tell) -> Plan:
-    """Work out what an installation would change.
-
-    Args:
-        requirements: What pip is asked for.
-        options: Further options of pip's.
-        wheels: The folder of wheels of what was replaced or removed before; looked at where nothing else has it.
-        tell: Told each line that pip prints.
-
-    Raises:
-        PipError: It can't be resolved.
-    """
-    arguments = ["install", *options, *requirements]
-    try:
-        items = pip.report(arguments[1:], tell)
-    except pip.PipError as error:
-        if not any(wheels.glob("*.whl")):
-            raise
-        arguments += ["--find-links", str(wheels)]
-        try:
-            items = pip.report(arguments[1:], tell)
-        except pip.PipError:
-            raise error from None
-    environment = Environment()
-    versions, shared = environment.versions, environment.shared
-    changes = []
-    for item in items:
-        key = canonicalize_name(item["metadata"]["name"])
-        changes.append(
-            Change(
-                distribution=item["metadata"]["name"],
-                before=versions.get(key),
-                after=item["metadata"]["version"],
-                source=_without_credentials(item["download_info"]["url"]),
-                needs_restart=key in shared and key in versions,
-            )
-        )
-    return Plan(changes=tuple(sorted(changes, key=lambda change: change.key)), arguments=tuple(arguments))
-
-
-def plan_uninstall(keys: Collection[str]) -> Plan:
-    """Work out what an uninstallation changes.
-
-    Args:
-        keys: Normalised names of the distributions.
-    """
-    environment = Environment()
-    changes = (
-        Change(distribution=environment.name(key), before=environment.versions[key], after=None) for key in sorted(keys)
-    )
-    return Plan(changes=tuple(changes), arguments=("uninstall", "--yes", *sorted(keys)))
-
-
 def carry_out(
     plan: Plan,
     wheels: Path,
     tell: pip.Tell,
     *,
     take_up: Callable[[], ReloadReport | None],
+    allowed: Allowed = lambda *_: None,
     keep: bool = False,
     afterwards: Callable[[], None] | None = None,
 ) -> Outcome:
@@ -161,6 +64,7 @@ def carry_out(
         wheels: The folder for wheels of what is replaced or removed.
         tell: Told each line that pip prints.
         take_up: Lets the running host take the change up, and returns its report; None where none runs.
+        allowed: Tells what may be installed.
         keep: Leave the change even if the running host refuses it.
         afterwards: Called when the running host has taken the change up; if it raises, all is undone too.
 
@@ -173,9 +77,12 @@ def carry_out(
             if change.before is not None:
                 tell(f"Keeping {change.distribution} {change.before}")
                 repack(installed[change.key], wheels)
-        if plan.changes:
-            _run(plan, tell)
-            _refuse_without_effect(plan)
+        for call in plan.calls if plan.changes else ():
+            pip.run(call, tell)
+        environment = Environment()
+        _refuse_without_effect(plan, environment)
+        refuse_not_allowed(plan.changes, environment, allowed)
+        _forget_requests(plan.unasked, environment)
         tell("Reloading")
         report = take_up()
         if report is not None and report.problems and not keep:
@@ -191,18 +98,18 @@ def carry_out(
     return Outcome(changes=plan.changes, reload=report)
 
 
-def _run(plan: Plan, tell: pip.Tell) -> None:
-    """Call pip, bound to the versions that were planned."""
-    if plan.arguments[0] != "install" or "--require-hashes" in plan.arguments:
-        pip.run(plan.arguments, tell)
-        return
-    with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
-        file = Path(folder, "planned.txt")
-        file.write_text("".join(f"{each.distribution}=={each.after}\n" for each in plan.changes), encoding="utf-8")
-        pip.run([*plan.arguments, "--constraint", str(file)], tell)
+def _forget_requests(keys: Collection[str], environment: Environment) -> None:
+    """Take back that somebody asked for distributions by name (PEP 376, REQUESTED), which pip notes of each pin."""
+    for key in keys & environment.installed.keys():
+        distribution = environment.installed[key]
+        for file in [each for each in distribution.files or () if each.name == "REQUESTED"]:
+            record = Path(str(distribution.locate_file(file.parent / "RECORD")))
+            lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+            record.write_text("".join(line for line in lines if not line.startswith(f"{file},")), encoding="utf-8")
+            Path(str(distribution.locate_file(file))).unlink(missing_ok=True)
 
 
-def _refuse_without_effect(plan: Plan) -> None:
+def _refuse_without_effect(plan: Plan, environment: Environment) -> None:
     """Refuse what pip has called a success, and what is installed doesn't show.
 
     pip leaves alone what lies outside of its environment, and an older one on another folder of the path comes first.
@@ -210,7 +117,6 @@ def _refuse_without_effect(plan: Plan) -> None:
     Raises:
         CommandError: A distribution is not what was planned.
     """
-    environment = Environment()
     for change in plan.changes:
         now = environment.versions.get(change.key)
         if now == change.after:
@@ -220,8 +126,3 @@ def _refuse_without_effect(plan: Plan) -> None:
         if now is not None:
             found = f"{now} is installed in {environment.installed[change.key].locate_file('')}"
         raise CommandError(f"pip reported success without effect: wanted was {wanted}, and {found}.")
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

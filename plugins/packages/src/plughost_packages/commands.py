@@ -20,8 +20,9 @@ from plughost import CommandError, NotRunning
 
 if TYPE_CHECKING:
     from plughost import PluginContext, ReloadReport
-    from plughost_packages.changing import Outcome, Plan
+    from plughost_packages.changing import Outcome
     from plughost_packages.pip import Tell
+    from plughost_packages.planning import Plan
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -151,6 +152,10 @@ def show_plan(plan: Plan, quiet: bool, nothing: str) -> None:
             "": [restart if change.needs_restart else Text("") for change in plan.changes],
         }
     )
+    for change in plan.changes:
+        if change.after is not None:
+            click.echo(f"{change.file or f'{change.distribution} {change.after}, built here'}\n  from {change.source}")
+            click.echo(f"  sha256:{change.sha256}" if change.sha256 else "  without a hash")
 
 
 def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from plughost import CommandError, Environment
-from plughost_packages.changing import Outcome, carry_out, plan_install
+from plughost import Environment
+from plughost_packages.bundling import read_bundle
+from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
     audited,
     changing_options,
@@ -21,12 +24,14 @@ from plughost_packages.commands import (
     wheels_of,
     working,
 )
-from plughost_packages.locking import LOCK_NAME
-from plughost_packages.names import to_requirement
-from plughost_packages.places import remember
+from plughost_packages.locking import LOCK_NAME, write_lock
+from plughost_packages.names import refuse_options, to_requirement
+from plughost_packages.places import places, remember
+from plughost_packages.planning import plan_install
 
 if TYPE_CHECKING:
     from plughost import PluginContext
+    from plughost_packages.settings import Settings
 
 
 @click.command()
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def install(
-    context: PluginContext[Any],
+    context: PluginContext[Settings],
     *,
     names: tuple[str, ...],
     upgrade: bool,
@@ -63,24 +68,31 @@ def install(
     """
     if bool(names) == bool(bundle):
         raise click.UsageError("Give the plugins' names, or --bundle.")
-    with readable_errors(), working(as_json) as tell:
-        if bundle is not None:
-            lock = bundle / LOCK_NAME
-            if not lock.is_file():
-                raise CommandError(f"{bundle} is no bundle: it has no {LOCK_NAME}.")
-            requirements, where = ["-r", str(lock)], ["--no-index", "--find-links", str(bundle), "--require-hashes"]
-        else:
-            plugins = Environment().owners
-            requirements = [name if as_is else to_requirement(name, plugins) for name in names]
-        options = [*where, *(["--upgrade"] if upgrade else [])]
-        plan = plan_install(requirements, options, wheels_of(context), tell)
-    show_plan(plan, as_json, "Installed already; nothing to install.")
-    if dry_run:
-        finish(Outcome(changes=plan.changes), as_json, dry_run=True)
-        return
-    with readable_errors(), audited(context, plan) as event, working(as_json) as tell:
-        outcome = carry_out(plan, wheels_of(context), tell, take_up=taking_up(context, no_reload), keep=keep)
-        event["outcome"] = outcome.word
+    with ExitStack() as stack:
+        stack.enter_context(readable_errors())
+        with working(as_json) as tell:
+            for name in names:
+                refuse_options(name)
+            if bundle is None:
+                plugins = Environment().owners
+                requirements = [name if as_is else to_requirement(name, plugins) for name in names]
+                looked = places(where, context.settings, context.host.settings_dir)
+            else:
+                lock = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plughost-")), LOCK_NAME)
+                write_lock(lock, read_bundle(bundle))  # what was read is what pip gets
+                requirements = ["-r", str(lock)]
+                looked = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
+            options = [*looked, *(["--upgrade"] if upgrade else [])]
+            allowed = context.host.why_not_allowed
+            plan = stack.enter_context(plan_install(requirements, options, wheels_of(context), tell, allowed))
+        show_plan(plan, as_json, "Installed already; nothing to install.")
+        if dry_run:
+            finish(Outcome(changes=plan.changes), as_json, dry_run=True)
+            return
+        with audited(context, plan) as event, working(as_json) as tell:
+            take_up = taking_up(context, no_reload)
+            outcome = carry_out(plan, wheels_of(context), tell, take_up=take_up, allowed=allowed, keep=keep)
+            event["outcome"] = outcome.word
     if bundle is None and not outcome.undone:
         remember(where)
     finish(outcome, as_json)

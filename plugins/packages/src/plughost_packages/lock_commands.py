@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.filesize import decimal
 
-from plughost import Environment
+from plughost import CommandError, Environment
 from plughost_packages.bundling import bundle, refuse_filled
 from plughost_packages.commands import (
     EXIT_PROBLEMS,
@@ -22,12 +22,13 @@ from plughost_packages.commands import (
     working,
 )
 from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
-from plughost_packages.places import remembered
+from plughost_packages.places import places, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plughost import PluginContext
+    from plughost_packages.settings import Settings
 
 
 @click.command("lock")
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def lock_command(
-    context: PluginContext[Any],
+    context: PluginContext[Settings],
     *,
     file: Path | None,
     check_only: bool,
@@ -64,7 +65,9 @@ def lock_command(
             click.echo("Nothing was written (--dry-run).")
     else:
         with readable_errors(), working(as_json) as tell:
-            entries = lock([*remembered(), *where], wheels_of(context), tell)
+            where = places([*remembered(), *where], context.settings, context.host.settings_dir)
+            entries = lock(where, wheels_of(context), tell)
+            _refuse_not_allowed(entries, context)
             write_lock(file, entries)
         _say_what_was_made(entries, wheels_of(context))
         if as_json:
@@ -86,7 +89,7 @@ def lock_command(
 @json_option
 @click.pass_obj
 def bundle_command(
-    context: PluginContext[Any],
+    context: PluginContext[Settings],
     *,
     folder: Path,
     lock_file: Path | None,
@@ -101,8 +104,9 @@ def bundle_command(
     """
     with readable_errors(), working(as_json) as tell:
         refuse_filled(folder)
-        where = [*remembered(), *where]
+        where = places([*remembered(), *where], context.settings, context.host.settings_dir)
         entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(context), tell)
+        _refuse_not_allowed(entries, context)
     _say_what_was_made(entries, wheels_of(context))
     if not as_json:
         print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
@@ -118,6 +122,16 @@ def bundle_command(
     else:
         size = decimal(sum(wheel.stat().st_size for wheel in wheels))
         click.echo(f"Wrote {folder}: {len(wheels)} wheels, {size}, and {LOCK_NAME}.")
+
+
+def _refuse_not_allowed(entries: Sequence[Locked], context: PluginContext[Settings]) -> None:
+    """Refuse a set with an installed plugin, or another version of one, that the settings don't allow."""
+    plugins = set(Environment().owners.values())
+    for entry in entries:
+        if entry.name in plugins and entry.version is not None:
+            why = context.host.why_not_allowed(entry.name, entry.version)
+            if why is not None:
+                raise CommandError(f"{why}.")
 
 
 def _check(file: Path, *, as_json: bool) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOCK_NAME: Final = "plughost.lock"
 """What the file is called by default, and in a bundle."""
 
+_CHECKSUM: Final = "# The SHA-256 of what follows: "
 _HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 
@@ -132,7 +133,8 @@ def lock_text(entries: Iterable[Locked]) -> str:
         if entry.file is not None:
             lines.append(f"# {entry.name} is no index's, but {entry.file}")
         lines.append(" \\\n    ".join([str(entry), *(f"--hash={each}" for each in entry.hashes)]))
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    return f"{_CHECKSUM}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
 def read_lock(file: Path) -> list[Locked]:
@@ -142,11 +144,15 @@ def read_lock(file: Path) -> list[Locked]:
         CommandError: It can't be read, or is none.
     """
     try:
-        text = file.read_text(encoding="utf-8").replace("\\\n", " ")
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"The lock file {file} can't be read: {error}") from None
+    if _CHECKSUM.strip() in text:
+        head, _, rest = text.partition("\n")
+        if head != f"{_CHECKSUM}{hashlib.sha256(rest.encode()).hexdigest()}":
+            raise CommandError(f"The lock file {file} was changed after it was made: its checksum is wrong.")
     entries = []
-    for line in text.splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         stated = re.sub(r"(^|\s)#.*", "", line).strip()
         if not stated:
             continue
@@ -267,7 +273,7 @@ def _on_an_index(
                 raise
             made.append(wheel)
     found: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item["download_info"] for item in items}
-    hashes = {name: _hash(found[name]) for name in left}
+    hashes = {name: hash_told(found[name]) for name in left}
     untold = [str(left[name]) for name, known in hashes.items() if known is None]
     hashes |= _downloaded(untold, where, tell)
     return [*made, *(replace(entry, hashes=(str(hashes[name]),)) for name, entry in left.items())]
@@ -280,7 +286,7 @@ def _report(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> list[d
         return pip.report(["--ignore-installed", "--no-deps", *where, "-r", str(file)], tell)
 
 
-def _hash(told: Mapping[str, Any]) -> str | None:
+def hash_told(told: Mapping[str, Any]) -> str | None:
     """Return the hash of a file that pip reports (PEP 610), if it is told or the file is here.
 
     pip before 23.1 tells it as `hash` only, and not of local files.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
     Raises:
         CommandError: It is no requirement.
     """
+    refuse_options(given)
     if is_place(given):
         return given
     try:
@@ -44,6 +46,16 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
         return given
     requirement.name = plugins.get(name, f"{PREFIX}{name}")
     return str(requirement)
+
+
+def refuse_options(given: str) -> None:
+    """Refuse a name that pip could take for an option, or that carries some.
+
+    Raises:
+        CommandError: It could.
+    """
+    if re.search(r"(^|\s)-", given):
+        raise CommandError(f"{given!r} is no name: it begins with a hyphen, or carries options.")
 
 
 def is_place(given: str) -> bool:

@@ -28,6 +28,7 @@ OLDEST: Final = "22.3"
 _LAST_LINES: Final = 12
 _NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)==")
 _UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "Could not fetch URL")
+_INDEX: Final = re.compile(r"^\S*\.(?:extra-)?index-url=", re.MULTILINE)
 _QUIETLY: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
 
 
@@ -111,6 +112,20 @@ def _error(command: str, lines: Sequence[str], code: int) -> PipError:
     # Where an index can't be reached, pip says of everything that it is nowhere.
     reached = not any(line.startswith(_UNREACHABLE) for line in lines)
     return NotFound(message, missing["name"]) if missing and reached else PipError(message)
+
+
+def names_index() -> bool:
+    """Tell whether pip's own configuration, in files or variables, says which index to look in."""
+    listed = subprocess.run(  # noqa: S603 - pip, with a fixed command  # nosec B603
+        [*pip_command(), "config", "list"],
+        env={**os.environ, **_QUIETLY},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return bool(_INDEX.search(listed.stdout))
 
 
 def report(arguments: Sequence[str], tell: Tell) -> list[dict[str, Any]]:

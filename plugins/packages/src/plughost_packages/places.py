@@ -1,4 +1,4 @@
-"""Places: where `install` was told to look, kept with the environment for `lock` and `bundle`."""
+"""Places: where to look for distributions, and where `install` was told to, for `lock` and `bundle`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,40 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from plughost import CommandError
+from plughost_packages.pip import names_index
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plughost_packages.settings import Settings
+
 # Options of pip's that say where something is; the others say how to choose, and hold for one command.
 _PLACES: Final = frozenset({"--index-url", "--extra-index-url", "--find-links", "--trusted-host"})
+
+
+def places(given: Sequence[str], settings: Settings, folder: Path) -> list[str]:
+    """Return where pip is to look: where options, the settings or pip's own configuration say, and nowhere else.
+
+    Args:
+        given: pip's options, of the command.
+        settings: The plugin's settings.
+        folder: What their relative paths start from.
+
+    Raises:
+        CommandError: A further index is named, and no first one.
+    """
+    where = list(given)
+    for place in settings.find_links:
+        where += ["--find-links", place if "://" in place else str(folder / place)]
+    if "--index-url" not in where and "--no-index" not in where:
+        if settings.index_url is not None:
+            where += ["--index-url", settings.index_url.get_secret_value()]
+        elif "--extra-index-url" in where:
+            raise CommandError("Say with --index-url which index is the first: --extra-index-url adds to it.")
+        elif not names_index():
+            where.append("--no-index")
+    return where
 
 
 def remember(where: Sequence[str]) -> None:

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 from plughost import hookimpl
 from plughost_packages.install_command import install
 from plughost_packages.lock_commands import bundle_command, lock_command
+from plughost_packages.settings import Settings
 from plughost_packages.uninstall_command import uninstall
 
 if TYPE_CHECKING:
     import click
+
+
+@hookimpl
+def register_settings() -> type[Settings]:
+    """Return the model of `[plugins.packages]`."""
+    return Settings
 
 
 @hookimpl

@@ -10,7 +10,7 @@ from rich.filesize import decimal
 
 from plughost import CommandError, Environment
 from plughost.stores import StoreError, place_of, purge, statistics
-from plughost_packages.changing import Outcome, carry_out, plan_uninstall
+from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
     audited,
     changing_options,
@@ -25,6 +25,7 @@ from plughost_packages.commands import (
 )
 from plughost_packages.environment import unused_without
 from plughost_packages.names import to_distributions
+from plughost_packages.planning import plan_uninstall
 
 if TYPE_CHECKING:
     from plughost import PluginContext

@@ -1,4 +1,4 @@
-"""What operators do to stores: purge, back up and restore them."""
+"""Backups of stores: a copy of the file on SQLite, what pg_dump makes on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,44 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from plughost.stores import _sqlite_files
-from plughost.stores._errors import Damaged, SetupError, StoreError
-from plughost.stores._failures import translate
-from plughost.stores._migrations import read_migrations, refuse_newer, schema_number
+from plughost.stores._errors import Damaged, SetupError, StoreError, translate
+from plughost.stores._migrations import refuse_newer
 from plughost.stores._sqlite import SQLite, SQLiteAdministration
 
 if TYPE_CHECKING:
     from plughost.stores._postgresql import PostgreSQL
     from plughost.stores._store import OpenStore
-
-
-def place_of(store: OpenStore[Any]) -> str | None:
-    """Return where a store keeps what it holds, passwords masked; None where nothing was made yet.
-
-    Args:
-        store: A prepared or open store.
-
-    Raises:
-        Unavailable: Its database cannot be reached.
-        SetupError: Its engine's driver is missing.
-    """
-    return store.engine.config.place if store.engine.exists() else None
-
-
-def purge(store: OpenStore[Any]) -> None:
-    """Drop all that a store holds, and the record of its migrations; there is no way back.
-
-    Args:
-        store: A prepared store.
-
-    Raises:
-        Busy: A host serves it.
-        Unavailable: Its database cannot be reached.
-        SetupError: Its engine's driver is missing.
-    """
-    if not store.engine.exists():
-        return
-    with store.engine.alone():
-        store.engine.erase(store.declared.tables)
 
 
 def backup(store: OpenStore[Any], file: Path) -> None:
@@ -72,7 +41,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         if isinstance(engine, SQLite):
             _sqlite_files.copy(engine.path, unfinished)
         else:
-            from plughost.stores._postgresql_care import dump  # noqa: PLC0415 - needs the driver
+            from plughost._backups.postgresql import dump  # noqa: PLC0415 - needs the driver
 
             dump(store.declared, cast("PostgreSQL", engine), unfinished)
         unfinished.rename(file)
@@ -106,7 +75,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         message = f"there is no file {file}"
         raise SetupError(message)
     if not isinstance(engine, SQLite):
-        from plughost.stores._postgresql_care import load  # noqa: PLC0415 - needs the driver
+        from plughost._backups.postgresql import load  # noqa: PLC0415 - needs the driver
 
         return load(store.declared, cast("PostgreSQL", engine), file)
     with engine.alone():
@@ -125,11 +94,11 @@ def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path)
     if found != "ok":
         message = f"{file} is damaged: {found}"
         raise SetupError(message)
-    schema = schema_number(store.name, SQLiteAdministration(source, store.name))
+    schema = SQLiteAdministration(source, store.name).schema_number()
     if schema == 0:
         message = f"{file} is no backup of the store {store.name}"
         raise SetupError(message)
-    refuse_newer(store.declared, len(read_migrations(store.declared, "sqlite")), schema)
+    refuse_newer(store.declared, len(store.migrations), schema)
     return schema
 
 

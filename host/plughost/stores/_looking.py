@@ -1,0 +1,163 @@
+"""Looking at stores: whether they answer, what is in them and where; and purging them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost._api.declarations import Health
+from plughost.stores._errors import Damaged, StoreError
+from plughost.stores._sessions import quote
+
+if TYPE_CHECKING:
+    from plughost.stores._sessions import Row
+    from plughost.stores._store import OpenStore
+
+_LONGEST: Final = 10
+
+
+def check(store: OpenStore[Any]) -> Health:
+    """Return whether an open store answers; takes no longer than connecting may, and is quick during an outage."""
+    data: dict[str, Any] = {"engine": store.engine_name}
+    try:
+        store.ping()
+    except StoreError as error:
+        # Of a damaged file the cause is told; other errors may name hosts and users, which are for the log.
+        reason = {"reason": str(error)} if isinstance(error, Damaged) else {}
+        return Health(up=False, data={**data, "error": type(error).__name__, **reason})
+    return Health(up=True, data={**data, "schema": store.schema})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What there is to know about a store.
+
+    Attributes:
+        place: The file, or the URL with its password masked.
+        schema: The number of the newest applied migration; 0 where nothing was made yet.
+        latest: The number of the newest migration that the installed plugin has.
+        rows: Table to the number of its rows.
+        size: Bytes on disk.
+        trouble: Why there are no figures; None where there are.
+    """
+
+    store: str
+    plugin: str
+    engine: str
+    place: str
+    schema: int = 0
+    latest: int = 0
+    rows: Mapping[str, int]
+    size: int = 0
+    trouble: str | None = None
+
+
+def statistics(store: OpenStore[Any]) -> Statistics:
+    """Return what there is to know about a store, whether it is open or not; makes and changes nothing."""
+    config = store.engine.config
+    facts: dict[str, Any] = {"rows": {}}
+    try:
+        facts["latest"] = len(store.migrations)
+        if store.engine.exists():
+            with store.engine.administer() as db:
+                tables = [table for table in store.declared.tables if db.has_table(table)]
+                rows = {table: db.count(table) for table in tables}
+                facts |= {"schema": db.schema_number(), "rows": rows, "size": db.size(tables)}
+    except StoreError as error:
+        facts["trouble"] = str(error)
+    return Statistics(store=store.name, plugin=store.plugin, engine=config.engine, place=config.place, **facts)
+
+
+def look_through(store: OpenStore[Any]) -> str | None:
+    """Look through all that a store holds; return what is wrong with it, None where it is in order or not made yet."""
+    if not store.engine.exists():
+        return None
+    try:
+        store.engine.check()
+    except StoreError as error:
+        return str(error)
+    found = statistics(store)
+    missing = sorted(set(store.declared.tables) - set(found.rows))
+    if found.trouble is None and found.schema and missing:
+        return f"the store {store.name} lacks its tables {', '.join(missing)}"
+    return found.trouble
+
+
+def place_of(store: OpenStore[Any]) -> str | None:
+    """Return where a store keeps what it holds, passwords masked; None where nothing was made yet.
+
+    Raises:
+        Unavailable: Its database cannot be reached.
+        SetupError: Its engine's driver is missing.
+    """
+    return store.engine.config.place if store.engine.exists() else None
+
+
+def purge(store: OpenStore[Any]) -> None:
+    """Drop all that a store holds, and the record of its migrations; there is no way back.
+
+    Raises:
+        Busy: A host serves it.
+        Unavailable: Its database cannot be reached.
+        SetupError: Its engine's driver is missing.
+    """
+    if store.engine.exists():
+        with store.engine.alone():
+            store.engine.erase(store.declared.tables)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A page of a table.
+
+    Attributes:
+        columns: The names of the columns, in the table's order.
+        rows: The values, as the database's driver returns them, in the order of the first column.
+        total: How many rows match, on all pages.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    total: int
+
+
+def browse(store: OpenStore[Any], table: str, *, search: str = "", offset: int = 0, limit: int = 50) -> Rows:
+    """Return a page of a table's rows, over a connection of its own.
+
+    Args:
+        store: The store.
+        table: One of the tables that its declaration names.
+        search: A text that one of a row's values contains, in whatever case of ASCII letters; empty for every row.
+        offset: Rows to leave out at the beginning.
+        limit: Rows to return at most.
+
+    Raises:
+        KeyError: The store has no such table.
+        StoreError: The database can't be reached, or took longer than ten seconds on PostgreSQL.
+    """
+    if table not in store.declared.tables:
+        raise KeyError(table)
+    with store.engine.administer() as db:
+        if store.engine_name == "postgresql":
+            db.rows("SELECT set_config('statement_timeout', ?, false)", f"{_LONGEST}s")
+        columns = db.columns(table)
+        if not columns:
+            raise KeyError(table)
+        where, values = _condition(columns, search)
+        source = f"{quote(table)}{where}"  # nothing but quoted names and placeholders
+        total = db.rows(f"SELECT count(*) FROM {source}", *values)[0][0]  # noqa: S608 - see above  # nosec B608
+        page = f"SELECT * FROM {source} ORDER BY {quote(columns[0])} LIMIT ? OFFSET ?"  # noqa: S608 - see above  # nosec B608
+        return Rows(columns=columns, rows=tuple(db.rows(page, *values, limit, offset)), total=int(total))
+
+
+def _condition(columns: tuple[str, ...], search: str) -> tuple[str, tuple[str, ...]]:
+    if not search:
+        return "", ()
+    if "\0" in search or any("\ud800" <= each <= "\udfff" for each in search):  # what no driver takes, and no row has
+        return " WHERE 1 = 0", ()
+    escaped = search.lower()
+    for special in ("\\", "%", "_"):
+        escaped = escaped.replace(special, f"\\{special}")
+    each = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
+    return f" WHERE {each}", (f"%{escaped}%",) * len(columns)

@@ -1,0 +1,255 @@
+"""Plan: what an operation will do to each distribution, with the file that each comes from."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import url2pathname
+
+from packaging.utils import canonicalize_name
+
+from plughost import CommandError, Environment
+from plughost_packages import pip
+from plughost_packages.locking import hash_of, hash_told
+from plughost_packages.verifying import brings_plugins, verify_wheel
+
+Allowed = Callable[[str, str], str | None]
+"""Tells why a distribution of a version may not be installed; None where it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an operation does to one distribution.
+
+    Attributes:
+        distribution: Its name.
+        before: The installed version; None where there is none.
+        after: The version that will be installed; None where it is removed.
+        file: The file that the new version comes in; empty where it is built here, from a folder or a repository.
+        source: Where that comes from, without credentials.
+        sha256: The file's hash.
+        needs_restart: Whether the host itself runs on it, so that a reload can't take it up.
+    """
+
+    distribution: str
+    before: str | None
+    after: str | None
+    file: str = ""
+    source: str = ""
+    sha256: str = ""
+    needs_restart: bool = False
+
+    @property
+    def key(self) -> str:
+        """The normalised name."""
+        return canonicalize_name(self.distribution)
+
+    @property
+    def verb(self) -> str:
+        """What the audit trail calls it."""
+        return "uninstall" if self.after is None else "install" if self.before is None else "upgrade"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an operation is about to do.
+
+    Attributes:
+        changes: What becomes of each distribution.
+        calls: What pip is called with to do it, in turn.
+        unasked: Normalised names of the distributions that come along only because others require them.
+    """
+
+    changes: tuple[Change, ...]
+    calls: tuple[tuple[str, ...], ...] = ()
+    unasked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """What pip would install, as its installation report tells it."""
+
+    told: Mapping[str, Any]
+    url: str
+
+    @property
+    def name(self) -> str:
+        return str(self.told["metadata"]["name"])
+
+    @property
+    def version(self) -> str:
+        return str(self.told["metadata"]["version"])
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        info: Mapping[str, Any] = self.told["download_info"]
+        return info
+
+    @property
+    def is_file(self) -> bool:
+        return "archive_info" in self.source
+
+    @property
+    def path(self) -> Path | None:
+        """The file, where it is on this machine."""
+        return Path(url2pathname(urlsplit(self.url).path)) if self.is_file and self.url.startswith("file:") else None
+
+    @property
+    def requirement(self) -> str:
+        """What pip is to be asked for, to get exactly this."""
+        if "vcs_info" in self.source:
+            vcs = self.source["vcs_info"]
+            return f"{self.name} @ {vcs['vcs']}+{self.url}@{vcs['commit_id']}"
+        return f"{self.name} @ {self.url}" if self.told.get("is_direct") else f"{self.name}=={self.version}"
+
+
+@contextmanager
+def plan_install(
+    requirements: Sequence[str], options: Sequence[str], wheels: Path, tell: pip.Tell, allowed: Allowed
+) -> Iterator[Plan]:
+    """Work out what an installation would change; every wheel of it is at hand, and is what its RECORD says.
+
+    Args:
+        requirements: What pip is asked for.
+        options: Further options of pip's.
+        wheels: The folder of wheels of what was replaced or removed before; looked at where nothing else has it.
+        tell: Told each line that pip prints.
+        allowed: Tells what may be installed.
+
+    Raises:
+        PipError: It can't be resolved.
+        CommandError: A wheel was tampered with, or is not allowed.
+    """
+    where = list(options)
+    try:
+        told = pip.report([*where, *requirements], tell)
+    except pip.PipError as error:
+        if not any(wheels.glob("*.whl")):
+            raise _advised(error, options) from None
+        where += ["--find-links", str(wheels)]
+        try:
+            told = pip.report([*where, *requirements], tell)
+        except pip.PipError:
+            raise _advised(error, options) from None
+    given = {without_credentials(each): each for each in (text.split(" @ ")[-1] for text in requirements)}
+    items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in told]
+    with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
+        yield _planned(items, _only_places(where), Path(folder), tell, allowed)
+
+
+def plan_uninstall(keys: Collection[str]) -> Plan:
+    """Work out what an uninstallation changes.
+
+    Args:
+        keys: Normalised names of the distributions.
+    """
+    environment = Environment()
+    changes = (
+        Change(distribution=environment.name(key), before=environment.versions[key], after=None) for key in sorted(keys)
+    )
+    return Plan(changes=tuple(changes), calls=(("uninstall", "--yes", *sorted(keys)),))
+
+
+def refuse_not_allowed(changes: Collection[Change], environment: Environment, allowed: Allowed) -> None:
+    """Refuse plugins that are installed now and may not be.
+
+    Raises:
+        CommandError: One may not; the message says why.
+    """
+    for change in changes:
+        if change.after is not None and environment.plugins_of(change.key):
+            _refuse(allowed(change.distribution, change.after))
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL without user and password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _planned(items: Sequence[_Item], where: Sequence[str], folder: Path, tell: pip.Tell, allowed: Allowed) -> Plan:
+    environment = Environment()
+    versions, shared = environment.versions, environment.shared
+    fetched = _fetch([each for each in items if each.path is None and _is_wheel(each)], folder, where, tell)
+    changes, pins, sources = [], [], []
+    for item in sorted(items, key=lambda each: canonicalize_name(each.name)):
+        key = canonicalize_name(item.name)
+        change = Change(
+            distribution=item.name,
+            before=versions.get(key),
+            after=item.version,
+            source=without_credentials(item.url),
+            needs_restart=key in shared and key in versions,
+        )
+        if item.is_file:
+            path = fetched.get(key) or item.path
+            change = _with_file(change, item, path)
+            pins.append(f"{item.requirement} --hash=sha256:{change.sha256}")
+            if path is not None and path.suffix == ".whl":
+                verify_wheel(path)
+                if brings_plugins(path):
+                    _refuse(allowed(change.distribution, item.version))
+        else:
+            sources.append(item.requirement)
+        changes.append(change)
+    calls = []
+    exactly = ("install", "--no-deps", "--force-reinstall", *where)
+    if pins:
+        file = folder / "planned.txt"
+        file.write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
+        calls.append((*exactly, "--require-hashes", "-r", str(file)))
+    if sources:
+        calls.append((*exactly, *sources))
+    unasked = frozenset(canonicalize_name(each.name) for each in items if not each.told.get("requested"))
+    return Plan(changes=tuple(changes), calls=tuple(calls), unasked=unasked)
+
+
+def _with_file(change: Change, item: _Item, path: Path | None) -> Change:
+    stated = hash_told(item.source)
+    if path is not None:
+        actual = hash_of(path)
+        if stated not in {None, actual}:
+            raise CommandError(f"{path.name} has the hash {actual}, and {stated} was announced: it was replaced.")
+        stated = actual
+    if stated is None:
+        raise CommandError(f"The index tells no SHA-256 hash of {item.url}, so that it can't be installed safely.")
+    file = PurePosixPath(unquote(urlsplit(item.url).path)).name
+    return replace(change, file=file, sha256=stated.removeprefix("sha256:"))
+
+
+def _fetch(items: Sequence[_Item], folder: Path, where: Sequence[str], tell: pip.Tell) -> dict[str, Path]:
+    """Get wheels that are elsewhere, by normalised name."""
+    if not items:
+        return {}
+    pip.run(["download", "--no-deps", "--dest", str(folder), *where, *(each.requirement for each in items)], tell)
+    return {canonicalize_name(wheel.name.split("-")[0]): wheel for wheel in folder.glob("*.whl")}
+
+
+def _is_wheel(item: _Item) -> bool:
+    return item.is_file and urlsplit(item.url).path.endswith(".whl")
+
+
+def _advised(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
+    if "--no-index" not in options or "--require-hashes" in options:
+        return error
+    advice = "No index was named, so only folders were looked in: name one by --index-url, or a folder by --find-links."
+    return pip.PipError(f"{error}\n{advice}")
+
+
+def _only_places(options: Sequence[str]) -> list[str]:
+    """Return options of pip's without those that choose versions, now that these are chosen."""
+    left = [each for each in options if each not in {"--upgrade", "--require-hashes"}]
+    while "--constraint" in left:
+        at = left.index("--constraint")
+        del left[at : at + 2]
+    return left
+
+
+def _refuse(why: str | None) -> None:
+    if why is not None:
+        raise CommandError(f"{why}.")

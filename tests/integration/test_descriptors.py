@@ -1,0 +1,43 @@
+"""A host that may open few files serves on, whatever number of clients connect, and stops when it is told to."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from tests.integration.kit import HostProcess, host_process, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from plughost._settings.models import EngineName
+
+
+def answers(host: HostProcess) -> bool:
+    """Return whether liveness is answered on every listener."""
+    try:
+        for scheme in ("http", "https"):
+            with httpx.Client(verify=host.tls, trust_env=False) as client:
+                client.get(f"{host.url('main', scheme)}/q/health/live", timeout=60).raise_for_status()
+    except httpx.TransportError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+@pytest.mark.parametrize(("files", "idle"), [(256, 400), (1024, 1100)])
+def test_idle_connections_beyond_the_limit_of_files_leave_others_served(
+    tmp_path: Path, engine: EngineName, files: int, idle: int
+) -> None:
+    """They give way, so that liveness is answered on every listener, and SIGTERM ends the host with 0."""
+    settings = {"sites": {"main": {"http_engine": engine}}}
+    limited = ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh")
+    with host_process(tmp_path, settings, under=limited) as host, ExitStack() as stack:
+        for scheme in ("http", "https"):
+            for _ in range(idle):
+                stack.enter_context(socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20))
+        until(lambda: answers(host))
+        assert host.stop() == 0

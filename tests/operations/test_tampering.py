@@ -1,0 +1,311 @@
+"""What was tampered with is refused, and what was not is installed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from plughost import CommandError
+from plughost_packages.bundling import read_bundle
+from plughost_packages.locking import LOCK_NAME, Locked, hash_of, read_lock, write_lock
+from plughost_packages.verifying import verify_wheel
+
+from .environments import Sandbox, build_wheel, speaker
+
+TIMES: Final = 100
+"""How many of each kind are tried, each from a seed of its own."""
+
+
+def _rewrite(wheel: Path, change: Callable[[dict[str, bytes]], Any]) -> None:
+    """Change the files of a wheel, which stays a sound archive."""
+    with zipfile.ZipFile(wheel) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    change(content)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+def _record(content: dict[str, bytes]) -> str:
+    return next(name for name in content if name.endswith("/RECORD"))
+
+
+def _code(content: dict[str, bytes]) -> str:
+    return next(name for name in content if name.endswith("__init__.py"))
+
+
+def _own_record(content: dict[str, bytes]) -> None:
+    """Make RECORD fit again, as somebody who knows the format does."""
+    record = _record(content)
+    rows = ""
+    for name, data in content.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows += f"{name},sha256={digest},{len(data)}\n" if name != record else f"{name},,\n"
+    content[record] = rows.encode()
+
+
+def _tamper_wheel(wheel: Path, chance: random.Random) -> None:
+    """Do one of the things that leave a sound archive, whose RECORD is wrong."""
+    evil = f"import os  # {chance.random()}\n".encode()
+    _rewrite(
+        wheel,
+        chance.choice(
+            [
+                lambda content: content.update({_code(content): content[_code(content)] + evil}),
+                lambda content: content.update({_code(content): evil}),
+                lambda content: content.update({f"evil{chance.randrange(99)}.py": evil}),
+                lambda content: content.update({"evil.pth": b"import os\n"}),
+                lambda content: content.update({"../evil.py": evil}),
+                lambda content: content.pop(_code(content)),
+                lambda content: content.pop(_record(content)),
+                lambda content: content.update(
+                    {_record(content): content[_record(content)].replace(b"sha256", b"md5")}
+                ),
+                lambda content: content.update({_record(content): content[_record(content)].replace(b"sha256=", b"")}),
+                lambda content: content.update({_record(content): b"\xff\xfe"}),
+                lambda content: content.update(
+                    {name: data + b"\nRequires-Dist: evil\n" for name, data in content.items() if "METADATA" in name}
+                ),
+            ]
+        ),
+    )
+
+
+def _any_wheel(folder: Path, chance: random.Random, name: str = "greeter") -> Path:
+    version = f"{chance.randrange(9)}.{chance.randrange(99)}"
+    files = {f"data{number}.txt": str(chance.random()) for number in range(chance.randrange(1, 9))}
+    return speaker(folder, name, version, f"word {chance.random()}", files=files)
+
+
+def _is_refused(check: Callable[[], object]) -> bool:
+    try:
+        check()
+    except CommandError:
+        return True
+    return False
+
+
+def test_of_a_hundred_tampered_wheels_none_is_accepted_and_a_hundred_good_ones_are(tmp_path: Path) -> None:
+    """Whatever is changed, added or removed in a wheel, RECORD tells it."""
+    for seed in range(TIMES):
+        chance = random.Random(seed)
+        wheel = _any_wheel(tmp_path / str(seed), chance)
+        verify_wheel(wheel)
+        _tamper_wheel(wheel, chance)
+        assert _is_refused(lambda: verify_wheel(wheel)), f"seed {seed}"  # noqa: B023 - called at once
+
+
+def _any_bundle(folder: Path, chance: random.Random) -> Path:
+    wheels = [_any_wheel(folder, chance, name) for name in ("greeter", "other", "third")]
+    write_lock(
+        folder / LOCK_NAME,
+        [
+            Locked(
+                name=f"plughost-{wheel.name.split('-')[0][9:]}",
+                version=wheel.name.split("-")[1],
+                hashes=(hash_of(wheel),),
+            )
+            for wheel in wheels
+        ],
+    )
+    return folder
+
+
+def _tamper_bundle(folder: Path, chance: random.Random) -> None:
+    """Do one thing to a wheel or to the lock file, a careful thing too; the checksum may be taken out with it."""
+    wheels = sorted(folder.glob("*.whl"))
+    wheel = chance.choice(wheels)
+    lock = folder / LOCK_NAME
+
+    def carefully(content: dict[str, bytes]) -> None:
+        content[_code(content)] += b"import os\n"
+        _own_record(content)
+
+    def flip() -> None:
+        data = bytearray(wheel.read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        wheel.write_bytes(bytes(data))
+
+    def exchange() -> None:
+        first, second = chance.sample(wheels, 2)
+        data = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(data)
+
+    def without_checksum(old: str, new: str) -> None:
+        lock.write_text(lock.read_text().partition("\n")[2].replace(old, new, 1))
+
+    entry = read_lock(lock)[wheels.index(wheel)]
+    deeds: list[Callable[[], object]] = [
+        lambda: _rewrite(wheel, carefully),
+        lambda: _tamper_wheel(wheel, chance),
+        flip,
+        exchange,
+        wheel.unlink,
+        lambda: wheel.rename(folder / wheel.name.replace("plughost_", "plughost_x")),
+        lambda: _any_wheel(folder, chance, "evil"),
+        lambda: _any_wheel(folder, random.Random(chance.random()), "greeter"),
+        lambda: without_checksum(str(entry), f"{entry.name}==77"),
+        lambda: without_checksum(entry.hashes[0], "sha256:" + "0" * 64),
+        lambda: without_checksum(f" \\\n    --hash={entry.hashes[0]}", ""),
+        lambda: without_checksum(str(entry), f"--index-url https://evil.example/simple\n{entry}"),
+        lambda: without_checksum(str(entry), f"{entry.name} @ https://evil.example/x.whl"),
+        lambda: _tamper_lock(lock, chance),
+        lock.unlink,
+    ]
+    chance.choice(deeds)()
+
+
+def _tamper_lock(lock: Path, chance: random.Random) -> None:
+    """Change, add or remove a character or a line behind the checksum."""
+    head, _, text = lock.read_text().partition("\n")
+    lines = text.splitlines(keepends=True)
+    at = chance.randrange(len(text))
+    line = chance.randrange(len(lines))
+    text = chance.choice(
+        [
+            text[:at] + ("x" if text[at] != "x" else "y") + text[at + 1 :],
+            text[:at] + text[at + 1 :],
+            text[:at] + "1" + text[at:],
+            "".join([*lines[:line], *lines[line + 1 :]]),
+            f"{text}evil==1.0\n",
+            f"{text}--index-url https://evil.example/simple\n",
+        ]
+    )
+    lock.write_text(f"{head}\n{text}")
+
+
+def test_of_a_hundred_tampered_bundles_none_is_accepted_and_a_hundred_good_ones_are(tmp_path: Path) -> None:
+    """A single bit of a wheel is enough, and so is a wheel that nobody locked."""
+    for seed in range(TIMES):
+        chance = random.Random(seed)
+        folder = _any_bundle(tmp_path / str(seed), chance)
+        assert len(read_bundle(folder)) == 3
+        _tamper_bundle(folder, chance)
+        assert _is_refused(lambda: read_bundle(folder)), f"seed {seed}"  # noqa: B023 - called at once
+
+
+def test_of_a_hundred_tampered_lock_files_none_is_accepted_and_a_hundred_good_ones_are(tmp_path: Path) -> None:
+    """Each character behind the checksum counts."""
+    for seed in range(TIMES):
+        chance = random.Random(seed)
+        lock = _any_bundle(tmp_path / str(seed), chance) / LOCK_NAME
+        assert len(read_lock(lock)) == 3
+        _tamper_lock(lock, chance)
+        assert _is_refused(lambda: read_lock(lock)), f"seed {seed}"  # noqa: B023 - called at once
+
+
+def test_a_tampered_wheel_is_refused_before_anything_is_done(sandbox: Sandbox) -> None:
+    """From a folder or by its path: the message names the file, and nothing has changed."""
+    wheel = speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    _rewrite(wheel, lambda content: content.update({_code(content): b"evil = 1\n"}))
+    before = sandbox.files()
+    for given in ("greeter", wheel):
+        told = sandbox.run("install", given, code=1)
+        assert "speaking_greeter/__init__.py is not what its RECORD says" in told
+    assert sandbox.files() == before
+
+
+def test_a_tampered_bundle_is_refused_and_a_good_one_installed(sandbox: Sandbox) -> None:
+    """A wheel that somebody made carefully anew has another hash than the lock file."""
+    wheel = speaker(sandbox.folder / "bundle", "greeter", "1.0", "hello")
+    locked = [Locked(name="plughost-greeter", version="1.0", hashes=(hash_of(wheel),))]
+    write_lock(wheel.with_name(LOCK_NAME), locked)
+    shutil.copytree(wheel.parent, sandbox.folder / "copy")
+
+    def carefully(content: dict[str, bytes]) -> None:
+        content[_code(content)] += b"evil = 1\n"
+        _own_record(content)
+
+    _rewrite(wheel, carefully)
+    told = sandbox.run("install", "--bundle", "bundle", code=1)
+    assert "The bundle bundle was changed after it was made: no file has the hash of plughost-greeter==1.0" in told
+    assert hash_of(sandbox.folder / "copy" / wheel.name)[7:] in sandbox.run("install", "--bundle", "copy")
+    assert sandbox.versions()["plughost_greeter"] == "1.0"
+
+
+def test_what_will_be_installed_is_shown_with_its_file_source_and_hash(sandbox: Sandbox) -> None:
+    """So is what comes along; a dry run shows the same."""
+    helper = build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
+    wheel = speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-helper"])
+    told = sandbox.run("install", "greeter", "--dry-run")
+    for each in (helper, wheel):
+        assert each.name in told
+        assert hash_of(each)[7:] in told
+        assert each.as_uri() in told
+    changes = sandbox.json("install", "greeter")["changes"]
+    assert [each["sha256"] for each in changes] == [hash_of(wheel)[7:], hash_of(helper)[7:]]
+    assert "plughost-helper" in sandbox.run("uninstall", "greeter", "--dry-run")  # nobody asked for it by name
+
+
+@pytest.mark.parametrize("name", ["-rfile", "--index-url=https://evil.example", "messages --pre", "./x -r y"])
+def test_a_name_that_is_or_carries_an_option_is_refused(sandbox: Sandbox, name: str) -> None:
+    """Also behind `--`, and where names are taken as they are."""
+    for more in ([], ["--as-is"]):
+        assert "it begins with a hyphen, or carries options" in sandbox.run("install", *more, "--", name, code=1)
+
+
+def test_no_index_is_looked_in_that_nobody_named(sandbox: Sandbox) -> None:
+    """Without an option, a setting or pip's configuration, only folders are looked in; the message says what to do."""
+    nowhere: dict[str, Any] = {
+        "PIP_NO_INDEX": "0",
+        "PIP_FIND_LINKS": "",
+        "PIP_RETRIES": "0",
+        "https_proxy": "http://127.0.0.1:9",
+    }
+    told = sandbox.run("install", "greeter", code=1, **nowhere)
+    assert "No index was named" in told
+    assert "127.0.0.1" not in told
+    assert "Could not fetch" not in told
+    wheel = speaker(sandbox.folder / "shop", "greeter", "1.0", "hello")
+    assert hash_of(wheel)[7:] in sandbox.run("install", "greeter", "-f", "shop", "--dry-run", **nowhere)
+    with (sandbox.folder / "plughost.toml").open("a") as file:
+        file.write('\n[plugins.packages]\nfind_links = ["shop"]\n')
+    assert hash_of(wheel)[7:] in sandbox.run("install", "greeter", **nowhere)
+
+
+def test_what_is_not_allowed_is_neither_installed_nor_locked_nor_served(sandbox: Sandbox, wheelhouse: Path) -> None:
+    """The setting names distributions with ranges of versions; a reload that would serve another is refused."""
+    settings = sandbox.folder / "plughost.toml"
+    given = settings.read_text()
+    allowed = 'allowed = ["plughost-packages", "Plughost_Greeter < 2"]\n'
+    settings.write_text(allowed + given)
+    for version in ("1.0", "2.0"):
+        speaker(sandbox.wheels, "greeter", version, "hello")
+    speaker(sandbox.wheels, "other", "1.0", "other")
+    told = sandbox.run("install", "other", code=1)
+    assert "plughost-other 1.0 is not allowed: the setting allowed does not name it" in told
+    with sandbox.serving() as host:
+        sandbox.run("install", "greeter==1.0")
+        assert host.get("/greeter").status_code == 200
+        told = sandbox.run("install", "greeter==2.0", code=1)
+        assert "plughost-greeter 2.0 is not allowed: the setting allowed has Plughost_Greeter<2" in told
+        sandbox.pip("install", "--no-deps", "plughost-greeter==2.0")
+        assert "plughost-greeter 2.0 is not allowed" in sandbox.run("reload", code=1)
+        assert host.get("/greeter").json()["count"] == 2
+    assert "plughost-greeter 2.0 is not allowed" in sandbox.run("check", code=1)
+    assert "plughost-greeter 2.0 is not allowed" in sandbox.run("lock", "-f", wheelhouse, code=1)
+    settings.write_text('allowed = ["greeter[x]"]\n' + given)
+    assert "is more than a distribution with a range of versions" in sandbox.run("check", code=2)
+
+
+def test_installed_files_that_were_changed_added_or_removed_are_found(sandbox: Sandbox) -> None:
+    """`plughost check --files` names each; what was only compiled since is well."""
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files={"speaking_greeter/more.py": "x = 1\n"}))
+    assert "all well" in sandbox.run("check", "--files")
+    package = sandbox.site / "speaking_greeter"
+    (package / "__init__.py").write_text((package / "__init__.py").read_text() + "evil = 1\n")
+    (package / "more.py").unlink()
+    (package / "evil.py").write_text("evil = 1\n")
+    told = sandbox.run("check", "--files", code=1)
+    for file, fault in (("__init__.py", "was changed"), ("more.py", "is gone"), ("evil.py", "was added")):
+        assert f"problem: plughost-greeter 1.0: {package / file} {fault}" in told
+    assert sandbox.run("check").endswith("all well.\n")
