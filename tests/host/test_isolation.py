@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from plughost import (
     RouteGroup,
     Store,
     hookimpl,
+    write_private,
 )
 from plughost._api.hookspecs import WITHOUT_CONTEXT
 from plughost._runtime.refusals import GenerationRefused
@@ -106,6 +108,13 @@ def test_a_failure_names_the_place_in_the_plugin() -> None:
     assert "LookupError at test_isolation.py:" in told
     assert "no shelf" in told
     assert "disable the plugin" in told
+
+
+def test_the_place_is_the_plugins_and_not_the_hosts(tmp_path: Path) -> None:
+    """Where the host raises what a plugin's call asked for, the reason names the line of that call."""
+    bad = hook_of("register_routes", lambda: write_private(tmp_path / "missing" / "file", b""))
+    with running_host(distributions=beside(bad)) as host:
+        assert "FileNotFoundError at test_isolation.py:" in reason(host, "bad")
 
 
 @pytest.fixture

@@ -248,7 +248,7 @@ def _message(error: BaseException) -> str:
 
 
 def _is_hosts(filename: str) -> bool:
-    own = Path(__file__).parent
+    own = Path(__file__).parents[1]
     parts = Path(filename).parts
     library = "pluggy" in parts or "importlib" in parts or filename.startswith("<")
     return library or Path(filename).is_relative_to(own) or parts[-3:-1] == ("concurrent", "futures")

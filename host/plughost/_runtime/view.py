@@ -43,44 +43,36 @@ class LiveView:
 
     @property
     def hooks(self) -> Mapping[str, str]:
-        """The hooks that the host calls, by name, with a sentence on each."""
         return {name: about.partition("\n")[0] for name, about in documented_hooks().items()}
 
     @property
     def phase(self) -> str:
-        """`starting`, `serving`, `leaving` (asked to stop, and serving for a while), `draining` or `stopped`."""
         return self._host.phase.value
 
     @property
     def unready(self) -> str | None:
-        """Why load balancers should send the host no requests. None where they should."""
         return self._host.unready
 
     @property
     def generation(self) -> int:
-        """The number of the generation that serves. 0 before the first. What is derived from one may be kept by it."""
         return self._host.number
 
     @property
     def started_at(self) -> datetime | None:
-        """When the host began to serve."""
         return self._host.started_at
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        """Every installed plugin, in the order in which they are asked. Empty before the first generation serves."""
         generation = self._host.generation
         return () if generation is None else tuple(_view(entry) for entry in generation.registry)
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
-        """What each site serves, by name."""
         generation = self._host.generation
         return {} if generation is None else {name: each.view for name, each in generation.sites.items()}
 
     @property
     def listeners(self) -> Mapping[Listener, int]:
-        """The open listeners and their TCP ports. Of a preview, those that would be open."""
         engines = self._host.serving.engines
         if not engines and self.phase == "starting":
             settings = self._host.settings
@@ -89,33 +81,25 @@ class LiveView:
 
     @property
     def in_flight(self) -> Mapping[str, int]:
-        """How many requests each site is answering."""
         return {name: site.in_flight for name, site in self._host.serving.sites.items()}
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        """How many requests each active plugin is answering. Those of the empty name are for none of them."""
         counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
         return {name: counted[name] for name in dict.fromkeys(("", *self._active(), *counted))}
 
     @property
     def loads(self) -> Mapping[str, Load]:
-        """What each plugin takes of the threads that answer requests."""
         return self._host.serving.dispatcher.loads()
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """What the connections of each open store do, by plugin and store. See `OpenStore.figures`."""
         generation = self._host.generation
         stores = () if generation is None else generation.stores.values()
         return {(store.plugin, store.name): store.figures for store in stores}
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """The health checks of all active plugins, and the host's own: of each store, and of where rate limits count.
-
-        The same ones in each generation, so that what one found may be kept by it.
-        """
         generation = self._host.generation
         if generation is None:
             return ()
@@ -124,52 +108,42 @@ class LiveView:
 
     @property
     def data_dir(self) -> Path:
-        """The host's data folder."""
         return self._host.settings.data_dir
 
     @property
     def settings_dir(self) -> Path:
-        """The folder that relative paths in the settings start from."""
         return self._host.settings.base
 
     def why_not_allowed(self, distribution: str, version: str) -> str | None:
-        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may."""
         return why_not_allowed(self._host.settings.host.allowed, distribution, version)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the operator should know."""
         generation = self._host.generation
         return () if generation is None else generation.warnings
 
     @property
     def last_reload(self) -> ReloadReport | None:
-        """What came of the last reload."""
         return self._host.last_reload
 
     def catch_up(self) -> None:
-        """Notify the observers now of all requests so far, instead of within a second."""
         self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what the host would serve if it were started, for commands. Nothing is opened."""
         return self._preview(dev=dev)
 
     def settings(self) -> list[Value]:
-        """Return every setting in force, secrets masked."""
         generation = self._host.generation
         entries = () if generation is None else generation.registry.entries
         models = {entry.name: entry.settings for entry in entries if entry.settings is not None}
         return list(self._host.settings.values(models))
 
     def certificate(self) -> CertificateInfo | None:
-        """Return what the HTTPS listeners show. None where none is open."""
         from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
 
         return None if self._host.tls is None else describe(self._host.tls)
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
-        """Return what a plugin keeps for as long as the host runs. See `PluginContext.keep`."""
         with self._lock:
             if (plugin, name) not in self._objects:
                 self._objects[plugin, name] = make()
@@ -177,7 +151,6 @@ class LiveView:
             return made
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands query this host. See `PluginContext.add_query`."""
         self._queries[plugin, name] = handler
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:

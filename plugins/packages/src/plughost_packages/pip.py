@@ -116,7 +116,7 @@ def _error(command: str, lines: Sequence[str], code: int) -> PipError:
 
 def names_index() -> bool:
     """Tell whether pip's own configuration, in files or variables, says which index to look in."""
-    listed = subprocess.run(  # noqa: S603 - pip, with a fixed command
+    listed = subprocess.run(  # noqa: S603 - pip, with a fixed command  # nosec B603
         [*pip_command(), "config", "list"],
         env={**os.environ, **_QUIETLY},
         stdin=subprocess.DEVNULL,
