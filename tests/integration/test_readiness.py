@@ -109,7 +109,7 @@ def test_a_prober_sees_503_before_it_is_refused(start: Callable[..., HostProcess
     assert host.stop() == 0
     for prober in probers:
         assert prober.join() == [200, 503, "refused"]
-    assert "all is served for 600 s (setting shutdown_delay)" in host.errors.read_text()
+    assert '"seconds":600.0,"event":"leaving"' in host.errors.read_text()
 
 
 def test_drain_does_the_same_by_hand(start: Callable[..., HostProcess]) -> None:
