@@ -91,12 +91,14 @@ class Served:
             "trust_env": False,
         }
 
-    def connect(self, source: str = "127.0.0.1") -> socket.socket:
-        """Return a connection for HTTP/1.1 from an address, its TLS handshake done."""
+    def connect(self, source: str = "127.0.0.1", protocol: str = "http/1.1") -> socket.socket:
+        """Return a connection from an address, its TLS handshake done."""
         raw = socket.create_connection(("127.0.0.1", self.engine.port), timeout=20, source_address=(source, 0))
         if self.lane.scheme == "http":
             return raw
-        return ssl.create_default_context(cafile=self.certificate).wrap_socket(raw, server_hostname="127.0.0.1")
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.set_alpn_protocols([protocol])
+        return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
     def close(self) -> None:
         """Close clients and engine."""

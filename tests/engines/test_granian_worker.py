@@ -9,12 +9,15 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from plughost._servers.base import EngineOptions
-from plughost._servers.granian_worker import GranianWorker, Watcher
+from plughost._servers.granian_worker import GranianWorker
+
+if TYPE_CHECKING:
+    from plughost._servers.granian_response import Watcher
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
 

@@ -9,12 +9,30 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.host.plugins import Plugin
 
 from plughost._logging import make_logger
 from plughost._settings.models import LogSettings
+from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def test_a_hook_that_fails_while_the_host_serves_is_logged(tmp_path: Path) -> None:
+    """The log names the plugin, the hook and why; the plugin goes on serving."""
+
+    def started(context: object) -> None:
+        raise LookupError("no lamp")
+
+    log = (tmp_path / "log").open("w")
+    logger = make_logger(LogSettings(format="json"), log)
+    installed = [plugin_distribution("lamp", Plugin(started=started))]
+    with log, running_host(distributions=installed, logger=logger):
+        lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    failed = next(line for line in lines if line["event"] == "hook failed")
+    assert (failed["plugin"], failed["reason"].partition(" at ")[0]) == ("lamp", "started: LookupError")
+    assert "no lamp" in failed["exception"]
 
 
 class Broken(io.StringIO):

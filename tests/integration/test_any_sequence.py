@@ -31,6 +31,7 @@ from plughost.testing import store_settings
 
 SEQUENCES: Final = int(os.environ.get("PLUGHOST_TEST_SEQUENCES", "1"))
 STEPS: Final = 15
+SERVERS: Final = ("waitress", "granian")
 
 
 TAKEN_UP: Final = st.sampled_from(["nothing", "reload", "reload", "start"])
@@ -57,10 +58,10 @@ class Operation(RuleBasedStateMachine):
         expected: The state that the running host is to show of the plugin, and a part of its reason.
     """
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path, engine: str) -> None:
+    def __init__(self, process: subprocess.Popen[str], folder: Path, engine: str, server: str) -> None:
         """Begin with an empty host that does not run."""
         super().__init__()
-        self.engine = engine
+        self.can_back_up = engine == "sqlite" or shutil.which("pg_dump") is not None
         self.installed: Version | None = None
         self.served: Version | None = None
         self.disabled = False
@@ -72,7 +73,7 @@ class Operation(RuleBasedStateMachine):
         self._stack = ExitStack()
         shutil.rmtree(folder / "data", ignore_errors=True)
         stores = self._stack.enter_context(store_settings(engine))
-        self.lot = Lot(folder, process, stores, "waitress" if engine == "sqlite" else "granian")
+        self.lot = Lot(folder, process, stores, server)
         self._stack.callback(self.lot.kill)
         self.lot.uninstall()
 
@@ -199,11 +200,11 @@ class Operation(RuleBasedStateMachine):
                 assert status == (404 if self.served is None else 201), self.lot.output.read_text()[-4000:]
                 self.rows |= {text} if status == 201 else set()
 
-    @precondition(lambda self: self.engine == "sqlite" and self.fits and self.schema)
+    @precondition(lambda self: self.can_back_up and self.fits and self.schema)
     @rule()
     def backup(self) -> None:
         """Back the store up, whether the host runs or not."""
-        file = self.lot.folder / f"backup-{next(self._numbers)}.sqlite3"
+        file = self.lot.folder / f"backup-{next(self._numbers)}"
         code, told = self.lot.run("stores", "backup", "notes", str(file))
         assert code == 0, told
         self.backups.append(Backup(file, self.rows, self.schema))
@@ -277,6 +278,6 @@ def test_after_any_sequence_the_host_serves_or_says_why_not(engine: str, number:
 
         @seed(number)  # a sequence that fails is to fail again
         def begin() -> Operation:
-            return Operation(process, tmp_path, engine)
+            return Operation(process, tmp_path, engine, SERVERS[number % 2])
 
         run_state_machine_as_test(begin, settings=often)  # type: ignore[arg-type] # a factory will do

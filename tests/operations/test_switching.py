@@ -39,6 +39,17 @@ def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -
         assert (states["base"], states["top"]) == ("disabled", "blocked")
 
 
+def test_no_reload_does_not_say_that_no_host_runs(sandbox: Sandbox) -> None:
+    """What a running host was not asked to take up, its next reload does; commands that change say so."""
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    speaker(sandbox.wheels, "other", "1.0", "other")
+    with sandbox.serving():
+        for change in (("disable", "greeter"), ("install", "other")):
+            told = sandbox.run(*change, "--no-reload")
+            assert "No host runs" not in told
+            assert "the next reload or start does" in told
+
+
 @pytest.mark.thorough
 def test_what_the_host_refuses_is_put_back(sandbox: Sandbox) -> None:
     """When the running host can't serve with a change, the settings file is what it was to the byte."""

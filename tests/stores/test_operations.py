@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -240,8 +241,11 @@ def _take_patiently(store: OpenStore[Any]) -> int:
             continue
 
 
-def test_many_threads_read_and_write_at_once(store: OpenStore[Any]) -> None:
+def test_many_threads_read_and_write_at_once(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
     """Racing creates of one SKU give one success; distinct ones all succeed, while others read."""
+    store = opening(replace(config, patience=30), products)["catalog"]
 
     def work(number: int) -> bool:
         store.run(add, f"mine {number}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -193,6 +194,22 @@ def test_a_writer_waits_as_long_as_it_says(
         done.set()
         holding.result()
     assert attempts == [1, 1]
+    assert store.figures["lock_waits"] == 2
+    assert store.figures["lock_wait_seconds"] > 0
+
+
+def test_a_wait_for_another_process_is_counted(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
+) -> None:
+    """On SQLite, who waits for the file's lock is seen as who waits in the queue of this process."""
+    declared = declare(PRODUCTS, entities=None, tables=("products",))
+    store: OpenStore[Session] = opening(sqlite_config, declared)["catalog"]
+    with closing(sqlite3.connect(sqlite_config.folder / "catalog.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy):
+            store.single(add, "a")
+    assert store.figures["lock_waits"] >= 1
+    assert store.figures["lock_wait_seconds"] >= sqlite_config.patience / 2
 
 
 def test_entities_and_rows_share_a_transaction(

@@ -125,5 +125,5 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
     out.print(table)
     if state["last_reload"] is not None:
         out.print()
-        out.print(Text("Last reload:", style="bold"), end=" ")
+        out.print(Text("Last reload:", style="bold"))
         out.print(ReloadReport.from_plain(state["last_reload"]))

@@ -139,7 +139,7 @@ def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
     if not undone:
         click.echo(f"Wrote {file}.")
     if report is None:
-        click.echo("No host runs on the data folder; the next start takes it up.")
+        click.echo("No running host took it up; the next reload or start does.")
         return
     console().print(report)
     if report.restart_needed:

@@ -19,6 +19,7 @@ from plughost._servers.base import CROWDED_SECONDS, Address, ListenError, giving
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.granian_request import Body, Requests
 from plughost._servers.granian_worker import GranianWorker
+from plughost._servers.native_threads import wait_for_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,7 +218,7 @@ class GranianEngine:
         requests.dispatcher.dismiss(requests.crew)
         if self._own is not None:
             self._own.close(max(0.1, deadline - time.monotonic()) if answered else 0.1)
-        worker.join(_END_SECONDS)
+        wait_for_threads(worker.name, _END_SECONDS)  # they need the interpreter: without it, the process would abort
         return answered
 
     def _quieten(self, requests: Requests, deadline: float, patience: float) -> None:

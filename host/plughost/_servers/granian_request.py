@@ -21,7 +21,7 @@ from plughost._servers.granian_response import Call, send_error
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Crew, Dispatcher
-    from plughost._servers.granian_worker import Later, Message, Watcher
+    from plughost._servers.granian_response import Later, Message, Watcher
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512

@@ -18,8 +18,8 @@ from plughost._servers.dispatcher import Job
 if TYPE_CHECKING:
     from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Crew, Dispatcher
-    from plughost._servers.granian_worker import Later, Proto, Watcher
 
+Message = dict[str, Any]
 RawHeaders = list[tuple[bytes, bytes]]
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -42,6 +42,44 @@ class Requests(Protocol):
     def drop_body(self, call: Call) -> None:
         """Drop what comes of a body that was refused."""
         ...
+
+
+class Later(Protocol):
+    """What will come, or a sign that there is room again; a loop's future to granian."""
+
+    def add_done_callback(self, callback: Callable[[Later], object]) -> None:
+        """Have it told, in a thread of granian's pool."""
+
+    def result(self) -> Any:
+        """Return what came."""
+
+    def cancel(self) -> bool:
+        """Wait for it no longer: the callback is called now."""
+
+
+class Proto(Protocol):
+    """One request's way to and from its client."""
+
+    def receive(self) -> Later:
+        """Ask for the next part of the body, and after the last one for the news that the client has gone."""
+
+    def send(self, message: Message, /) -> Later | object:
+        """Send at once; what is returned has `add_done_callback` where four parts wait for the client already."""
+
+
+class Watcher(Protocol):
+    """A request, as granian gives it to a scheduler."""
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        """What ASGI calls so, and `raw_path`."""
+
+    @property
+    def proto(self) -> Proto:
+        """Its way to and from the client."""
+
+    def done(self) -> None:
+        """Be finished with it: a response that has no end yet is cut off, so that no client takes it for complete."""
 
 
 class Call(Job):

@@ -1,8 +1,7 @@
 """granian's worker, in this process and without an event loop: what of granian isn't public is used here alone.
 
-granian receives requests in Rust, and calls a scheduler for each one in a Python thread of a pool of its own. Its own
-scheduler makes a task of an asyncio loop from that. The one here calls a function right there, and what granian wants
-to be called soon in a loop is called at once. tests/engines/test_granian_worker.py holds each thing relied on.
+granian receives requests in Rust, and calls a scheduler for each one in a Python thread of its own pool. The one here
+calls a function right there. tests/engines/test_granian_worker.py holds each thing relied on.
 """
 
 from __future__ import annotations
@@ -13,66 +12,24 @@ import socket
 import ssl
 import sys
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
 from plughost._servers.connections import BACKLOG
+from plughost._servers.native_threads import call_named
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles
-
-Message = dict[str, Any]
+    from plughost._servers.granian_response import Watcher
 
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
-_TASKS: Final = Path("/proc/self/task")
 _IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
-
-
-class Later(Protocol):
-    """What will come, or a sign that there is room again; a loop's future to granian."""
-
-    def add_done_callback(self, callback: Callable[[Later], object]) -> None:
-        """Have it told, in a thread of granian's pool."""
-
-    def result(self) -> Any:
-        """Return what came."""
-
-    def cancel(self) -> bool:
-        """Wait for it no longer: the callback is called now."""
-
-
-class Proto(Protocol):
-    """One request's way to and from its client."""
-
-    def receive(self) -> Later:
-        """Ask for the next part of the body, and after the last one for the news that the client has gone."""
-
-    def send(self, message: Message, /) -> Later | object:
-        """Send at once; what is returned has `add_done_callback` where four parts wait for the client already."""
-
-
-class Watcher(Protocol):
-    """A request, as granian gives it to a scheduler."""
-
-    @property
-    def scope(self) -> dict[str, Any]:
-        """What ASGI calls so, and `raw_path`."""
-
-    @property
-    def proto(self) -> Proto:
-        """Its way to and from the client."""
-
-    def done(self) -> None:
-        """Be finished with it: a response that has no end yet is cut off, so that no client takes it for complete."""
 
 
 class _Now:
@@ -105,6 +62,7 @@ class GranianWorker:
 
     Attributes:
         ended: Set when it has stopped.
+        name: That of its native threads.
     """
 
     def __init__(self, listening: socket.socket, options: EngineOptions, tls: TLSFiles | None, threads: int) -> None:
@@ -125,7 +83,7 @@ class GranianWorker:
             secured = (True, *files, tls.password, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
         self._nobodys = -1
-        self._name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
+        self.name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
         arguments: tuple[Any, ...] = (self._descriptor, False, BACKLOG)
@@ -134,8 +92,7 @@ class GranianWorker:
         self._signal = WorkerSignal()
         self._signal.add_cb(self.ended.set)
         http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
-        # Milliseconds, and seconds. Pings shed dead peers where idle ones cannot be seen; where they can, pings that
-        # come sooner would keep them from looking idle.
+        # Milliseconds, and seconds. Pings shed dead peers; sooner ones would keep idle peers from looking idle.
         http2 = HTTP2Settings(
             keep_alive_interval=options.idle_timeout * 2000, keep_alive_timeout=20, max_headers_size=_HEADER_BYTES
         )
@@ -155,16 +112,14 @@ class GranianWorker:
         loop = _Now()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
         with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
-            with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(self._name,)) as pool:
-                pool.submit(serve).result()
+            call_named(self.name, serve)
             nobodys.setblocking(False)
             self._nobodys = nobodys.detach()
 
     def pause(self) -> None:
         """Accept no more, and leave the port and the connections alone.
 
-        granian only knows how to end them all at once. So its descriptor is made to name another socket, one that
-        nobody connects to. That leaves a descriptor for whoever needs one where they have run out.
+        granian's descriptor is made to name a socket that nobody connects to, whose other one is free for others then.
         """
         if os.name == "posix" and self._nobodys >= 0:
             os.dup2(self._nobodys, self._descriptor, inheritable=False)
@@ -172,10 +127,9 @@ class GranianWorker:
             self._nobodys = -1
 
     def resume(self) -> None:
-        """Accept again. granian looks for those that came meanwhile when the next one comes, so one does.
+        """Accept again, or raise OSError where no descriptor is left.
 
-        Raises:
-            OSError: There are no descriptors; nothing has changed.
+        granian looks for those that came meanwhile when the next one comes, so one does.
         """
         if self._nobodys >= 0:
             return
@@ -194,28 +148,3 @@ class GranianWorker:
     def stop(self) -> None:
         """Let idle connections go, and end when the others have; `ended` tells."""
         self._signal.set()
-
-    def join(self, timeout: float) -> None:
-        """Wait until its native threads have ended: they need the interpreter, without which the process would abort.
-
-        They are known by the name that they inherited, as the dispatcher's threads may have, too.
-        Only Linux shows them; elsewhere nothing is waited for.
-        """
-        deadline = time.monotonic() + timeout
-        others = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("plughost-")}
-        while any(self._is_its(task) for task in _TASKS.glob("*") if task.name not in others):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.002)
-
-    def _is_its(self, task: Path) -> bool:
-        try:
-            return (task / "comm").read_text() == f"{self._name}\n"
-        except OSError:  # it has just ended
-            return False
-
-
-def _name_thread(name: str) -> None:
-    """Name this thread, and with it those that native code starts from it."""
-    with contextlib.suppress(OSError):
-        (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)

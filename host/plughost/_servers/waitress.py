@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
-from waitress.channel import ClientDisconnected, HTTPChannel
+from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
-from waitress.task import ErrorTask, WSGITask
 
-from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, engine_error
-from plughost._servers.base import CROWDED_SECONDS, CutOffError, giving_way, is_slow
+from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS
+from plughost._servers.base import CROWDED_SECONDS, giving_way, is_slow
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
 from plughost._servers.dispatcher import Dispatcher, Job, Lane
-from plughost._servers.waitress_parser import Parser
+from plughost._servers.waitress_messages import REFUSED, Parser, Refusal, Task
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
@@ -39,63 +38,7 @@ _QUIET_SECONDS: Final = 0.25  # for how long an idle connection stays open while
 _STALLED_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.25
 _AHEAD_BYTES: Final = 256 * 1024  # how much of a response is made before the client has taken what came before
-_REFUSED: Final = "plughost.refused"
 _LOGGER: Final = logging.getLogger("plughost._servers")
-
-
-class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
-    """Calls the application for one request."""
-
-    close_on_finish: bool
-
-    def get_environment(self) -> dict[str, Any]:
-        """Return the environ, with the path as it was sent: waitress joins leading slashes."""
-        environ: dict[str, Any] = super().get_environment()
-        environ["PATH_INFO"] = self.request.path
-        environ[_REFUSED] = self.channel.overloaded
-        return environ
-
-    def execute(self) -> None:
-        """Answer; an application that exits fails, and does not end the thread."""
-        try:
-            super().execute()
-        except CutOffError:
-            raise ClientDisconnected from None  # closes the connection without an end of the body
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            raise RuntimeError("the application raised SystemExit or the like") from error
-
-    def write(self, data: bytes) -> None:
-        """Write a part of the body, of which HEAD has none."""
-        super().write(b"" if self.request.command == "HEAD" else data)
-
-    def build_response_header(self) -> bytes:
-        """Return the head; waitress would close each connection after a response of unknown length, 204 and 304."""
-        request, channel = self.request, self.channel
-        wishes = {each.strip().lower() for each in request.headers.get("CONNECTION", "").split(",")}
-        last = request.oversized or (channel.server.draining and len(channel.requests) <= 1)
-        if last or "close" in wishes:
-            request.headers["CONNECTION"] = "close"
-        keeps = self.version == "1.1" and request.headers.get("CONNECTION") != "close" and not self.close_on_finish
-        head: bytes = super().build_response_header()
-        if request.command == "HEAD":
-            self.chunked_response = False
-        if keeps:
-            self.close_on_finish = False
-            head = head.replace(b"\r\nConnection: close", b"", 1)
-        return head
-
-
-class Refusal(ErrorTask):  # type: ignore[misc]  # waitress is untyped
-    """Answers a request that cannot be given to the application."""
-
-    def execute(self) -> None:
-        """Write problem details, and close the connection."""
-        asked = self.channel.requests[0]  # where the application failed, `self.request` is made up by waitress
-        self.status, headers, body = engine_error(self.request.error.code, asked.headers.get("X_REQUEST_ID", ""))
-        self.response_headers.extend(headers)
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(b"" if getattr(asked, "command", "") == "HEAD" else body)
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
@@ -383,7 +326,7 @@ class WaitressEngine:
         return self._answered
 
     def _call(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        refused = environ.pop(_REFUSED)
+        refused = environ.pop(REFUSED)
         return (self._application.refuse if refused else self._application)(environ, start_response)
 
     def _adjustments(self) -> Any:

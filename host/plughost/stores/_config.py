@@ -74,14 +74,7 @@ class StoresConfig(Tuning):
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def of(self, store: str) -> StoreConfig:
-        """Return the settings of one store.
-
-        Args:
-            store: Its name.
-
-        Raises:
-            SetupError: Its URL is of an engine that there is no support for.
-        """
+        """Return the settings of one store; `SetupError` where its URL is of an engine that there is no support for."""
         url = self.urls.get(store, self.url) or SQLITE
         if url == SQLITE:
             engine, path, url_or_none = SQLITE, (self.folder / f"{store}.sqlite3").absolute(), None

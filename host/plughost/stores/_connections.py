@@ -64,12 +64,7 @@ class Pool:
         return self.used + len(self._idle)
 
     def take(self, deadline: float) -> Any:
-        """Return a connection that is the caller's until `give`.
-
-        Raises:
-            Busy: All were in use until the deadline.
-            StoreError: What opening one raised.
-        """
+        """Return a connection that is the caller's until `give`; `Busy` where all were in use until the deadline."""
         while True:
             connection = self._reserve(deadline)
             try:

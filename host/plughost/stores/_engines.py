@@ -84,10 +84,7 @@ class Engine(ABC):
 
     @abstractmethod
     def sessions(self, *, for_pony: bool) -> Sessions:
-        """Return what makes sessions on the database, which is seen to be in order.
-
-        Args:
-            for_pony: Whether its connections need the SQL functions of Pony's.
+        """Return what makes sessions, once the database is seen to be in order.
 
         Raises:
             SetupError: The engine's driver is missing, or the URL is malformed.
@@ -104,12 +101,7 @@ class Engine(ABC):
 
     @abstractmethod
     def administer(self) -> AbstractContextManager[Administration]:
-        """Return a connection for administration, which makes the database where it is missing.
-
-        Raises:
-            SetupError: As `sessions`.
-            Unavailable: The database cannot be reached.
-        """
+        """Return a connection for administration, which makes the database where it is missing."""
 
     @abstractmethod
     def serving(self) -> AbstractContextManager[None]:

@@ -108,7 +108,8 @@ _SQLITE: Final = (
 )
 _PG_DUPLICATE: Final = "23505"
 # https://www.postgresql.org/docs/current/errcodes-appendix.html: serialization failure, deadlock, lock not available.
-_PG_BUSY: Final = frozenset({"40001", "40P01", "55P03"})
+LOCKED: Final = frozenset({"40P01", "55P03"})
+_PG_BUSY: Final = LOCKED | {"40001"}
 _PG_OVERRAN: Final = "57014"
 _PG_LOST: Final = ("08", "57P")
 # Out of resources such as disk or memory, and a read-only transaction, as on a standby.

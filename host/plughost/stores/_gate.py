@@ -24,11 +24,7 @@ class Gate:
         self._changed = threading.Condition()
 
     def begin(self) -> None:
-        """Begin an operation of this thread, which `end` ends.
-
-        Raises:
-            MisusedStore: The thread is in one already; the message names both.
-        """
+        """Begin an operation of this thread, which `end` ends; `MisusedStore` inside another."""
         if current.label is not None:
             message = (
                 f"An operation of the {self._label} was begun inside one of the {current.label}. Do one after the "

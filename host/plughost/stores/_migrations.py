@@ -123,12 +123,7 @@ class Pending:
 def pending(
     store: Store, migrations: Sequence[Migration], db: Administration, logger: structlog.stdlib.BoundLogger
 ) -> Pending:
-    """Return what a store's schema lacks of the newest that the code knows; tell the logger of edited migrations.
-
-    Raises:
-        MigrationError: The database has a newer schema.
-        Unavailable: The database cannot be reached.
-    """
+    """Return what a store's schema lacks, or refuse a newer one; tell the logger of edited migrations."""
     found = db.rows(_APPLIED, store.name) if db.has_table(TABLE) else ()
     applied = {number: (name, checksum) for number, name, checksum in found}
     schema = max(applied, default=0)
@@ -152,8 +147,6 @@ def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
 
     Raises:
         MigrationError: One failed, or a constraint does not hold afterwards; the message names the database's reason.
-        Unavailable: The database cannot be reached or written.
-        Busy: Others held what it needs for too long.
     """
     what = ""
     try:
@@ -172,11 +165,7 @@ def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
 
 
 def refuse_newer(store: Store, known: int, found: int) -> None:
-    """Refuse a schema whose newest migration has a higher number than the newest that the code knows.
-
-    Raises:
-        MigrationError: It does; the message names both.
-    """
+    """Raise a `MigrationError` where the database has a migration of a higher number than the code knows."""
     if found > known:
         message = (
             f"the store {store.name} has schema {found}, and the installed version of its plugin knows "

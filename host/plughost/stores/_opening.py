@@ -100,12 +100,7 @@ class Opening:
     """A store whose migrations are applied, and seen by nobody else before `finish`."""
 
     def __init__(self, place: Place, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
-        """Migrate, and see whether the entities fit.
-
-        Args:
-            place: The store.
-            older: The store as older code of this process serves it; None where none does.
-            rehearse: Whether a migration that must wait for another host is tried already, and undone.
+        """Migrate, and see whether the entities fit; to rehearse is to try what must wait for another host.
 
         Raises:
             SetupError: Somebody has to mend something first; the message says what.
@@ -140,11 +135,7 @@ class Opening:
         return bool(self._pending.steps)
 
     def finish(self) -> Opened:
-        """Commit the migrations, and open.
-
-        Raises:
-            StoreError: They could not be committed, and nothing of them was kept; or the store is being purged.
-        """
+        """Commit the migrations, and open; a `StoreError` where nothing of them was kept, or the store is purged."""
         schema = self._pending.schema
         try:
             if self._pending.steps:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._waiting import about_to_wait
 from plughost.stores._connections import Pool, Waits
-from plughost.stores._errors import ConnectionLost, OutcomeUnknown, translate
+from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 
 if TYPE_CHECKING:
@@ -125,28 +125,23 @@ class PostgreSQLSession(Session):
     engine_name: Literal["postgresql"] = "postgresql"
     sessions: PostgreSQLSessions
 
-    def _take(self) -> Any:
-        return self.sessions.take(self._deadline)
-
     def _insert(self, sql: str, values: tuple[object, ...]) -> int:
         return self.execute(_first_value, f"{sql} RETURNING id", values)
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         refuse_unfit(values)
         cursor = self.connection.cursor()
-        if values:
-            cursor.execute(self.before() + sql.replace("%", "%%").replace("?", "%s"), values)
-        else:
-            cursor.execute(self.before() + sql)
+        begun = time.monotonic()
+        try:
+            if values:
+                cursor.execute(self.before() + sql.replace("%", "%%").replace("?", "%s"), values)
+            else:
+                cursor.execute(self.before() + sql)
+        except Exception as error:
+            if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
+                self.sessions.lock_waits.add(time.monotonic() - begun)
+            raise
         return fetch(cursor)
-
-    def commit(self) -> None:
-        connection = self._end()
-        if connection is not None:
-            self.sessions.give(connection)
-
-    def undo(self) -> None:
-        PostgreSQLSession.commit(self)
 
     def _limit(self) -> str:
         """Return what makes the server wait for locks no longer than the operation may still wait."""
@@ -218,12 +213,7 @@ class Writing(PostgreSQLSession):
                 connection.cursor().execute("ROLLBACK")
 
     def _find_out(self, transaction: int, error: Exception) -> None:
-        """Return if the transaction was committed.
-
-        Raises:
-            ConnectionLost: It was undone.
-            OutcomeUnknown: Nobody told within the time that operations wait.
-        """
+        """Return if the transaction was committed; `OutcomeUnknown` if nobody tells for as long as operations wait."""
         give_up = time.monotonic() + self.sessions.patience
         label = self.sessions.label
         while True:

@@ -53,11 +53,7 @@ class Presence:
             opened.close()
 
     def ready(self, deadline: float) -> Opened:
-        """Return the open store, opening or finding it again where need be.
-
-        Args:
-            deadline: Until when to wait for it; in any case no longer than `patience` after it was lost.
-        """
+        """Return the open store, opened or found again; wait until the deadline, or `patience` after it was lost."""
         while True:
             if self._opening.acquire(blocking=self.trouble is None):
                 try:

@@ -103,8 +103,8 @@ class Session(ABC):
             self._connection = self._take()
         return self._connection
 
-    @abstractmethod
-    def _take(self) -> Any: ...
+    def _take(self) -> Any:
+        return self.sessions.take(self._deadline)
 
     def _end(self) -> Any:
         """Return the connection, if it has one, and have none any more."""
@@ -122,13 +122,15 @@ class Session(ABC):
         """Return the SQL that the next statement has to be preceded by, once."""
         return ""
 
-    @abstractmethod
     def commit(self) -> None:
         """Commit what was written, and end."""
+        connection = self._end()
+        if connection is not None:
+            self.sessions.give(connection)
 
-    @abstractmethod
     def undo(self) -> None:
         """Undo what was written, and end; never raises."""
+        Session.commit(self)
 
     def restart(self) -> None:
         """Undo what was written so far, and go on."""

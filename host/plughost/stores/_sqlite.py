@@ -70,11 +70,7 @@ class SQLite(Engine):
             yield SQLiteAdministration(connection, self.store)
 
     def connect(self) -> sqlite3.Connection:
-        """Return a plain connection in autocommit mode to the file, which is made where it was never opened.
-
-        Raises:
-            StoreError: As `translate` finds.
-        """
+        """Return a plain connection in autocommit mode to the file, which is made where it was never opened."""
         if self.file.opened and not self.exists():
             self.file.verify()  # says that it was deleted: nothing else is put in its place
         try:

@@ -24,11 +24,7 @@ QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
 
 
 def make(path: Path) -> None:
-    """Make an empty database that only its owner may read, unless it is there; SQLite's files beside it follow suit.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Make an empty database that only its owner may read, unless it is there; SQLite's files beside it follow suit."""
     if path.exists():
         return
     make_folder(path.parent)
@@ -70,12 +66,7 @@ def copy_into(path: Path, target: sqlite3.Connection) -> None:
 
 
 def copy(path: Path, target: Path) -> None:
-    """Copy a database as it is at one moment to a single new private file, which lasts when this returns.
-
-    Raises:
-        sqlite3.Error: Reading or writing failed; part of the file may be there.
-        OSError: Likewise.
-    """
+    """Copy a database as it is at one moment to a single new private file, which lasts when this returns."""
     make(target)
     with closing(connect(target, 30)) as written:
         copy_into(path, written)

@@ -38,6 +38,7 @@ class SQLiteSessions(Sessions):
         self.lock_waits = self.writer.waits
         self._open_reader = partial(open_one, writes=False)
         self.pool = Pool(self._open_reader, _fit, label=label, size=config.pool_size, idle=config.pool_idle)
+        self.take, self.give = self.pool.take, self.pool.give
         self._file = file
         self._look_at = 0.0
         self._retired = False
@@ -92,16 +93,6 @@ class Reading(SQLiteSession):
     __slots__ = ()
     writes = False
 
-    def _take(self) -> Any:
-        return self.sessions.pool.take(self._deadline)
-
-    def commit(self) -> None:
-        connection = self._end()
-        if connection is not None:
-            self.sessions.pool.give(connection)
-
-    undo = commit
-
 
 class Writing(SQLiteSession):
     """A transaction, which begins with its first statement."""
@@ -134,19 +125,11 @@ class Single(SQLiteSession):
 
     __slots__ = ()
 
-    def _take(self) -> Any:
-        raise NotImplementedError
-
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         self._refuse_second()
         bound = _bound(values)
         self._ended = True
         return self.sessions.writer.single(self._deadline, fetch, sql, bound)
-
-    def commit(self) -> None:
-        self._ended = True  # the statement is committed
-
-    undo = commit
 
 
 _row_id: Fetch[int] = attrgetter("lastrowid")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_TOGETHER: Final = 64
+_NOTICED: Final = 0.01
 
 
 class _Turn:
@@ -168,6 +169,7 @@ class Writer:
         waited = left < 0.99 * self._patience
         if waited:  # another process may hold the file: nobody waits for that as long once more
             connection.execute(f"PRAGMA busy_timeout = {max(0, int(left * 1000))}")
+        begun = time.monotonic()
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -175,6 +177,9 @@ class Writer:
                 self._drop()
             raise
         finally:
+            took = time.monotonic() - begun
+            if took > _NOTICED:  # another process wrote
+                self.waits.add(took)
             if waited and self._connection is not None:
                 connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
         return connection

@@ -23,7 +23,7 @@ STORE_GAUGES: Final = {
     "connections_at_most": "Connections that may be open.",
     "connection_waits": "Operations that had to wait for a connection, since the store opened.",
     "connection_wait_seconds": "Seconds that they waited.",
-    "lock_waits": "Operations that had to wait for another that writes, since the store opened; on SQLite.",
+    "lock_waits": "Operations that waited for another that writes, since the store opened; on PostgreSQL in vain.",
     "lock_wait_seconds": "Seconds that they waited.",
 }
 STATES: Final = ("active", "disabled", "failed", "blocked")

@@ -14,6 +14,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from plughost import CommandError
 from plughost_packages import pip
+from plughost_packages.attesting import SUFFIXES
 from plughost_packages.locking import LOCK_NAME, Locked, hash_of, read_lock, write_lock
 
 _ARCHIVES: Final = frozenset({".whl", ".gz", ".bz2", ".xz", ".zip"})  # what pip would look at
@@ -102,7 +103,10 @@ def _not_at_hand(entries: Sequence[Locked], wheels: Path, folder: Path) -> list[
         if known is None:
             rest.append(entry)
         else:
-            shutil.copyfile(there[known], folder / there[known].name)
+            for suffix in ("", *SUFFIXES):
+                name = f"{there[known].name}{suffix}"
+                if there[known].with_name(name).is_file():
+                    shutil.copyfile(there[known].with_name(name), folder / name)
     return rest
 
 

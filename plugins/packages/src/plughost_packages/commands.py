@@ -173,7 +173,7 @@ def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
 def _show_outcome(outcome: Outcome) -> None:
     out = console()
     if outcome.reload is None:
-        click.echo("No host runs on the data folder; the next start takes it up.")
+        click.echo("No running host took it up; the next reload or start does.")
     else:
         out.print(outcome.reload)
         if outcome.reload.restart_needed:

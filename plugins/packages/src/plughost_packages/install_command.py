@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from plughost import Environment
+from plughost_packages.attesting import verify_attestations
 from plughost_packages.bundling import read_bundle
 from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
@@ -30,6 +31,8 @@ from plughost_packages.places import places, remember
 from plughost_packages.planning import plan_install
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plughost import PluginContext
     from plughost_packages.settings import Settings
 
@@ -84,7 +87,10 @@ def install(
                 looked = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
             options = [*looked, *(["--upgrade"] if upgrade else [])]
             allowed = context.host.why_not_allowed
-            plan = stack.enter_context(plan_install(requirements, options, wheels_of(context), tell, allowed))
+            planning = plan_install(
+                requirements, options, wheels_of(context), tell, allowed=allowed, attested=_attested(context.settings)
+            )
+            plan = stack.enter_context(planning)
         show_plan(plan, as_json, "Installed already; nothing to install.")
         if dry_run:
             finish(Outcome(changes=plan.changes), as_json, dry_run=True)
@@ -96,3 +102,7 @@ def install(
     if bundle is None and not outcome.undone:
         remember(where)
     finish(outcome, as_json)
+
+
+def _attested(settings: Settings) -> Callable[[Path], None]:
+    return lambda file: verify_attestations(file, settings.attested_by, required=settings.require_attestations)

@@ -21,6 +21,9 @@ from plughost_packages.verifying import brings_plugins, verify_wheel
 Allowed = Callable[[str, str], str | None]
 """Tells why a distribution of a version may not be installed; None where it may."""
 
+Attested = Callable[[Path], None]
+"""Raises `CommandError` where a file is not built by whom it should be."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -110,7 +113,13 @@ class _Item:
 
 @contextmanager
 def plan_install(
-    requirements: Sequence[str], options: Sequence[str], wheels: Path, tell: pip.Tell, allowed: Allowed
+    requirements: Sequence[str],
+    options: Sequence[str],
+    wheels: Path,
+    tell: pip.Tell,
+    *,
+    allowed: Allowed,
+    attested: Attested,
 ) -> Iterator[Plan]:
     """Work out what an installation would change; every wheel of it is at hand, and is what its RECORD says.
 
@@ -120,6 +129,7 @@ def plan_install(
         wheels: The folder of wheels of what was replaced or removed before; looked at where nothing else has it.
         tell: Told each line that pip prints.
         allowed: Tells what may be installed.
+        attested: Refuses files that somebody else has built.
 
     Raises:
         PipError: It can't be resolved.
@@ -139,7 +149,7 @@ def plan_install(
     given = {without_credentials(each): each for each in (text.split(" @ ")[-1] for text in requirements)}
     items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in told]
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
-        yield _planned(items, _only_places(where), Path(folder), tell, allowed)
+        yield _planned(items, _only_places(where), Path(folder), tell, allowed=allowed, attested=attested)
 
 
 def plan_uninstall(keys: Collection[str]) -> Plan:
@@ -172,7 +182,15 @@ def without_credentials(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _planned(items: Sequence[_Item], where: Sequence[str], folder: Path, tell: pip.Tell, allowed: Allowed) -> Plan:
+def _planned(
+    items: Sequence[_Item],
+    where: Sequence[str],
+    folder: Path,
+    tell: pip.Tell,
+    *,
+    allowed: Allowed,
+    attested: Attested,
+) -> Plan:
     environment = Environment()
     versions, shared = environment.versions, environment.shared
     fetched = _fetch([each for each in items if each.path is None and _is_wheel(each)], folder, where, tell)
@@ -190,11 +208,13 @@ def _planned(items: Sequence[_Item], where: Sequence[str], folder: Path, tell: p
             path = fetched.get(key) or item.path
             change = _with_file(change, item, path)
             pins.append(f"{item.requirement} --hash=sha256:{change.sha256}")
+            attested(path or folder / change.file)
             if path is not None and path.suffix == ".whl":
                 verify_wheel(path)
                 if brings_plugins(path):
                     _refuse(allowed(change.distribution, item.version))
         else:
+            attested(folder / change.distribution)
             sources.append(item.requirement)
         changes.append(change)
     calls = []

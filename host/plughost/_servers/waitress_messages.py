@@ -1,4 +1,7 @@
-"""HTTP/1.1 requests as waitress parses them; what RFC 9112 lets or makes a server refuse is refused."""
+"""HTTP/1.1 requests as waitress parses them, and its responses.
+
+What RFC 9112 lets or makes a server refuse is refused, and connections stay open where waitress would close them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,16 @@ from io import BytesIO
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+from waitress.channel import ClientDisconnected
 from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest
 
-from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET
+from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET, engine_error
+from plughost._servers.base import CutOffError
+
+REFUSED: Final = "plughost.refused"
+"""Key of the environ for whether the request's plugin has too much to do."""
 
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
@@ -115,3 +124,58 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     def get_body_stream(self) -> Any:
         """Return a file with the body."""
         return BytesIO() if self.body_rcv is None else self.body_rcv.getfile()
+
+
+class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
+    """Calls the application for one request."""
+
+    close_on_finish: bool
+
+    def get_environment(self) -> dict[str, Any]:
+        """Return the environ, with the path as it was sent: waitress joins leading slashes."""
+        environ: dict[str, Any] = super().get_environment()
+        environ["PATH_INFO"] = self.request.path
+        environ[REFUSED] = self.channel.overloaded
+        return environ
+
+    def execute(self) -> None:
+        """Answer; an application that exits fails, and does not end the thread."""
+        try:
+            super().execute()
+        except CutOffError:
+            raise ClientDisconnected from None  # closes the connection without an end of the body
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            raise RuntimeError("the application raised SystemExit or the like") from error
+
+    def write(self, data: bytes) -> None:
+        """Write a part of the body, of which HEAD has none."""
+        super().write(b"" if self.request.command == "HEAD" else data)
+
+    def build_response_header(self) -> bytes:
+        """Return the head; waitress would close each connection after a response of unknown length, 204 and 304."""
+        request, channel = self.request, self.channel
+        wishes = {each.strip().lower() for each in request.headers.get("CONNECTION", "").split(",")}
+        last = request.oversized or (channel.server.draining and len(channel.requests) <= 1)
+        if last or "close" in wishes:
+            request.headers["CONNECTION"] = "close"
+        keeps = self.version == "1.1" and request.headers.get("CONNECTION") != "close" and not self.close_on_finish
+        head: bytes = super().build_response_header()
+        if request.command == "HEAD":
+            self.chunked_response = False
+        if keeps:
+            self.close_on_finish = False
+            head = head.replace(b"\r\nConnection: close", b"", 1)
+        return head
+
+
+class Refusal(ErrorTask):  # type: ignore[misc]  # waitress is untyped
+    """Answers a request that cannot be given to the application."""
+
+    def execute(self) -> None:
+        """Write problem details, and close the connection."""
+        asked = self.channel.requests[0]  # where the application failed, `self.request` is made up by waitress
+        self.status, headers, body = engine_error(self.request.error.code, asked.headers.get("X_REQUEST_ID", ""))
+        self.response_headers.extend(headers)
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(b"" if getattr(asked, "command", "") == "HEAD" else body)

@@ -1,0 +1,41 @@
+"""Threads that native code starts: known by the name that they inherit. Only Linux shows them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+_TASKS: Final = Path("/proc/self/task")
+
+
+def call_named(name: str, function: Callable[[], object]) -> None:
+    """Call a function in a thread of that name, of at most 15 characters."""
+    with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(name,)) as pool:
+        pool.submit(function).result()
+
+
+def wait_for_threads(name: str, timeout: float) -> None:
+    """Wait until no thread has a name but those of the dispatcher, which may have inherited it, too."""
+    deadline = time.monotonic() + timeout
+    others = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("plughost-")}
+    while any(_has_name(task, name) for task in _TASKS.glob("*") if task.name not in others):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.002)
+
+
+def _name_thread(name: str) -> None:
+    with contextlib.suppress(OSError):
+        (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)
+
+
+def _has_name(task: Path, name: str) -> bool:
+    try:
+        return (task / "comm").read_text() == f"{name}\n"
+    except OSError:  # it has just ended
+        return False

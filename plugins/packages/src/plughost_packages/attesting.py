@@ -1,0 +1,91 @@
+"""Attestations: who built a file, as PEP 740 has it, verified without a network by `pypi-attestations`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+PUBLISHER: Final = re.compile(r"(?P<kind>github|gitlab):(?P<repository>[^/\s]+/[^\s]+)/(?P<workflow>[^/\s]+)")
+"""How the settings name who may build: `github:OWNER/REPOSITORY/WORKFLOW.yml`."""
+
+SUFFIXES: Final = (".publish.attestation", ".provenance")
+"""What is added to a file's name for one attestation of it, or for what an index tells of all."""
+
+
+def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) -> None:
+    """Verify the attestations that lie beside a file.
+
+    The trust root is the one that the installed sigstore brings or has cached; nothing is asked over a network.
+
+    Args:
+        file: The file.
+        builders: Who may have built it; anybody where it is empty.
+        required: Refuse it without attestations, too.
+
+    Raises:
+        CommandError: It has none and they are required, or one of them isn't valid or is somebody else's.
+    """
+    beside = [path for suffix in SUFFIXES if (path := file.with_name(f"{file.name}{suffix}")).is_file()]
+    if not beside and not required:
+        return
+    if not beside:
+        raise CommandError(f"{file.name} has no attestation beside it, and the setting require_attestations wants one.")
+    try:
+        library: Any = import_module("pypi_attestations")
+    except ImportError as error:
+        if not (required or builders):
+            return
+        advice = "pip install 'plughost-packages[attestations]'"
+        raise CommandError(f"Attestations can't be verified ({error}). Install what does it: {advice}") from None
+    logging.getLogger("sigstore").setLevel(logging.ERROR)  # it warns of each check that is made without a network
+    try:
+        distribution = library.Distribution.from_file(file)
+        found = [each for path in beside for each in _attestations(library, path)]
+        if not found:
+            raise CommandError(f"{beside[0].name} holds no attestation.")
+        for attestation in found:
+            _verify(library, attestation, distribution, builders)
+    except (library.AttestationError, ValueError) as error:
+        raise CommandError(f"The attestation of {file.name} is not valid: {error}") from None
+
+
+def _attestations(library: Any, path: Path) -> Iterator[Any]:
+    text = path.read_text(encoding="utf-8")
+    if path.name.endswith(SUFFIXES[0]):
+        yield library.Attestation.model_validate(json.loads(text))
+    else:
+        for bundle in library.Provenance.model_validate(json.loads(text)).attestation_bundles:
+            yield from bundle.attestations
+
+
+def _verify(library: Any, attestation: Any, distribution: Any, builders: Sequence[str]) -> None:
+    identities = [_publisher(library, each) for each in builders]
+    if not builders:
+        identities = [import_module("sigstore.verify.policy").UnsafeNoOp()]
+    problem: Exception | None = None
+    for identity in identities:
+        try:
+            attestation.verify(identity, distribution, offline=True)
+        except library.AttestationError as error:
+            problem = error
+        else:
+            return
+    assert problem is not None, "there is an identity, and it did not fit"
+    raise problem
+
+
+def _publisher(library: Any, named: str) -> Any:
+    found = PUBLISHER.fullmatch(named)
+    assert found is not None, "the settings were checked"
+    if found["kind"] == "github":
+        return library.GitHubPublisher(repository=found["repository"], workflow=found["workflow"])
+    return library.GitLabPublisher(repository=found["repository"], workflow_filepath=found["workflow"])
