@@ -475,8 +475,9 @@ def test_reloads_leave_nothing_behind(folder: Path) -> None:
             assert client.get("/base").json() == {"word": str(number), "count": 1}
         gc.collect()
         assert [ref for ref in alive if ref() is not None] == []
-        assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
-        assert threading.active_count() <= threads  # one of an earlier test may have ended meanwhile
+        # What another thread has open for a moment is no leak, and an earlier test's may have been counted.
+        until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
+        until(lambda: threading.active_count() <= threads)
 
 
 def test_a_stop_does_not_wait_for_a_reload_that_hangs() -> None:
