@@ -35,9 +35,11 @@ from plughost._api.host import (
     PluginView,
     SiteView,
 )
-from plughost._api.observed import RequestKind, RequestRecord
+from plughost._api.jobs import Job, JobRun, JobView
+from plughost._api.metrics import Counter, Gauge, Histogram, Metrics, MetricView
+from plughost._api.observed import RequestKind, RequestRecord, Timings
 from plughost._api.reload_report import ReloadReport
-from plughost._api.values import Value
+from plughost._api.values import SettingChange, Value
 from plughost._files import locked_folder, tighten, write_private
 from plughost._plugins.discovery import InstalledPlugin
 from plughost._plugins.isolation import TookTooLong, bounded
@@ -55,16 +57,24 @@ __all__ = [
     "CertificateInfo",
     "Check",
     "CommandError",
+    "Counter",
     "Environment",
     "Event",
     "Events",
+    "Gauge",
     "Health",
+    "Histogram",
     "HostControl",
     "HostView",
     "InstalledDistribution",
     "InstalledPlugin",
+    "Job",
+    "JobRun",
+    "JobView",
     "Listener",
     "Load",
+    "MetricView",
+    "Metrics",
     "Middleware",
     "NotRunning",
     "Observer",
@@ -81,8 +91,10 @@ __all__ = [
     "Response",
     "Route",
     "RouteGroup",
+    "SettingChange",
     "SiteView",
     "Store",
+    "Timings",
     "TookTooLong",
     "Value",
     "about_to_wait",

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from plughost._api.errors import PluginError
+from plughost._api.metrics import Metrics
 from plughost._files import make_folder
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import structlog
 
-    from plughost._api.declarations import Principal
+    from plughost._api.declarations import Principal, Store
     from plughost._api.host import HostControl, HostServices, HostView
     from plughost._runtime.audit import Audit
     from plughost.http._request import Request
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 SettingsT = TypeVar("SettingsT")
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 def _counted_in_memory() -> RateLimits:
@@ -45,10 +49,12 @@ class PluginContext(Generic[SettingsT]):
             open from `started` on.
         authenticator: Names the principal behind a request. None where no installed plugin offers one.
         rate_limits: Where the host counts. See `counter`.
+        metrics: Makes metrics of the plugin's own.
         host: What the plugin may see of its host.
         trusted: Whether the operator lets the plugin control the host. See `control`.
         audits: Where `audit` writes. Into the log by default.
         announcements: Lines for the person who starts the host. See `announce`.
+        logins: What issues tokens for demo accounts. See `offer_login`.
     """
 
     plugin: str
@@ -61,7 +67,9 @@ class PluginContext(Generic[SettingsT]):
     stores: Mapping[str, OpenStore[Any]] = field(default_factory=dict)
     authenticator: Callable[[Request], Principal | None] | None = None
     rate_limits: RateLimits = field(default_factory=_counted_in_memory)
+    metrics: Metrics = field(default_factory=Metrics)
     announcements: list[str] = field(default_factory=list)
+    logins: dict[str, Callable[[], str]] = field(default_factory=dict)
     audits: Audit | None = None
 
     @property
@@ -71,7 +79,7 @@ class PluginContext(Generic[SettingsT]):
 
     @property
     def control(self) -> HostControl:
-        """What the plugin may do to its host: reload it, enable and disable plugins, and read every plugin's store.
+        """What the plugin may do to its host: reload it, switch and purge plugins, change settings, read every store.
 
         Raises:
             PluginError: The setting `trusted` does not name the plugin.
@@ -87,6 +95,26 @@ class PluginContext(Generic[SettingsT]):
         folder = self.data_root / "plugins" / self.plugin
         make_folder(folder)
         return folder
+
+    def store(self, declared: Store[E]) -> OpenStore[E]:
+        """Return the open store of a declaration, with the types that its operations have.
+
+        Args:
+            declared: What `register_stores` returned, of this plugin or of one that it requires.
+
+        Raises:
+            PluginError: The plugin may use no store of this name.
+        """
+        found = self.stores.get(declared.name)
+        if found is None:
+            cause = f"it asks for the store {declared.name!r}, and may use {', '.join(self.stores) or 'none'}"
+            advice = "Return the declaration from register_stores, or require the distribution whose plugin does."
+            raise PluginError(cause, advice)
+        return found
+
+    def now(self) -> datetime:
+        """Return the date and time, in UTC: the machine's, or what a test has set (see `plughost.testing`)."""
+        return self.services.now()
 
     def counter(self, limit: str, name: str, *, always: bool = False, longest: int | None = None) -> Counter:
         """Return a counter of the plugin's own. To limit requests, see `plughost.ratelimits.RateLimit`.
@@ -196,3 +224,13 @@ class PluginContext(Generic[SettingsT]):
     def announce(self, line: str) -> None:
         """Show a line to the person who starts the host, such as a demo account or an address to open."""
         self.announcements.append(line)
+
+    def offer_login(self, account: str, issue: Callable[[], str]) -> None:
+        """Let the person who develops act as a demo account in the console. Kept with `--dev` only.
+
+        Args:
+            account: The account's name.
+            issue: Returns a new token for it, which this plugin's authenticator takes as `bearer`.
+        """
+        if self.dev:
+            self.logins[account] = issue

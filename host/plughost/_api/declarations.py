@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
+
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from pydantic import BaseModel
 
+    from plughost._api.jobs import Job
     from plughost._api.observed import RequestKind, RequestRecord
     from plughost.http._errors import ErrorFormat
+    from plughost.stores._sessions import Session
+
+E = TypeVar("E", default="Session")
 
 JSON: tuple[str, ...] = ("application/json",)
 
@@ -73,6 +80,7 @@ class Response:
         media_types: What the body is sent as. Empty for an error without a body.
         headers: Header name to one sentence on what it means.
         schema: A JSON Schema to show instead of the one made from `model`.
+        example: A body to show. By default one is made of the model and of what its fields have as examples.
     """
 
     description: str
@@ -80,6 +88,7 @@ class Response:
     media_types: tuple[str, ...] = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
+    example: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +97,7 @@ class Operation:
 
     Attributes:
         summary: One line, imperative.
-        request: The model of the JSON body, or None where no body is read.
+        request: The model of the body, or None where no body is read.
         responses: Status to response. Errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
         produces: Media types of the successful answers. An `Accept` that excludes them all is answered 406.
             Empty means that `Accept` is not looked at.
@@ -99,6 +108,18 @@ class Operation:
         roles: The roles of which `bearer` lets one in, any one of them. Empty for everybody. 403 for others.
         description: More than the summary, in CommonMark.
         examples: Name to an example of the request body.
+        id: What generated clients call it, unique on its site, such as `listProducts`. Made of the method and the path
+            by default.
+        consumes: Media types of the body where it isn't JSON, such as `multipart/form-data` or `image/*`. Any other is
+            answered 415.
+        body_limit: Largest request body in bytes, where it is another than the group's. What the settings say of the
+            plugin is the most.
+        deprecated: Since when, or from when on, it should not be used any more: a date, or a time with a zone. Every
+            response says so in `Deprecation` (RFC 9745).
+        sunset: When it will be gone (RFC 8594), not before `deprecated`.
+        successor: The URL or path of what replaces it.
+        idempotent: Whether a request with an `Idempotency-Key` that came before is answered as it was then. The plugin
+            has the store `plughost.stores.idempotency_store`.
     """
 
     summary: str
@@ -110,6 +131,13 @@ class Operation:
     roles: tuple[str, ...] = ()
     description: str = ""
     examples: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    consumes: tuple[str, ...] = ()
+    body_limit: int | None = None
+    deprecated: date | None = None
+    sunset: date | None = None
+    successor: str = ""
+    idempotent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +173,9 @@ class RouteGroup:
         title: A heading for people. The plugin's name by default.
         described: Whether the API description shows it. Pages for people may stay out.
         realm: What the challenges of its `security` name (RFC 9110, 11.5). The plugin's name by default.
+        deprecated: As of an operation, for all that say nothing of their own.
+        sunset: The same.
+        successor: The same.
     """
 
     prefix: str
@@ -156,11 +187,16 @@ class RouteGroup:
     title: str = ""
     described: bool = True
     realm: str = ""
+    deprecated: date | None = None
+    sunset: date | None = None
+    successor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class Store(Generic[E]):
     """Persistent data of a plugin, opened, migrated, watched and purged by the host.
+
+    `E` is what the operations of the store get as their first argument. See `entities`.
 
     Attributes:
         name: Unique on a host. Names the SQLite file and the settings key.
@@ -177,7 +213,7 @@ class Store:
     name: str
     migrations: Traversable
     tables: tuple[str, ...]
-    entities: Callable[[Any], Any] | None = None
+    entities: Callable[[Any], E] | None = None
     breaking: tuple[int, ...] = ()
 
 
@@ -250,12 +286,14 @@ class Observer:
             no more than can be read, and the others then cost less.
         observe_times: Called with how long the requests since the last call took until their responses began, in
             seconds, by `plughost.RequestKind`: for counts and times, at a fraction of what `observe` costs.
+        timings: Whether records have `RequestRecord.timings`, which each request pays for with some microseconds.
     """
 
     name: str
     observe: Callable[[tuple[RequestRecord, ...]], None] | None = None
     at_most: int | None = None
     observe_times: Callable[[Mapping[RequestKind, Sequence[float]]], None] | None = None
+    timings: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,10 +329,11 @@ class Declarations:
     """All that one plugin declares."""
 
     groups: tuple[RouteGroup, ...] = ()
-    stores: tuple[Store, ...] = ()
+    stores: tuple[Store[Any], ...] = ()
     middleware: tuple[Middleware, ...] = ()
     observers: tuple[Observer, ...] = ()
     checks: tuple[Check, ...] = ()
+    jobs: tuple[Job, ...] = ()
     pages: tuple[Page, ...] = ()
 
     def prefixes(self) -> Iterable[str]:

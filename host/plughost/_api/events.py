@@ -35,28 +35,37 @@ class Events:
     def __init__(self) -> None:
         """Begin without subscribers."""
         self._changing = threading.Lock()
-        self._subscribers: tuple[Subscriber, ...] = ()
+        self._subscribers: tuple[tuple[Subscriber, frozenset[str]], ...] = ()
 
     @property
     def watched(self) -> bool:
         """Whether anybody subscribed. Ask before working out costly details."""
         return bool(self._subscribers)
 
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+    def watches(self, name: str) -> bool:
+        """Return whether anybody is told of events of a name."""
+        for _, names in self._subscribers:  # noqa: SIM110 - a generator takes longer, and stores ask for each operation
+            if not names or name in names:
+                return True
+        return False
+
+    def subscribe(self, subscriber: Subscriber, *names: str) -> Callable[[], None]:
         """Hand every event from now on to a callable, in the thread that emits it.
 
         Args:
             subscriber: Must return quickly and not raise.
+            *names: The events that it is told of. All by default: then each store operation on the host pays for it.
 
         Returns:
             A function that ends the subscription.
         """
+        one = (subscriber, frozenset(names))
         with self._changing:
-            self._subscribers = (*self._subscribers, subscriber)
+            self._subscribers = (*self._subscribers, one)
 
         def unsubscribe() -> None:
             with self._changing:
-                self._subscribers = tuple(each for each in self._subscribers if each is not subscriber)
+                self._subscribers = tuple(each for each in self._subscribers if each is not one)
 
         return unsubscribe
 
@@ -68,10 +77,11 @@ class Events:
             plugin: The plugin that emits it. None for the host.
             **fields: Details, in plain values.
         """
-        if self._subscribers:
+        if self.watches(name):
             self.publish(Event(name, plugin, fields))
 
     def publish(self, event: Event) -> None:
         """Emit an event that is made already."""
-        for subscriber in self._subscribers:
-            subscriber(event)
+        for subscriber, names in self._subscribers:
+            if not names or event.name in names:
+                subscriber(event)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from plughost._api.context import PluginContext
     from plughost._api.declarations import Check, Middleware, Observer, Page, Principal, RouteGroup, Store
+    from plughost._api.jobs import Job
     from plughost.http._request import Request
 
 PROJECT: Final = "plughost"
@@ -31,7 +32,7 @@ def documented_hooks() -> dict[str, str]:
 
 
 hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
@@ -73,6 +74,12 @@ def register_observers(context: PluginContext[Any]) -> Iterable[Observer]:
 @hookspec
 def register_checks(context: PluginContext[Any]) -> Iterable[Check]:
     """Return the plugin's health checks; called at build."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_jobs(context: PluginContext[Any]) -> Iterable[Job]:
+    """Return what the plugin does by the clock; called at build. The first runs begin after `started`."""
     raise NotImplementedError
 
 

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Check, Declarations, Middleware, RouteGroup
     from plughost._api.events import Events
+    from plughost._api.jobs import JobView
+    from plughost._api.metrics import Counting, MetricView
     from plughost._api.reload_report import ReloadReport
-    from plughost._api.values import Value
+    from plughost._api.values import SettingChange, Value
     from plughost.stores import OpenStore
 
 T = TypeVar("T")
@@ -172,6 +174,49 @@ class HostControl(Protocol):
         """
         ...
 
+    @property
+    def logins(self) -> Mapping[str, Callable[[], str]]:
+        """What issues a bearer token for each demo account, by its name. See `PluginContext.offer_login`."""
+        ...
+
+    def preview_setting(self, key: str, value: object) -> SettingChange:
+        """Return what `change_setting` would do to the settings file, once it is found valid.
+
+        Raises:
+            CommandError: It can't be changed so. The message says why.
+        """
+        ...
+
+    def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Change a setting in the settings file, comments kept, and let the host take that up.
+
+        Call it as `reload`. Where the host can't serve with it, the file is as it was before.
+
+        Args:
+            key: The setting's dotted key.
+            value: Its new value, of those that TOML has. None for the default.
+            origin: Who asked, as of `reload`.
+
+        Raises:
+            CommandError: It can't be changed so: it is a secret, invalid, or set by a variable. Nothing has changed.
+        """
+        ...
+
+    def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+        """Drop for good all that a plugin keeps in its stores. The plugin must not serve.
+
+        Args:
+            name: The plugin.
+            origin: Who asked, as of `reload`.
+
+        Returns:
+            The stores that were dropped.
+
+        Raises:
+            CommandError: It serves, has no store, or a store can't be dropped.
+        """
+        ...
+
 
 class HostView(Protocol):
     """A host, as its plugins see it: always what it is now, whichever generation serves."""
@@ -248,10 +293,24 @@ class HostView(Protocol):
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """The health checks of all active plugins, and the host's own: of each store, and of where rate limits count.
+        """The health checks of all active plugins, and the host's own: of stores, of jobs, of where rate limits count.
 
         The same ones in each generation, so that what one found may be kept by it.
         """
+        ...
+
+    @property
+    def metrics(self) -> tuple[MetricView, ...]:
+        """The metrics of the active plugins' own, by plugin. Until somebody asks for the first time, none counts."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the date and time, in UTC. See `PluginContext.now`."""
+        ...
+
+    @property
+    def jobs(self) -> tuple[JobView, ...]:
+        """The jobs of all active plugins, by plugin and name. Empty in a preview: see `PluginView.declared` there."""
         ...
 
     @property
@@ -314,6 +373,11 @@ class HostServices(HostView, Protocol):
     @property
     def control(self) -> HostControl:
         """What trusted plugins may do. See `PluginContext.control`."""
+        ...
+
+    @property
+    def counting(self) -> Counting:
+        """Whether metrics count. See `metrics`."""
         ...
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:

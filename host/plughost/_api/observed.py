@@ -8,6 +8,20 @@ if TYPE_CHECKING:
     from plughost._apps.mounted import Mounted
 
 
+class Timings(NamedTuple):
+    """Where the time of a request went, in seconds. The rest is middleware, and what makes the response's bytes.
+
+    Attributes:
+        queued: How long the request waited for a thread, once all of it was there. Not part of `RequestRecord.seconds`.
+        resource: How long the resource took. 0 where none was called.
+        store: How much of that operations of stores took, their waits included.
+    """
+
+    queued: float
+    resource: float
+    store: float
+
+
 class RequestRecord(NamedTuple):
     """A request that was answered, as observers get it.
 
@@ -21,6 +35,7 @@ class RequestRecord(NamedTuple):
         site: The site.
         protocol: `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
         request_id: What `X-Request-ID` of the response carries.
+        timings: Where its time went. None unless an observer on the host asks, by `Observer.timings`.
     """
 
     arrived: float
@@ -32,6 +47,7 @@ class RequestRecord(NamedTuple):
     site: str
     protocol: str
     request_id: str
+    timings: Timings | None = None
 
     @property
     def plugin(self) -> str:

@@ -15,9 +15,26 @@ class Value:
         value: Its value. Secrets are masked.
         default: What it is where nobody sets it.
         source: `default`, the file's name, or the environment variable's.
+        description: What it is for, and its unit, as its model says. Empty where that says nothing.
     """
 
     key: str
     value: Any
     default: Any
     source: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """What changing a setting would do to the settings file.
+
+    Attributes:
+        key: The setting's dotted key.
+        diff: The lines of the file that change, as a unified diff. Empty where none does.
+        at_restart: Whether it takes effect at the next start only.
+    """
+
+    key: str
+    diff: str
+    at_restart: bool

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 import falcon.app
 import falcon.media
 
-from plughost._apps.edge import SAFE, Edge, refuse_cross_site
+from plughost._apps.declared import body_too_large
+from plughost._apps.edge import SAFE, Edge, HostRefused, refuse_cross_site
 from plughost._apps.mounting import common_fields
 from plughost._apps.streams import close_stream
 from plughost.http._errors import PROBLEM_DETAILS, Problem
 from plughost.http._json import JSONHandler
 from plughost.http._negotiation import best_offer, not_acceptable
-from plughost.http._request import OVERLOADED, Request
+from plughost.http._request import Request
 from plughost.http._response import Response
 from plughost.http._routing import RawPathRouter
 from plughost.stores._errors import StoreError, http_error
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 # Not of falcon.App: agents such as OpenTelemetry's replace that by a class of their own, which is not generic.
 App = falcon.app.App[Request, Response]
 
-_RETRY_SECONDS: Final = 1
 _DETAILS: Final[Mapping[int, str]] = {
     404: "There is nothing at this address.",
     405: "This resource does not have that method; Allow names those that it has.",
@@ -46,6 +47,7 @@ def build_app(
     middleware: Sequence[object],
     logger: structlog.stdlib.BoundLogger,
     vary: Sequence[str] = (),
+    innermost: Sequence[object] = (),
     *,
     allowed_hosts: Sequence[str] = (),
     dev: bool = False,
@@ -58,6 +60,7 @@ def build_app(
         middleware: Falcon middleware that covers the site, outermost first.
         logger: Where unhandled exceptions are logged.
         vary: What all responses vary by.
+        innermost: Falcon middleware next to the resources.
         allowed_hosts: Which `Host`s are answered. Empty for all that are well-formed.
         dev: Whether a responder that returns something fails, since nobody would see it.
         audit: Where refusals are written. Nowhere by default.
@@ -68,7 +71,7 @@ def build_app(
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)
     edge = Edge(router.find, allowed_hosts)
-    components: Any = [Overload(), edge, *middleware, Boundary(common_fields(vary))]
+    components: Any = [edge, *middleware, Boundary(common_fields(vary)), *innermost]
     app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
     handler = JSONHandler()
     app.req_options.media_handlers = falcon.media.Handlers({falcon.MEDIA_JSON: handler})  # anything else is 415
@@ -81,20 +84,6 @@ def build_app(
     app.add_error_handler(falcon.HTTPError, _on_http_error if audit is None else functools.partial(_refusing, audit))
     router.find("/")  # compiles now what Falcon would compile while the first request waits
     return app
-
-
-class Overload:
-    """Answers what a plugin has no thread for, before anything else is done for it, in the plugin's error format."""
-
-    def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Refuse a request that the dispatcher has no room for."""
-        if OVERLOADED in req.env:
-            req.mounted = req.env[OVERLOADED]
-            raise falcon.HTTPServiceUnavailable(
-                title="Overloaded",
-                description="The service has too many slow requests at the moment.",
-                retry_after=_RETRY_SECONDS,
-            )
 
 
 class Boundary:
@@ -112,12 +101,11 @@ class Boundary:
             return
         if req.method not in SAFE:
             refuse_cross_site(req)
-        if mounted.versions is not None:
-            req.api_version = mounted.versions.choose(environ.get("HTTP_API_VERSION"))
+        versions = mounted.versions
+        if versions is not None:
+            req.api_version = versions.choose(environ.get("HTTP_API_VERSION"))
         if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > mounted.body_limit:
-            raise falcon.HTTPContentTooLarge(
-                description=f"The request body is larger than the {mounted.body_limit} bytes accepted here."
-            )
+            raise body_too_large(mounted.body_limit)
         accept = environ.get("HTTP_ACCEPT")
         if accept and accept != "*/*":
             offers = mounted.produces.get(req.method)
@@ -145,7 +133,7 @@ def _refusing(
     """Write a Falcon error, and of a refusal an audit event, unless the plugin that refused has written one."""
     _on_http_error(req, resp, error, params)
     status = error.status_code
-    refused = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env)
+    refused = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused)
     if refused and not getattr(req.context, "audited", False):
         audit.note(
             "refusal",
@@ -167,6 +155,8 @@ def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError,
     if error.description is None:
         error.description = _DETAILS.get(error.status_code)
     problem = Problem.of(error, errors.validation_status)
+    if req.trace_id is not None:
+        problem = replace(problem, extensions={**problem.extensions, "trace_id": req.trace_id})
     resp.status = problem.status
     if error.headers is not None:
         resp.set_headers(error.headers)

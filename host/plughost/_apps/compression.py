@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from plughost._apps.streams import Blocks, close_stream
+from plughost._apps.streams import Blocks, Bounded, close_stream
 from plughost._runtime.optional import ZSTD, optional
+from plughost._waiting import Pause
 
 if TYPE_CHECKING:
     import falcon
@@ -64,7 +65,9 @@ class Compression:
             resp.text = None
             resp.data = _COMPRESSORS[encoding]().whole(data)
         elif resp.stream is not None:
-            resp.stream = _Stream(resp.stream, _COMPRESSORS[encoding]())
+            length = resp.get_header("Content-Length")
+            stream = Bounded(resp.stream, int(length)) if length else resp.stream
+            resp.stream = _Stream(stream, _COMPRESSORS[encoding]())
             resp.delete_header("Content-Length")
         else:
             return
@@ -142,6 +145,8 @@ class _Stream:
         for part in Blocks(self._source) if getattr(self._source, "read", None) else self._source:
             if part:
                 yield self._compressor.block(part)
+            elif type(part) is Pause:
+                yield part
         yield self._compressor.end()
 
     def close(self) -> None:

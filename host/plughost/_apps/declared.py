@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
@@ -37,16 +37,29 @@ class Declared:
             enforce(req, params)
 
 
-def compile_declared(route: Route, realm: str, authenticator: Authenticator | None) -> Declared | None:
-    """Return the middleware that enforces a route's declarations. None where it has none."""
+def compile_declared(
+    route: Route, realm: str, authenticator: Authenticator | None, limits: Mapping[str, int]
+) -> Declared | None:
+    """Return the middleware that enforces a route's declarations. None where it has none.
+
+    Args:
+        route: The route.
+        realm: What its challenges name.
+        authenticator: What finds the principal behind a request.
+        limits: Largest request body of each method. The largest of these holds for the route without this.
+    """
     responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
     by_method: dict[str, tuple[Enforce, ...]] = {}
     for method, operation in route.operations.items():
         enforced: list[Enforce] = []
+        if limits[method] < max(limits.values()):
+            enforced.append(_Limit(limits[method]))
         if operation.security and authenticator is not None:
             enforced.append(_Security(operation, realm, authenticator))
-        if operation.parameters:
-            enforced.append(_Parameters(operation, inspect.signature(responders[method])))
+        if operation.consumes:
+            enforced.append(_Consumes(operation.consumes))
+        if readers := [each for each in map(Reader, operation.parameters) if not each.takes_all]:
+            enforced.append(_Parameters(readers, operation, inspect.signature(responders[method])))
         by_method[method] = tuple(enforced)
     if "GET" in by_method:
         by_method.setdefault("HEAD", by_method["GET"])
@@ -54,10 +67,9 @@ def compile_declared(route: Route, realm: str, authenticator: Authenticator | No
 
 
 class _Parameters:
-    """Reads all parameters of an operation, and refuses all that are wrong at once."""
+    """Reads parameters of an operation, and refuses all that are wrong at once."""
 
-    def __init__(self, operation: Operation, signature: inspect.Signature) -> None:
-        readers = [Reader(each) for each in operation.parameters]
+    def __init__(self, readers: Iterable[Reader], operation: Operation, signature: inspect.Signature) -> None:
         takes_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         self._readers = [(each, takes_all or each.argument in signature.parameters) for each in readers]
         absent = operation.responses.get(404)
@@ -81,6 +93,38 @@ class _Parameters:
             raise falcon.HTTPNotFound(description="; ".join(f"{each.field}: {each.message}" for each in violations))
         if violations:
             raise Invalid(violations)
+
+
+class _Limit:
+    """Refuses a body that is larger than this operation accepts, where another one of its route accepts more."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def __call__(self, req: Request, params: dict[str, Any]) -> None:
+        if (req.content_length or 0) > self._limit:
+            raise body_too_large(self._limit)
+
+
+class _Consumes:
+    """Refuses a body of another media type than an operation reads."""
+
+    def __init__(self, media_types: Sequence[str]) -> None:
+        self._accept = ", ".join(media_types)
+        self._exact = frozenset(each.lower() for each in media_types)
+        self._ranges = tuple(each.lower().removesuffix("*") for each in media_types if each.endswith("/*"))
+
+    def __call__(self, req: Request, params: dict[str, Any]) -> None:
+        sent = (req.content_type or "").partition(";")[0].strip().lower()
+        if sent not in self._exact and not (self._ranges and sent.startswith(self._ranges)):
+            raise falcon.HTTPUnsupportedMediaType(
+                description=f"This resource reads {self._accept}.", headers={"Accept": self._accept}
+            )
+
+
+def body_too_large(limit: int) -> falcon.HTTPContentTooLarge:
+    """Return the refusal of a body over a limit in bytes."""
+    return falcon.HTTPContentTooLarge(description=f"The request body is larger than the {limit} bytes accepted here.")
 
 
 class _Security:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 from plughost._apps.streams import Bounded, close_stream
-from plughost.http._request import is_host
+from plughost.http._request import OVERLOADED, UNCHECKED, has_checked_host, is_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1)."""
 
+_RETRY_SECONDS: Final = 1
 _BODILESS: Final = frozenset({100, 101, 204, 304})
 _PORT: Final = re.compile(r":[0-9]+$")
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+
+
+class HostRefused(falcon.HTTPBadRequest):
+    """A Host that the site's `allowed_hosts` doesn't name, such as that of a web page whose name was rebound."""
 
 
 class Edge:
@@ -32,15 +37,26 @@ class Edge:
         """Take what checks a Host."""
         self._find = find
         self._is_allowed = _matcher(allowed_hosts) if allowed_hosts else is_host
+        self._checks = bool(allowed_hosts)
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Refuse a Host that is malformed (RFC 9112, 3.2) or not this site's, before it gets into a URL."""
-        host = req.env.get("HTTP_HOST")
+        """Refuse what no thread is to be held with, and a Host that is malformed (RFC 9112, 3.2) or not this site's."""
+        environ = req.env
+        if OVERLOADED in environ:
+            req.mounted = environ[OVERLOADED]  # for the error format of its plugin
+            raise falcon.HTTPServiceUnavailable(
+                title="Overloaded",
+                description="The service has too many slow requests at the moment.",
+                retry_after=_RETRY_SECONDS,
+            )
+        if not self._checks:
+            environ[UNCHECKED] = True
+        host = environ.get("HTTP_HOST")
         if host is None or self._is_allowed(host):
             return
         self._find(req.path, req)
         if is_host(host):
-            raise falcon.HTTPBadRequest(description="The Host header names no host that this site is reached by.")
+            raise HostRefused(description="The Host header names no host that this site is reached by.")
         raise falcon.HTTPBadRequest(description="The Host header is no host name or address with an optional port.")
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
@@ -49,7 +65,8 @@ class Edge:
         if stream is None:
             return
         if req.method == "HEAD" or resp.status_code in _BODILESS:
-            resp.stream = None
+            # Falcon says the length 0 of no stream, and leaves the Content-Length to an empty one.
+            resp.stream = () if req.method == "HEAD" else None
             close_stream(stream)
         elif length := resp.get_header("Content-Length"):
             resp.stream = Bounded(stream, int(length))
@@ -61,18 +78,33 @@ def refuse_cross_site(req: Request) -> None:
     A body without a Content-Type counts as JSON, so a page of another site could send one with the browser's
     credentials. Browsers name a request's origin in `Sec-Fetch-Site` or `Origin`. Other clients send neither.
 
+    A page whose name was rebound to this host looks like one of its own. So where Hosts are not checked, only pages of
+    an address or of this machine may write: these can't be rebound.
+
     Raises:
-        falcon.HTTPForbidden: The page is of another site.
+        falcon.HTTPForbidden: The page is of another site, or may be.
     """
     environ = req.env
     relation = environ.get("HTTP_SEC_FETCH_SITE")
     origin = environ.get("HTTP_ORIGIN")
-    if (relation is None and origin is None) or relation in ("same-origin", "none") or req.origin_allowed:
+    if (relation is None and origin is None) or relation == "none" or req.origin_allowed:
         return
-    if relation == "cross-site" or not _is_own(origin, environ.get("HTTP_HOST", "")):
+    if relation != "same-origin" and (relation == "cross-site" or not _is_own(origin, environ.get("HTTP_HOST", ""))):
         raise falcon.HTTPForbidden(
             description="Web pages of other sites may not write here; the setting cors.origins lets them in."
         )
+    if not has_checked_host(req) and not _is_address(req.host):
+        raise falcon.HTTPForbidden(
+            description="Web pages may write here once the setting allowed_hosts names the host that they are of."
+        )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _is_own(origin: str | None, host: str) -> bool:

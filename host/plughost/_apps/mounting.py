@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from plughost._apps.conventions import compile_future
 from plughost._apps.declared import compile_declared
 from plughost._apps.mounted import Mounted
 from plughost._apps.versions import Versions
@@ -12,7 +13,7 @@ from plughost._apps.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from plughost._api.declarations import Middleware, Operation, RouteGroup
+    from plughost._api.declarations import Middleware, Operation, Route, RouteGroup
     from plughost._apps.declared import Authenticator
     from plughost.http._negotiation import Offers
 
@@ -31,6 +32,11 @@ class MountedGroup:
     routes: Mapping[str, Mounted]
     fallback: Mounted
 
+    @property
+    def largest_body(self) -> int:
+        """Largest request body in bytes that any of its operations accepts."""
+        return max(each.body_limit for each in (self.fallback, *self.routes.values()))
+
 
 def mount(
     plugin: str,
@@ -40,13 +46,26 @@ def mount(
     vary: Sequence[str] = (),
     *,
     authenticator: Authenticator | None = None,
+    most: int | None = None,
+    idempotency: Callable[[Route], object] = lambda route: None,
 ) -> MountedGroup:
     """Work out what the request path needs of a route group.
+
+    Args:
+        plugin: The plugin that it belongs to.
+        group: The group.
+        body_limit: Largest request body in bytes, of operations that say nothing of their own.
+        middleware: The plugin's own middleware.
+        vary: What all responses of the site vary by.
+        authenticator: What finds the principal behind a request.
+        most: Largest request body in bytes, whatever operations say. None for no such limit.
+        idempotency: Returns the middleware of a route's idempotent operations.
 
     Raises:
         ValueError: A minor version is malformed, or a parameter's schema can't be enforced.
     """
     versions = Versions(group.versions) if group.versions else None
+    components = [each.component for each in middleware]
     fallback = Mounted(
         plugin=plugin,
         template=f"{group.prefix}/*",
@@ -55,8 +74,8 @@ def mount(
         common_fields=_by_version(versions, (*vary, *(name for each in middleware for name in each.vary))),
         body_limit=body_limit,
         produces={},
-        process_resource=tuple(_methods(middleware, "process_resource")),
-        process_response=tuple(_methods(reversed(middleware), "process_response")),
+        process_resource=tuple(_methods(components, "process_resource")),
+        process_response=tuple(_methods(reversed(components), "process_response")),
     )
     routes = {}
     for route in group.routes:
@@ -64,11 +83,18 @@ def mount(
         if "GET" in produces:
             produces.setdefault("HEAD", produces["GET"])
         template = group.prefix + route.path
-        declared = compile_declared(route, group.realm or plugin, authenticator)
-        process = (
-            fallback.process_resource if declared is None else (*fallback.process_resource, declared.process_resource)
+        limits = _limits(route, body_limit, most)
+        declared = compile_declared(route, group.realm or plugin, authenticator, limits)
+        future = compile_future(group, route)
+        repeats = idempotency(route)
+        routes[template] = replace(
+            fallback,
+            template=template,
+            produces=produces,
+            body_limit=max(limits.values(), default=body_limit),
+            process_resource=(*fallback.process_resource, *_methods([declared, repeats], "process_resource")),
+            process_response=(*_methods([repeats, future], "process_response"), *fallback.process_response),
         )
-        routes[template] = replace(fallback, template=template, produces=produces, process_resource=process)
     return MountedGroup(group, routes, fallback)
 
 
@@ -94,5 +120,11 @@ def _offers(operation: Operation) -> Offers:
     return operation.produces if has_body else ()
 
 
-def _methods(middleware: Iterable[Middleware], name: str) -> Iterable[Callable[..., Any]]:
-    return (getattr(each.component, name) for each in middleware if hasattr(each.component, name))
+def _limits(route: Route, body_limit: int, most: int | None) -> dict[str, int]:
+    """Return the largest request body of each method, in bytes."""
+    limits = {method: operation.body_limit or body_limit for method, operation in route.operations.items()}
+    return limits if most is None else {method: min(limit, most) for method, limit in limits.items()}
+
+
+def _methods(components: Iterable[object], name: str) -> Iterable[Callable[..., Any]]:
+    return (getattr(each, name) for each in components if hasattr(each, name))

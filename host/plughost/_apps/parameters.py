@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Convert = Callable[[str], Any]
 Schema = Mapping[str, Any]
 Rule = tuple[Callable[[Any, Any], bool], str]
+Types = Mapping[str, tuple[Convert, Mapping[str, Rule]]]
 
 _MOST_DIGITS: Final = 400
 _BEYOND: Final = 10**_MOST_DIGITS
@@ -80,6 +81,11 @@ class Reader:
             self._of_json(example)
         self._default = self._of_json(schema["default"]) if "default" in schema else () if self._is_array else None
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether any request has a value that is right as it stands: a segment of the path that is any string."""
+        return self.declared.place == "path" and self._convert is _to_string and self.argument == self.declared.name
+
     def read(self, req: Request, params: Mapping[str, Any]) -> Any:
         """Return the value that a request has for the parameter. The schema's default where it has none.
 
@@ -123,7 +129,7 @@ def _items(schema: Schema) -> Convert:
     unknown = schema.keys() - _DESCRIBING - {"items"}
     if unknown or not isinstance(schema.get("items"), Mapping):
         raise ValueError(f"an array has items, and {', '.join(sorted(unknown)) or 'nothing else'} is not enforced")
-    convert = _scalar(schema["items"])
+    convert = _scalar(schema["items"], _OF_ITEMS)
 
     def convert_item(text: str) -> Any:
         try:
@@ -134,7 +140,7 @@ def _items(schema: Schema) -> Convert:
     return convert_item
 
 
-def _scalar(schema: Schema) -> Convert:
+def _scalar(schema: Schema, types: Types | None = None) -> Convert:
     """Return what converts a text to the value of a schema, and refuses what breaks it.
 
     Raises:
@@ -143,7 +149,7 @@ def _scalar(schema: Schema) -> Convert:
     kind = schema.get("type", "string")
     if kind not in _TYPES:
         raise ValueError(f"the type {kind!r} is none of {', '.join(_TYPES)}, array")
-    of_text, rules = _TYPES[kind]
+    of_text, rules = (types or _TYPES)[kind]
     unknown = schema.keys() - rules.keys() - _DESCRIBING
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
@@ -194,15 +200,19 @@ def _to_boolean(text: str) -> bool:
 
 
 def _to_string(text: str) -> str:
+    if "\0" in text:  # no database keeps it
+        raise RefusedError("must not contain NUL")
     return text
 
 
-_TYPES: Final[Mapping[str, tuple[Convert, Mapping[str, Rule]]]] = {
+_TYPES: Final[Types] = {
     "string": (_to_string, _OF_STRINGS),
     "integer": (_to_integer, _OF_NUMBERS),
     "number": (_to_number, _OF_NUMBERS),
     "boolean": (_to_boolean, _OF_ALL),
 }
+# Whether an item of an array may be NUL is for the resource to say, as which values it has: a filter matches none.
+_OF_ITEMS: Final[Types] = {**_TYPES, "string": (str, _OF_STRINGS)}
 
 
 def _bound(value: Any) -> Any:

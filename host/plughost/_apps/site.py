@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._apps.streams import Blocks, close_stream
 from plughost._servers.base import CutOffError
-from plughost.http._request import OVERLOADED, is_host
+from plughost._waiting import Pause
+from plughost.http._request import OVERLOADED, TRUSTED, is_host
 from plughost.http._routing import covering, raw_path
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ _FORWARDED = (
     "HTTP_X_REAL_IP",
 )
 
-_CUT_OFF: Final = "plughost.cut_off"
+# In the environ of a request in flight:
+_CUT_OFF: Final = "plughost.cut_off"  # its body is not to be sent to its end
+_ENDING: Final = "plughost.ending"  # its body is to end at its next pause
+_PAUSE: Final = "plughost.pause"  # the latest pause of its body
 _LOOK_SECONDS: Final = 0.05
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -64,6 +68,8 @@ class Site:
     Attributes:
         name: The site's name.
         secure_port: The port of its HTTPS listener. None where it has none.
+        closing: Whether bodies that begin now end at their first pause.
+        timed: Whether engines note when a request was there.
     """
 
     def __init__(
@@ -83,6 +89,8 @@ class Site:
         """
         self.name = name
         self.secure_port: int | None = None
+        self.closing = False
+        self.timed = False
         self._trusted = tuple(trusted_proxies)
         self._drained = threading.Condition()
         self._current = Assembly(app, prefixes)
@@ -125,6 +133,14 @@ class Site:
         """Wait no more for what was swapped out: in place of its next part, a body ends so that its client notices."""
         for environ in self._swapped_out(plugins):
             environ[_CUT_OFF] = True
+            _end_pause(environ)
+
+    def end_streams(self, plugins: Collection[str] | None = None, *, everything: bool = False) -> None:
+        """Let bodies end at their next pause: those of what was swapped out, or everything."""
+        current = tuple(self._current.calls.values()) if everything else ()
+        for environ in (*self._swapped_out(plugins), *current):
+            environ[_ENDING] = True
+            _end_pause(environ)
 
     def _swapped_out(self, plugins: Collection[str] | None) -> list[dict[str, Any]]:
         calls = (environ for each in self._leaving for environ in tuple(each.calls.values()) if _CUT_OFF not in environ)
@@ -168,6 +184,8 @@ class Site:
         if type(body) is list:
             self._leave(assembly, call)
             return body
+        if self.closing:
+            environ[_ENDING] = True
         return _Streamed(body, environ, lambda: self._leave(assembly, call))
 
     def _leave(self, assembly: Assembly, call: int) -> None:
@@ -182,6 +200,7 @@ class Site:
         environ["plughost.forwarded"] = True  # believed or not: what must not be reached through a proxy asks
         if not self._trusted or not self._is_trusted(environ.get("REMOTE_ADDR", "")):
             return
+        environ[TRUSTED] = True
         addresses = [address.strip() for address in claimed.get("HTTP_X_FORWARDED_FOR", "").split(",")]
         for address in reversed([address for address in addresses if address]):
             if not _is_address(address):
@@ -217,9 +236,14 @@ class _Streamed:
         self._closed = False
 
     def __iter__(self) -> Iterator[bytes]:
+        environ = self._environ
         for part in self._body:
-            if _CUT_OFF in self._environ:
+            if _CUT_OFF in environ:
                 raise CutOffError
+            if not part and type(part) is Pause:
+                environ[_PAUSE] = part
+                if _ENDING in environ:
+                    part.end()
             yield part
 
     def close(self) -> None:
@@ -231,6 +255,12 @@ class _Streamed:
             close_stream(self._body)
         finally:
             self._done()
+
+
+def _end_pause(environ: dict[str, Any]) -> None:
+    pause: Pause | None = environ.get(_PAUSE)
+    if pause is not None:
+        pause.end()
 
 
 def _plugin_of(environ: dict[str, Any]) -> str:

@@ -34,7 +34,10 @@ class Blocks:
 
 
 class Bounded:
-    """A stream of which no more is sent than its Content-Length says, as PEP 3333 has it: HTTP/2 resets it else."""
+    """A stream of which as much is sent as its Content-Length says: what is longer is cut, what is shorter fails.
+
+    PEP 3333 has it so, and HTTP/2 resets a stream that is longer.
+    """
 
     def __init__(self, stream: Any, length: int) -> None:
         """Take the stream, whatever it is, and how many bytes of it to send."""
@@ -42,13 +45,16 @@ class Bounded:
         self._length = length
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield its parts, the last one cut."""
+        """Yield its parts, the last one cut; `EOFError` where they are too few."""
         left = self._length
         for part in Blocks(self._stream) if getattr(self._stream, "read", None) else self._stream:
             yield part[:left]
             left -= len(part)
             if left <= 0:
                 return
+        if left:
+            message = f"the stream ended {left} bytes before its Content-Length, {self._length}"
+            raise EOFError(message)
 
     def close(self) -> None:
         """Close the stream."""

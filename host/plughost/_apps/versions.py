@@ -36,8 +36,8 @@ class Versions:
                 raise ValueError(f"{version!r} is not a minor version: write it as major.minor, such as '1.0'")
             parsed.append((int(match[1]), int(match[2])))
         parsed.sort()
-        self.spoken = tuple(f"{major}.{minor}" for major, minor in parsed)
-        self.newest = self.spoken[-1]
+        self.spoken: tuple[str, ...] = tuple(f"{major}.{minor}" for major, minor in parsed)
+        self.newest: str = self.spoken[-1]
         self._chosen = {name: name for name in self.spoken} | {
             str(major): f"{major}.{minor}" for major, minor in parsed
         }

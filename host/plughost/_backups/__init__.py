@@ -28,9 +28,9 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         SetupError: There is nothing to copy yet, the file is there already, or pg_dump is not installed.
         StoreError: Reading or writing failed; the file is not there.
     """
-    engine = store.engine
-    if not engine.exists():
-        message = f"the store {store.name} has nothing to back up yet: {engine.config.place} is not there"
+    database = store.database
+    if not database.exists():
+        message = f"the store {store.name} has nothing to back up yet: {database.config.place} is not there"
         raise SetupError(message)
     unfinished = file.with_name(f".{file.name}.unfinished")
     try:
@@ -38,12 +38,12 @@ def backup(store: OpenStore[Any], file: Path) -> None:
             message = f"{file} is there already: choose another name, or move it away"
             raise SetupError(message)
         unfinished.unlink(missing_ok=True)
-        if isinstance(engine, SQLite):
-            _sqlite_files.copy(engine.path, unfinished)
+        if isinstance(database, SQLite):
+            _sqlite_files.copy(database.path, unfinished)
         else:
             from plughost._backups.postgresql import dump  # noqa: PLC0415 - needs the driver
 
-            dump(store.declared, cast("PostgreSQL", engine), unfinished)
+            dump(store.declared, cast("PostgreSQL", database), unfinished)
         unfinished.rename(file)
     except (sqlite3.Error, OSError) as error:
         raise _told(error, f"the backup of the store {store.name} to {file} failed") from error
@@ -70,19 +70,19 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         MigrationError: The backup's schema is newer than what the installed plugin knows.
         StoreError: Reading or writing failed; the store is as it was.
     """
-    engine = store.engine
+    database = store.database
     if not file.is_file():
         message = f"there is no file {file}"
         raise SetupError(message)
-    if not isinstance(engine, SQLite):
+    if not isinstance(database, SQLite):
         from plughost._backups.postgresql import load  # noqa: PLC0415 - needs the driver
 
-        return load(store.declared, cast("PostgreSQL", engine), file)
-    with engine.alone():
+        return load(store.declared, cast("PostgreSQL", database), file)
+    with database.alone():
         try:
             with closing(_sqlite_files.connect(file, 30, read_only=True)) as source:
                 schema = _look_through(store, source, file)
-                with closing(engine.connect()) as target:
+                with closing(database.connect()) as target:
                     source.backup(target)
         except sqlite3.Error as error:
             raise _told(error, f"{file} cannot be restored to the store {store.name}") from error

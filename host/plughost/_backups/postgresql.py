@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from plughost.stores._engines import TABLE
+from plughost.stores._databases import TABLE
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._migrations import MAKE_TABLE, read_migrations, refuse_newer
 from plughost.stores._sessions import quote
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COLUMNS: Final = 5
 
 
-def dump(store: Store, engine: PostgreSQL, file: Path) -> None:
+def dump(store: Store, database: PostgreSQL, file: Path) -> None:
     """Copy a store's tables, and the record of migrations, to a file that pg_restore reads, with mode 0600.
 
     Raises:
@@ -31,10 +31,10 @@ def dump(store: Store, engine: PostgreSQL, file: Path) -> None:
     """
     arguments = ["--format=custom", "--no-owner", *(f"--table={quote(each)}" for each in (*store.tables, TABLE))]
     file.touch(mode=0o600, exist_ok=False)
-    _run("pg_dump", [*arguments, f"--file={file}"], engine)
+    _run("pg_dump", [*arguments, f"--file={file}"], database)
 
 
-def load(store: Store, engine: PostgreSQL, file: Path) -> int:
+def load(store: Store, database: PostgreSQL, file: Path) -> int:
     """Put what `dump` wrote in the place of all that a store holds, in one transaction; no host may serve it.
 
     Returns:
@@ -63,12 +63,12 @@ def load(store: Store, engine: PostgreSQL, file: Path) -> int:
         chosen.unlink()
     # The record of migrations is shared with other stores, so only the rows of this one are put in.
     # Table is our own name, and what stands beside it is quoted.
-    script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_literal(store.name)};\n"  # nosec B608
+    script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_literal(store.name)};\n"  # nosec B608 - no text of a user's
     for step in steps:
-        script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_literal, step))});\n"  # noqa: S608 - quoted  # nosec B608
-    with engine.alone():
+        script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_literal, step))});\n"  # noqa: S608 - quoted  # nosec B608 - quoted
+    with database.alone():
         arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-        _run("psql", arguments, engine, script)
+        _run("psql", arguments, database, script)
     return schema
 
 
@@ -86,18 +86,18 @@ def _literal(value: str) -> str:
 def _run(
     tool: str,
     arguments: list[str],
-    engine: PostgreSQL | None = None,
+    database: PostgreSQL | None = None,
     entered: str | None = None,
 ) -> str:
-    """Run one of PostgreSQL's tools, on an engine's database where one is given, and return what it prints."""
+    """Run one of PostgreSQL's tools, on a database where one is given, and return what it prints."""
     environment = dict(os.environ)
     given = arguments
-    if engine is not None:
-        connection, password = engine.connection_string()
+    if database is not None:
+        connection, password = database.connection_string()
         environment.update({"PGPASSWORD": password} if password else {})
         arguments = [*arguments, f"--dbname={connection}"]
     if shutil.which(tool) is None:
-        place = [f"--dbname={engine.config.place}"] if engine is not None else []
+        place = [f"--dbname={database.config.place}"] if database is not None else []
         message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"
         raise SetupError(message)
     done = subprocess.run(  # noqa: S603 - no words but ours and the names of files and tables, and no shell  # nosec B603

@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 
 from plughost._api.errors import CertificateError, NotRunning
-from plughost._cli.options import config_option, console, json_option, print_json, text
+from plughost._cli.options import config_option, console, group_config_option, json_option, print_json, text
 from plughost._runtime.control import send_command
 from plughost._tls.certificates import certificate_in_use, describe, public_pem, tls_folder
 from plughost._tls.self_signed import ensure_self_signed
@@ -33,6 +33,7 @@ _data_dir_option: Final[Callable[[Any], Any]] = click.option(
 
 
 @click.group()
+@group_config_option
 def cert() -> None:
     """Make, show and export the TLS certificate."""
 

@@ -15,6 +15,7 @@ from plughost._cli.options import (
     config_option,
     console,
     data_dir_option,
+    duration,
     json_option,
     plain_table,
     print_json,
@@ -100,7 +101,7 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
     out.print(Text(f"plughost {state['version']} is {state['phase']}, process {state['pid']}{mode}", style="bold"))
     table = plain_table()
     table.show_header = False
-    table.add_row("  generation", text(f"{state['generation']}, up {state['uptime_seconds']:.0f} s"))
+    table.add_row("  generation", text(f"{state['generation']}, up {duration(state['uptime_seconds'])}"))
     if state["unready"] is not None:
         table.add_row(Text("  readiness", style="yellow"), text(f"down: {state['unready']}"))
     for each in state["listeners"]:

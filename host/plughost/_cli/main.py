@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from plughost._cli.lent import LENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMANDS: Final = {
     "cert": "cert:cert",
     "check": "serving:check",
+    "completion": "completing:completion",
     "disable": "switching:disable",
+    "doctor": "doctor:doctor",
     "drain": "controlling:drain",
     "enable": "switching:enable",
+    "init": "beginning:init",
     "plugins": "showing:plugins",
     "purge": "stores:purge_command",
     "reload": "controlling:reload",
@@ -26,6 +34,46 @@ COMMANDS: Final = {
     "stores": "stores:stores_command",
 }
 """The host's commands, and where in this package each is."""
+
+SECTIONS: Final = {
+    "Serve": {
+        "serve": "Serve every installed plugin",
+        "status": "Show what the running host does",
+        "reload": "Take up what was installed, removed or set since",
+        "restart": "Replace the running process, and lose no request",
+        "drain": "Take the running host out of its load balancer",
+    },
+    "Look": {
+        "plugins": "List the plugins, and why one does not serve",
+        "routes": "List what is mounted where",
+        "settings": "Show every setting in force, and where it comes from",
+        "check": "Do everything but serve, and say what is wrong",
+        "doctor": "Look at the machine and the setup, and advise",
+    },
+    "Choose plugins": {
+        "install": "Install plugins, and serve them",
+        "uninstall": "Uninstall plugins, and serve the rest",
+        "enable": "Serve plugins again that were disabled",
+        "disable": "Skip plugins, and keep their data",
+        "lock": "Write the exact set that is installed, with hashes",
+        "bundle": "Make a folder that installs without a network",
+    },
+    "Write plugins": {
+        "new": "Write a plugin to begin with",
+        "migrate": "Number a store's migrations, and try them",
+    },
+    "Set up and look after": {
+        "init": "Write a commented settings file",
+        "cert": "Make, show and export the TLS certificate",
+        "stores": "List, check, back up and restore stores",
+        "purge": "Drop all that a plugin keeps",
+        "completion": "Complete commands and names in your shell",
+    },
+}
+"""What `plughost --help` says of each command, in the order in which people need them."""
+
+_VALUES: Final = {"--config": 1, "--without": 1, "--dev": 0, "--strict": 0, "--json": 0}
+"""The options that several commands share, and how many words follow each."""
 
 
 class Commands(click.Group):
@@ -54,6 +102,60 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"plughost._cli.{module}"), name)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let the options that commands share stand before the command as well as behind it."""
+        return super().parse_args(ctx, _with_command_first(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; name the nearest one where there is none of this name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=0.5)
+            if not close or args[0].startswith("-"):
+                raise
+            message = f"No such command {args[0]!r}. Did you mean {close[0]!r}?"
+            raise click.UsageError(message, ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in the order in which people need them, then the plugins'."""
+        present = self.list_commands(ctx)
+        for section, told in self._sections(ctx, present):
+            with formatter.section(section):
+                formatter.write_dl(told, col_max=20)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        rows = [row for _, told in self._sections(ctx, self.list_commands(ctx)) for row in told]
+        return [CompletionItem(name, help=text) for name, text in rows if name.startswith(incomplete)]
+
+    def _sections(self, ctx: click.Context, present: list[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        for section, told in SECTIONS.items():
+            if rows := [(name, text) for name, text in told.items() if name in present]:
+                yield section, rows
+        known = {name for told in SECTIONS.values() for name in told}
+        others = [(name, self.get_command(ctx, name)) for name in present if name not in known]
+        rows = [(name, _told(command)) for name, command in others if command is not None]
+        if rows:
+            yield "Of plugins", rows
+
+
+def _told(command: click.Command) -> str:
+    return ", ".join(sorted(command.commands)) if isinstance(command, click.Group) else command.get_short_help_str(200)
+
+
+def _with_command_first(args: list[str]) -> list[str]:
+    """Return arguments with the shared options that stand before the command behind it."""
+    end = 0
+    while end < len(args) and (name := args[end].partition("=")[0]) in _VALUES:
+        end += 1 if "=" in args[end] else 1 + _VALUES[name]
+    leading, rest = args[:end], args[end:]
+    return [rest[0], *leading, *rest[1:]] if rest and not rest[0].startswith("-") else args
+
 
 @click.group(
     cls=Commands,
@@ -63,4 +165,7 @@ class Commands(click.Group):
 )
 @click.version_option(package_name="plughost", prog_name="plughost")
 def main() -> None:
-    """A plugin-based service host: every installed plugin is served, each on its own prefix."""
+    """A plugin-based service host: every installed plugin is served, each on its own prefix.
+
+    Begin with `plughost serve --dev`. Say `plughost COMMAND --help` for all of a command.
+    """

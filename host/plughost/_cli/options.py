@@ -8,8 +8,8 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -33,6 +33,9 @@ EXIT_USAGE: Final = 2
 
 CONFIG_HELP: Final = "Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml."
 
+_CONFIG_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+_UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+_WIDE: Final = 110
 _trailing = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -49,11 +52,29 @@ def data_dir_option(command: FunctionT) -> FunctionT:
     return _reading(command, "data_dir", _data_dir_of)
 
 
+def group_config_option(group: FunctionT) -> FunctionT:
+    """Add `--config` to a group, for whichever of its commands is called."""
+    return click.option(
+        "--config", type=_CONFIG_FILE, help=CONFIG_HELP, expose_value=False, is_eager=True, callback=_remember
+    )(group)
+
+
+def config_of_group(ctx: click.Context | None = None) -> Path | None:
+    """Return the settings file that was named before the command, if any."""
+    file: Path | None = (ctx or click.get_current_context()).meta.get(__name__)
+    return file
+
+
+def _remember(ctx: click.Context, _: click.Parameter, config: Path | None) -> None:
+    if config is not None:
+        ctx.meta[__name__] = config
+
+
 def _reading(command: FunctionT, argument: str, read: Callable[[Path | None], object]) -> FunctionT:
-    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
+    @click.option("--config", type=_CONFIG_FILE, help=CONFIG_HELP)
     @functools.wraps(command)
     def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
-        return command(*args, **{argument: read(config)}, **kwargs)
+        return command(*args, **{argument: read(config or config_of_group())}, **kwargs)
 
     return reading  # type: ignore[return-value] # the wrapper takes `config` where the command takes what is read
 
@@ -152,12 +173,41 @@ class _Trimmed:
         return self._stream.write(_trailing.sub(r"\1", text))
 
 
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal, for as long as the block runs, that something is being done."""
+    with console(stderr=True).status(f"{what} ...") if sys.stderr.isatty() else nullcontext():
+        yield
+
+
 def plain_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
     """Return a table in the house's looks: a header, no lines."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)
     return table
+
+
+def is_wide(out: Console) -> bool:
+    """Return whether a terminal has the columns that the last column of a table needs to be readable."""
+    return out.width >= _WIDE
+
+
+def say_left_out(out: Console, what: str, *, wide: bool) -> None:
+    """Say that a narrow terminal shows less."""
+    if not wide:
+        out.print(Text(f"Left out for want of room: {what}; a wider terminal shows it, or --json.", style="dim"))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people, in its two largest units: `3 h 25 min`, `12 s`."""
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts or unit == "s":
+            parts.append(f"{count} {unit}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"
 
 
 def text(value: object) -> Text:

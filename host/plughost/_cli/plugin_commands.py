@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from plughost._cli.lent import LENT
-from plughost._cli.options import CONFIG_HELP, settings_of
+from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
-
-_CONFIG: Final = f"{__name__}.config"
 
 
 def names(ctx: click.Context) -> list[str]:
@@ -121,10 +119,9 @@ def _group(name: str, commands: list[click.Command]) -> click.Group:
     """Return the group of a plugin. Its commands get the plugin's context as click's object."""
 
     @click.group(name, help=f"Commands of the plugin {name}.")
-    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help=CONFIG_HELP)
-    @click.pass_context
-    def group(ctx: click.Context, config: Path | None) -> None:
-        ctx.meta[_CONFIG] = config
+    @group_config_option
+    def group() -> None:
+        pass
 
     for command in commands:
         group.add_command(_with_config(name, command))
@@ -136,7 +133,7 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
     def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
         if not ctx.resilient_parsing:
-            ctx.obj = _context(name, config or ctx.meta.get(_CONFIG))
+            ctx.obj = _context(name, config or config_of_group())
 
     changed = copy.copy(command)
     if isinstance(changed, click.Group):

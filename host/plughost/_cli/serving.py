@@ -36,6 +36,7 @@ from plughost._runtime.sites import listeners_of
 from plughost._runtime.sockets import Sockets, inherit
 from plughost._runtime.status import status_of
 from plughost._runtime.systemd import notify
+from plughost._runtime.watching import Watcher
 from plughost._servers import ListenError
 from plughost._tls.certificates import prepare
 
@@ -50,13 +51,16 @@ _COMMAND_LINE: Final = {"where": "command line"}
 
 
 @click.command()
+@click.option("--reload", "watched", is_flag=True, help="With --dev: reload plugins when their sources are saved.")
 @host_options
 @config_option
-def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool) -> None:
+def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, watched: bool) -> None:
     """Serve every installed plugin until SIGTERM or Ctrl+C.
 
     Requests in flight are answered before the host stops; a second Ctrl+C ends it at once.
     """
+    if watched and not dev:
+        raise click.UsageError("--reload is for development and needs --dev; others reload by `plughost reload`.")
     lines = Events()
     logger = make_logger(settings.host.log, lines=lines)
     teller = Teller(logger, settings.host.log)
@@ -83,11 +87,14 @@ def serve(settings: Settings, dev: bool, without: Collection[str], strict: bool)
     gc.collect()
     gc.freeze()  # looking through what lives as long as the host would slow small requests by a fiftieth
     teller.started(host)
+    watcher = Watcher(host, teller.reloaded) if watched else None
     if predecessor.exists:
         predecessor.tell_ready()
     else:
         notify("READY=1")
     host.wait()
+    if watcher is not None:
+        watcher.stop()
     restart.cancel()
     if restart.done:
         teller.tell("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
+from plughost._cli.completing import plugin_names, setting_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     STATE_STYLES,
     config_option,
     console,
     host_options,
+    is_wide,
     json_option,
     plain_table,
     print_json,
+    say_left_out,
     text,
 )
 from plughost._logging import silent_logger
@@ -32,13 +35,15 @@ if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
 
-_WIDE: Final = 110
-"""Columns that the last column of a table needs to be readable; a narrower terminal is spared it."""
-
 
 @click.command()
 @json_option
-@click.option("--why", metavar="NAME", help="Say of one plugin or installed distribution why it serves or does not.")
+@click.option(
+    "--why",
+    metavar="NAME",
+    shell_complete=plugin_names,
+    help="Say of one plugin or installed distribution why it serves or does not.",
+)
 @host_options
 @config_option
 def plugins(
@@ -60,7 +65,7 @@ def plugins(
     else:
         names = ("plugin", "distribution", "version", "state", "site")
         out = console()
-        wide = out.width >= _WIDE
+        wide = is_wide(out)
         table = plain_table(*names, *(["hooks"] if wide else []), whole=names)
         for entry in entries:
             table.add_row(
@@ -72,6 +77,7 @@ def plugins(
                 *([text(" ".join(hook.removeprefix("register_") for hook in entry.hooks))] if wide else []),
             )
         out.print(table)
+        say_left_out(out, "hooks", wide=wide)
         for entry in entries:
             if entry.failure is not None:
                 click.echo(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
@@ -95,7 +101,7 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
         click.echo("No route is mounted.")
     else:
         out = console()
-        wide = out.width >= _WIDE
+        wide = is_wide(out)
         names = ("site", "methods", "path", "plugin", "versions")
         table = plain_table(*names, *(["does"] if wide else []), whole=names[:-1])
         for row in rows:
@@ -110,32 +116,41 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
                     *([text(summary)] if wide else []),
                 )
         out.print(table)
+        say_left_out(out, "what each does", wide=wide)
 
 
 @click.command("settings")
+@click.argument("keys", metavar="[KEY]...", nargs=-1, shell_complete=setting_names)
 @json_option
 @host_options
 @config_option
-def settings(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
-    """Show every setting in force with its default and its source; secrets are masked."""
+def settings(
+    *, settings: Settings, keys: tuple[str, ...], dev: bool, without: Collection[str], strict: bool, as_json: bool
+) -> None:
+    """Show every setting in force, or the KEYs and tables named, with what is not the default and where it is set.
+
+    Secrets are masked. With --json each has its default and its description, too.
+    """
     generation = _build(settings, without, dev=dev)
-    models = {entry.name: entry.settings for entry in generation.registry if entry.settings is not None}
-    values = list(settings.values(models))
+    values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
+    if not values:
+        raise click.ClickException(f"There is no setting {' '.join(keys)}; plughost settings lists all.")
     if as_json:
-        print_json([{"key": v.key, "value": v.value, "default": v.default, "source": v.source} for v in values])
+        print_json([asdict(value) for value in values])
         return
-    table = plain_table("key", "value", "default", "source")
+    out = console()
     for value in values:
-        changed = value.source != "default"
-        table.add_row(
-            Text(value.key, style="bold" if changed else ""),
-            text(_toml(value.value)),
-            text(_toml(value.default) if changed else ""),
-            Text(value.source, style="" if changed else "dim"),
-        )
-    console().print(table)
+        line = Text(f"{value.key} = {_toml(value.value)}")
+        if value.source != "default":
+            line.stylize("bold")
+            line.append(f"  # {value.source}; by default {_toml(value.default)}", style="dim not bold")
+        out.print(line, soft_wrap=True)
     for told in _warnings(generation):
         click.echo(told, err=True)
+
+
+def _is_wanted(key: str, keys: Collection[str]) -> bool:
+    return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
 
 
 def _warnings(generation: Generation) -> list[str]:
@@ -191,6 +206,4 @@ def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
 
 
 def _toml(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)

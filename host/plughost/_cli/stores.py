@@ -12,7 +12,23 @@ import click
 from rich.filesize import decimal
 
 from plughost._backups import backup, restore
-from plughost._cli.options import EXIT_PROBLEMS, config_option, console, json_option, plain_table, print_json, text
+from plughost._backups.journal import note_backup
+from plughost._cli.completing import plugin_names, store_names
+from plughost._cli.options import (
+    EXIT_PROBLEMS,
+    config_of_group,
+    config_option,
+    console,
+    group_config_option,
+    is_wide,
+    json_option,
+    plain_table,
+    print_json,
+    say_left_out,
+    settings_of,
+    text,
+    working,
+)
 from plughost._logging import silent_logger
 from plughost._runtime.audit import command_audit
 from plughost._runtime.host import Host
@@ -21,7 +37,7 @@ from plughost.stores._errors import StoreError
 from plughost.stores._looking import Statistics, look_through, statistics
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore, Stores
@@ -32,24 +48,22 @@ Prepare = Callable[["Settings"], "Stores"]
 
 @click.group("stores", invoke_without_command=True)
 @json_option
-@config_option
+@group_config_option
 @click.pass_context
-def stores_command(ctx: click.Context, settings: Settings, as_json: bool) -> None:
-    """List the stores: engine, place, schema, rows and size; or back one up, or restore it.
+def stores_command(ctx: click.Context, as_json: bool) -> None:
+    """List the stores: database, place, schema, rows and size; or back one up, or restore it.
 
     Exit code 1 when one cannot be looked into.
     """
-    ctx.meta[__name__] = _prepare(ctx, settings)
-    ctx.meta[f"{__name__}.settings"] = settings
     if ctx.invoked_subcommand is not None:
         return
-    found = look_into(ctx.meta[__name__])
+    found = look_into(_prepare(ctx, settings_of(config_of_group())))
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found:
         click.echo("No installed plugin keeps anything in a store.")
     else:
-        console().print(as_table(found))
+        show(found, console())
     for each in found:
         if each.trouble is not None:
             click.echo(f"{each.store}: {each.trouble}", err=True)
@@ -58,26 +72,31 @@ def stores_command(ctx: click.Context, settings: Settings, as_json: bool) -> Non
 
 
 @stores_command.command("backup")
-@click.argument("store")
+@click.argument("store", shell_complete=store_names)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@config_option
 @click.pass_context
-def backup_command(ctx: click.Context, store: str, file: Path) -> None:
+def backup_command(ctx: click.Context, settings: Settings, store: str, file: Path) -> None:
     """Copy the store STORE to FILE, consistently, also while a host serves it; PostgreSQL by pg_dump."""
-    with _readable_errors():
-        backup(_named(ctx.meta[__name__], store), file)
+    wanted = _named(_prepare(ctx, settings), store)
+    with _readable_errors(), working(f"Copying {store}"):
+        backup(wanted, file)
+    note_backup(settings.data_dir, store)
     click.echo(f"Wrote {file} ({decimal(file.stat().st_size)}).")
 
 
 @stores_command.command("check")
-@click.argument("names", metavar="[STORE]...", nargs=-1)
+@click.argument("names", metavar="[STORE]...", nargs=-1, shell_complete=store_names)
+@config_option
 @click.pass_context
-def check_command(ctx: click.Context, names: tuple[str, ...]) -> None:
+def check_command(ctx: click.Context, settings: Settings, names: tuple[str, ...]) -> None:
     """Look through all of the stores, or the STOREs named, also while a host serves them.
 
     Exit code 1 when one is not in order.
     """
-    stores: Stores = ctx.meta[__name__]
-    troubles = {name: look_through(_named(stores, name)) for name in names or sorted(stores)}
+    stores = _prepare(ctx, settings)
+    with working("Looking through every page and row"):
+        troubles = {name: look_through(_named(stores, name)) for name in names or sorted(stores)}
     for name, trouble in troubles.items():
         click.echo(f"{name}: {trouble or 'in order'}")
     if any(troubles.values()):
@@ -85,23 +104,24 @@ def check_command(ctx: click.Context, names: tuple[str, ...]) -> None:
 
 
 @stores_command.command("restore")
-@click.argument("store")
+@click.argument("store", shell_complete=store_names)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Don't ask.")
+@config_option
 @click.pass_context
-def restore_command(ctx: click.Context, store: str, file: Path, yes: bool) -> None:
+def restore_command(ctx: click.Context, settings: Settings, store: str, file: Path, yes: bool) -> None:
     """Replace all that the store STORE holds by the backup FILE; no host may serve it. PostgreSQL by pg_restore."""
-    wanted = _named(ctx.meta[__name__], store)
+    wanted = _named(_prepare(ctx, settings), store)
     if not yes:
-        click.confirm(f"Replace all that {wanted.engine.config.place} holds?", abort=True)
-    audit = command_audit(ctx.meta[f"{__name__}.settings"])
-    with _readable_errors(), audit.around("restore", target=[store], file=str(file)):
+        click.confirm(f"Replace all that {wanted.database.config.place} holds?", abort=True)
+    audit = command_audit(settings)
+    with _readable_errors(), audit.around("restore", target=[store], file=str(file)), working(f"Restoring {store}"):
         schema = restore(wanted, file)
     click.echo(f"Restored {store} with schema {schema}.")
 
 
 @click.command("purge")
-@click.argument("plugin")
+@click.argument("plugin", shell_complete=plugin_names)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @config_option
 @click.pass_context
@@ -111,7 +131,7 @@ def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool
     if not mine:
         raise click.ClickException(f"No installed plugin named {plugin} has a store.")
     found = look_into(mine)
-    console(stderr=True).print(as_table(found))
+    show(found, console(stderr=True))
     if not yes:
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all of it", default="", show_default=False)
         if answer != plugin:
@@ -120,7 +140,7 @@ def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool
     for store in mine:
         with _readable_errors(), audit.around("purge", target=[store.name]):
             purge(store)
-            click.echo(f"Dropped the store {store.name} in {store.engine.config.place}.")
+            click.echo(f"Dropped the store {store.name} in {store.database.config.place}.")
 
 
 def look_into(stores: Stores | Sequence[OpenStore[Any]]) -> list[Statistics]:
@@ -129,20 +149,23 @@ def look_into(stores: Stores | Sequence[OpenStore[Any]]) -> list[Statistics]:
     return sorted((statistics(store) for store in each), key=lambda found: found.store)
 
 
-def as_table(found: Sequence[Statistics]) -> Table:
-    """Return statistics as a table."""
-    table = plain_table("store", "plugin", "engine", "schema", "rows", "size", "place")
+def show(found: Sequence[Statistics], out: Console) -> None:
+    """Print statistics as a table."""
+    wide = is_wide(out)
+    names = ("store", "plugin", "database", "schema")
+    table = plain_table(*names, "rows", "size", *(["place"] if wide else []), whole=(*names, "size"))
     for each in found:
         table.add_row(
             text(each.store),
             text(each.plugin),
-            text(each.engine),
+            text(each.dialect),
             text("?" if each.trouble else _schema(each)),
             text(", ".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-"),
             text(decimal(each.size)),
-            text(each.place),
+            *([text(each.place)] if wide else []),
         )
-    return table
+    out.print(table)
+    say_left_out(out, "where each is", wide=wide)
 
 
 def _schema(found: Statistics) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from plughost._api.errors import CommandError, NotRunning
+from plughost._cli.completing import plugin_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     changing_options,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=plugin_names)
 @changing_options
 @json_option
 @config_option
@@ -59,7 +60,7 @@ def disable(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=plugin_names)
 @changing_options
 @json_option
 @config_option

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import structlog
     from rich.console import Console
 
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.registry import Registry
     from plughost._runtime.host import Host
     from plughost._settings.models import LogSettings
@@ -87,6 +88,12 @@ class Teller:
         if not on_terminal:
             for line in lines:
                 self._logger.info("announcement", text=line)
+
+    def reloaded(self, report: ReloadReport) -> None:
+        """Tell a person of a reload that nobody asked for. A program finds it in the log."""
+        if self._in_sentences and (report.added or report.changed or report.removed or not report.ok):
+            with suppress(OSError):  # nobody reads any more
+                console(stderr=True).print(report)
 
     def ended(self, host: Host, *, answered: bool) -> None:
         """End with exit code 1 where the host did not end well, and tell why."""

@@ -96,6 +96,7 @@ def _mounts(entry: Entry) -> Iterator[str]:
             yield f"route {_field.sub('{}', group.prefix + route.path)} on site {site}"
     yield from (f"middleware {each.name}" for each in declared.middleware)
     yield from (f"health check {each.name}" for each in declared.checks)
+    yield from (f"job {entry.name}/{each.name}" for each in declared.jobs)
     yield from (f"page {entry.name}/{each.name}" for each in declared.pages)
 
 

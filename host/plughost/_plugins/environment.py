@@ -34,7 +34,7 @@ class Environment:
                 damaged.append(f"{distribution.folder or distribution.name} is damaged: {distribution.damage}")
             if distribution.name:
                 self.installed.setdefault(canonicalize_name(distribution.name), distribution)
-        self.warnings = (*sorted(damaged), *misplaced(self.installed.values()))
+        self.warnings: tuple[str, ...] = (*sorted(damaged), *misplaced(self.installed.values()))
         self._snapshots: dict[str, Snapshot] = {}
         self._requirements: dict[tuple[str, str], tuple[Requirement, ...]] = {}
 

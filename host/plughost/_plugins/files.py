@@ -10,11 +10,15 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from plughost._plugins.discovery import HOST
+
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._plugins.metadata import InstalledDistribution
 
-_CODE: Final = frozenset({".py", ".so", ".pyd", ".pth", ".sql"})
+_CODE: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".pth", ".sql"})
+_VIRTUALENV: Final = ("_virtualenv.pth", "_virtualenv.py")
+"""What virtualenv and uv put into an environment; no RECORD has it."""
 
 
 def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[str]:
@@ -25,23 +29,35 @@ def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[s
 
     Args:
         environment: What is installed.
-        keys: Normalised names of the distributions to look through.
+        keys: Normalised names of the distributions to look through. Code that belongs to none is looked for in their
+            packages, and wherever the host or a plugin is installed.
     """
     recorded = {key: _rows(environment.installed[key]) for key in environment.installed}
     known = {path for rows in recorded.values() for path in rows}
+    labels = {key: f"{environment.name(key)} {environment.versions[key]}" for key in environment.installed}
+    packages: set[Path] = set()
     for key in sorted(keys):
         distribution = environment.installed[key]
         if distribution.is_editable:
             continue
-        label = f"{environment.name(key)} {environment.versions[key]}"
         rows = recorded[key]
         if not rows:
-            yield f"{label}: it has no RECORD, so that nobody can tell whether its files were changed"
+            yield f"{labels[key]}: it has no RECORD, so that nobody can tell whether its files were changed"
         for path, digest in rows.items():
             fault = _fault(path, digest)
             if fault is not None:
-                yield f"{label}: {path} {fault}"
-        yield from (f"{label}: {path} was added" for path in _code_beside(rows) if path not in known)
+                yield f"{labels[key]}: {path} {fault}"
+        packages |= {path.parent for path in rows if path.name == "__init__.py"}
+    roots = {_root(environment.installed[key]) for key in {HOST, *environment.owners.values()} & set(keys)}
+    near = {path.parent: labels[key] for key, rows in recorded.items() for path in rows if path.parent not in roots}
+    for path in sorted(_strays(roots, packages, known)):
+        yield (
+            f"{near[path.parent]}: {path} was added" if path.parent in near else f"{path} was added: it is in no RECORD"
+        )
+
+
+def _root(distribution: InstalledDistribution) -> Path:
+    return Path(os.path.normpath(str(distribution.locate_file(""))))
 
 
 def _rows(distribution: InstalledDistribution) -> dict[Path, str]:
@@ -68,10 +84,26 @@ def _fault(path: Path, stated: str) -> str | None:
     return None if base64.urlsafe_b64encode(made).rstrip(b"=").decode() == digest.rstrip("=") else "was changed"
 
 
-def _code_beside(rows: Collection[Path]) -> Iterator[Path]:
-    """Yield the code in a distribution's packages, whether it is of theirs or not."""
-    packages = {path.parent for path in rows if path.name == "__init__.py"}
-    tops = {each for each in packages if each.parent not in packages}
-    for top in sorted(tops):
-        for folder, _, names in os.walk(top):
-            yield from (Path(folder, name) for name in sorted(names) if Path(name).suffix in _CODE)
+def _strays(roots: Collection[Path], packages: Collection[Path], known: Collection[Path]) -> set[Path]:
+    """Return the code that no distribution brings: each file, or a whole folder where all of it is added."""
+    owned = {folder for path in known for folder in path.parents}
+    found: set[Path] = set()
+    for top in {*roots, *(each for each in packages if each.parent not in packages)}:
+        for folder, folders, names in os.walk(top):
+            here = Path(folder)
+            inner = [here / name for name in folders if name != "__pycache__" and (here != top or name.isidentifier())]
+            added = [each for each in inner if each not in owned and (each.is_symlink() or _holds_code(each))]
+            folders[:] = [each.name for each in inner if each in owned]
+            files = [here / name for name in names if Path(name).suffix in _CODE]
+            found.update(added, (each for each in files if each not in known and not _is_virtualenvs(each)))
+    return found
+
+
+def _holds_code(folder: Path) -> bool:
+    return any(path.suffix in _CODE for path in folder.rglob("*"))
+
+
+def _is_virtualenvs(path: Path) -> bool:
+    if path.name not in _VIRTUALENV:
+        return False
+    return path.suffix != ".pth" or path.read_bytes().strip() == b"import _virtualenv"

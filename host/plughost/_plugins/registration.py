@@ -11,9 +11,11 @@ from pydantic import BaseModel
 from plughost._api.context import PluginContext
 from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
 from plughost._api.errors import PluginError
+from plughost._api.jobs import Job
+from plughost._api.metrics import Metrics
 from plughost._plugins.loader import call_hook, call_hooks, renew
 from plughost._plugins.registry import Entry, Failure, Registry
-from plughost._plugins.validation import check, require_sync
+from plughost._plugins.validation import check, require_idempotency_store, require_sync
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
     "register_routes": ("groups", RouteGroup),
     "register_observers": ("observers", Observer),
     "register_checks": ("checks", Check),
+    "register_jobs": ("jobs", Job),
     "register_pages": ("pages", Page),
 }
 
@@ -90,6 +93,7 @@ def give_contexts(
                 services=view,
                 trusted=is_trusted,
                 rate_limits=rate_limits,
+                metrics=Metrics(view.counting),
                 audits=audits,
             )
         elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:
@@ -148,7 +152,7 @@ def withdraw_authenticator(registry: Registry, manager: pluggy.PluginManager) ->
 
 
 def declare(registry: Registry, manager: pluggy.PluginManager) -> None:
-    """Collect what plugins mount: middleware, route groups, observers, checks and pages."""
+    """Collect what plugins mount: middleware, route groups, observers, checks, jobs and pages."""
     for hook in _HOOKS:
         if hook != "register_stores":  # which were opened since
             _collect(registry, manager, hook)
@@ -165,6 +169,7 @@ def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> No
             if not isinstance(item, kind):
                 raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
             check(item)
+            require_idempotency_store(item, entry.name, entry.context.stores)
         entry.declared = replace(entry.declared, **{attribute: items})
 
     call_hooks(registry, manager, hook, take, unless_reused=True)
@@ -177,7 +182,7 @@ def _change(
     if entry.reused or asked:
         if entry.reused:
             entry.change()
-        given["announcements"] = []
+        given |= {"announcements": [], "logins": {}}
         registry.attempt(entry, "import", lambda: renew(entry, manager))
     entry.context = replace(entry.context, **given)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from plughost._plugins.importing import importers
 from plughost._plugins.registry import Registry, State
 from plughost._plugins.snapshots import Snapshot, UnloadedModules, dependents, stale, unload
 
@@ -29,18 +30,18 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
 def reuse_unchanged(
     registry: Registry, running: Registry, environment: Environment, imported: Mapping[str, Snapshot]
 ) -> UnloadedModules:
-    """Reuse the plugins that are unchanged, and unload the code of those that changed.
+    """Reuse the plugins that are unchanged, and unload the code of those that changed, and of whatever imports it.
 
     Returns:
         The modules that were unloaded, to be restored if the next generation is not used.
     """
-    outdated: set[str] = set()
+    keys = {key for entry in registry.active() for key in entry.installed.closure} - environment.shared
+    own = environment.snapshots(keys)
+    changed = dependents(own, stale(own, imported))
+    outdated = dependents(own, importers(imported, changed, beside=environment.shared))
     for entry in registry.active():
-        own = environment.snapshots(entry.installed.closure - environment.shared)
-        changed = dependents(own, stale(own, imported))
-        outdated |= changed
         before = running.get(entry.name)
-        if before is None or before.state is not State.ACTIVE or changed:
+        if before is None or before.state is not State.ACTIVE or entry.installed.closure & outdated:
             continue
         if before.installed.distribution == entry.installed.distribution:
             registry.reuse(entry, before)

@@ -9,6 +9,7 @@ import linecache
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import MetadataPathFinder
 from pathlib import Path
@@ -77,7 +78,7 @@ def take_snapshot(distribution: InstalledDistribution, requires: Collection[str]
         name=distribution.metadata["Name"],
         version=version,
         requires=frozenset(requires),
-        fingerprint=hashlib.sha256("\n".join([version, record, *_states(root)]).encode()).hexdigest(),
+        fingerprint=hashlib.sha256("\n".join([version, record, *file_states(root)]).encode()).hexdigest(),
         files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
         compiled=any(path.endswith(_COMPILED) for path in paths),
@@ -135,8 +136,11 @@ def unload(owners: Iterable[Snapshot]) -> UnloadedModules:
     owners = tuple(owners)
     modules = list(sys.modules.items())
     found = {name: module for name, module in modules if any(each.owns(module) for each in owners)}
-    for name in found:
+    for name, module in found.items():
         del sys.modules[name]
+        if compiled := getattr(module, "__cached__", None):  # byte code is as old as its source, in whole seconds
+            with suppress(OSError):
+                Path(compiled).unlink()
     return UnloadedModules(owners, found)
 
 
@@ -151,8 +155,8 @@ def _editable_root(distribution: InstalledDistribution) -> str | None:
     return unquote(urlsplit(distribution.direct_url.get("url", "")).path).rstrip("/") or None
 
 
-def _states(root: str | None) -> Iterator[str]:
-    """Yield the path, size and time of each file of an editable install."""
+def file_states(root: str | None) -> Iterator[str]:
+    """Yield the path, size and time of each source file below the project folder of an editable install."""
     if root is None:
         return
     for folder, folders, files in os.walk(root):

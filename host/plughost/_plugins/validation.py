@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import singledispatch
 from typing import Final
 
@@ -12,10 +13,14 @@ from falcon.routing import CompiledRouter
 
 from plughost._api.declarations import Check, Middleware, Observer, Operation, Page, Route, RouteGroup, Store
 from plughost._api.errors import PluginError
+from plughost._api.jobs import Job
 from plughost._apps.versions import Versions
+from plughost._plugins.cron import next_time
+from plughost._plugins.operations import problem_of
 from plughost._plugins.signatures import misfit
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
+from plughost.stores._idempotency import SUFFIX
 
 MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 
@@ -83,6 +88,35 @@ def _(health: Check) -> None:
 
 
 @check.register
+def _(job: Job) -> None:
+    _named("job", job.name)
+    where = f"job {job.name!r}"
+    _require(callable(job.run), f"{where}: run is no function")
+    require_sync(job.run, f"{where}: run")
+    try:
+        inspect.signature(job.run).bind(None)
+    except TypeError:
+        _require(False, f"{where}: run is called with one argument, the JobRun, and takes {inspect.signature(job.run)}")
+    except ValueError:
+        pass  # one written in C may not tell
+    _require(
+        any((job.every is not None, job.cron is not None, job.at_start)),
+        f"{where}: it is never due; give it every, cron or at_start",
+    )
+    _require(job.every is None or job.cron is None, f"{where}: it has every and cron; give it one of them")
+    seconds = job.every
+    _require(
+        seconds is None or (type(seconds) in (int, float) and 0 < seconds < float("inf")),
+        f"{where}: every {seconds!r} is no number of seconds above 0",
+    )
+    if job.cron is not None:
+        try:
+            next_time(job, datetime.now(UTC))
+        except ValueError as error:
+            raise PluginError(f"{where}: {error}", _ADVICE) from None
+
+
+@check.register
 def _(page: Page) -> None:
     _named("page", page.name)
     _require(isinstance(page.title, str), f"page {page.name!r}: its title is no text")
@@ -105,8 +139,8 @@ def _(group: RouteGroup) -> None:
         Versions(group.versions or ("1.0",))
     except ValueError as error:
         raise PluginError(f"{where}: {error}", _ADVICE) from None
-    limit = group.body_limit
-    _require(limit is None or (type(limit) is int and limit > 0), f"{where}: body_limit {limit!r} is no size in bytes")
+    wrong = problem_of(group)
+    _require(wrong is None, f"{where}: {wrong}")
     _check_format(group, where)
     _require(isinstance(group.routes, tuple), f"{where}: routes is no tuple")
     for route in group.routes:
@@ -155,11 +189,19 @@ def _check_route(route: Route, where: str) -> None:
     except ValueError as error:
         raise PluginError(f"{where}: {error}", _ADVICE) from None
     resource = type(route.resource).__name__
+    _require(
+        "WEBSOCKET" not in methods,
+        f"{where}: {resource} has on_websocket, and plughost serves no WebSockets: send to pages with "
+        "plughost.http.send_events, take what they send by POST, and remove it",
+    )
     for method, responder in methods.items():
         require_sync(responder, f"{where}: on_{method.lower()} of {resource}")
         problem = misfit(route, method, responder)
         name = getattr(responder, "__name__", f"on_{method.lower()}")
         _require(problem is None, f"{where}: {name} of {resource}: {problem}")
+    for method, operation in route.operations.items():
+        wrong = problem_of(operation)
+        _require(wrong is None, f"{where}: {method}: {wrong}")
     missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
     _require(not missing, f"{where}: {resource} answers {', '.join(missing)}, for which it declares no operation")
     surplus = sorted(set(route.operations) - set(methods))
@@ -183,7 +225,26 @@ def require_sync(function: object, where: str) -> None:
     Raises:
         PluginError: It is async.
     """
-    _require(not inspect.iscoroutinefunction(function), f"{where} is async, and plughost serves WSGI: use plain def")
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    _require(
+        not is_async,
+        f"{where} is async, and plughost serves WSGI, in threads without an event loop: use plain def, which may wait",
+    )
+
+
+def require_idempotency_store(declared: object, plugin: str, stores: Collection[str]) -> None:
+    """Refuse a group with idempotent operations whose answers can't be kept.
+
+    Raises:
+        PluginError: The plugin lacks the store.
+    """
+    if isinstance(declared, RouteGroup) and f"{plugin}{SUFFIX}" not in stores:
+        wanted = any(operation.idempotent for route in declared.routes for operation in route.operations.values())
+        _require(
+            not wanted,
+            f"route group {declared.prefix!r}: it has idempotent operations, and no store for their answers: return "
+            f"plughost.stores.idempotency_store({plugin!r}) from register_stores",
+        )
 
 
 def _named(what: str, name: object) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from plughost._api.host import SiteView
 from plughost._apps.application import build_app
 from plughost._apps.declared import nobody
+from plughost._apps.idempotency import compile_idempotency, store_of
 from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
 from plughost._apps.roles import RoleRequired
@@ -39,6 +41,7 @@ class SiteApp:
         app: Its Falcon app.
         prefixes: A route group's prefix to what stands for all below it.
         body_limit: Largest request body in bytes that any of its groups accepts.
+        timed: Whether it is noted when requests were there.
         view: What plugins may see of it.
     """
 
@@ -47,6 +50,7 @@ class SiteApp:
     app: App
     prefixes: Mapping[str, Mounted]
     body_limit: int
+    timed: bool
     view: SiteView
 
 
@@ -67,6 +71,8 @@ def assemble(
     outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
     if any(entry.declared.observers for entry in registry.active()):
         outermost.append(request_log)
+    timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)
+    innermost = [request_log.timer] if timed else []
     principals = next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
     audit = audit_of(settings, logger)
     sites = {}
@@ -84,9 +90,12 @@ def assemble(
         sites[name] = SiteApp(
             groups=groups,
             middleware=around,
-            app=build_app(groups, components, logger, vary, allowed_hosts=own.allowed_hosts, dev=dev, audit=audit),
+            app=build_app(
+                groups, components, logger, vary, innermost, allowed_hosts=own.allowed_hosts, dev=dev, audit=audit
+            ),
+            timed=timed,
             prefixes={each.group.prefix: each.fallback for each in groups},
-            body_limit=max(each.fallback.body_limit for each in groups),
+            body_limit=max(each.largest_body for each in groups),
             view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
         )
     return sites
@@ -99,7 +108,12 @@ def _mounted(
     middleware: Sequence[tuple[Entry, Middleware]],
     vary: tuple[str, ...],
 ) -> MountedGroup:
-    limit = entry.mount.body_limit or group.body_limit or settings.host.body_limit
+    most = entry.mount.body_limit
+    limit = most or group.body_limit or settings.host.body_limit
     own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
     authenticator = entry.authenticator or entry.context.authenticator or nobody
-    return mount(entry.name, group, int(limit), own, vary, authenticator=authenticator)
+    store = entry.context.stores.get(store_of(entry.name))
+    idempotency = partial(compile_idempotency, plugin=entry.name, store=store, now=entry.context.now)
+    return mount(
+        entry.name, group, int(limit), own, vary, authenticator=authenticator, most=most, idempotency=idempotency
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, Observer
     from plughost._api.events import Events
     from plughost._api.host import HostServices
+    from plughost._api.values import Value
     from plughost._runtime.request_log import RequestLog
     from plughost._settings.models import SiteSettings
     from plughost._settings.sources import Settings
@@ -55,9 +56,18 @@ class Generation:
     warnings: tuple[str, ...]
     problems: tuple[str, ...] = ()
 
+    def setting_values(self) -> list[Value]:
+        """Return every setting in force, those of the plugins too. Secrets are masked."""
+        models = {entry.name: entry.settings for entry in self.registry if entry.settings is not None}
+        return list(self.settings.values(models))
+
     def announcements(self) -> Iterable[str]:
         """Return what the plugins say to the person who starts the host."""
         return (line for entry in self.registry.active() for line in entry.context.announcements)
+
+    def logins(self) -> dict[str, Callable[[], str]]:
+        """Return what issues tokens for demo accounts, by account."""
+        return {name: issue for entry in self.registry.active() for name, issue in entry.context.logins.items()}
 
     def observers(self) -> dict[str, tuple[Observer, ...]]:
         """Return the observers of requests, by plugin."""

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.allowed import only_allowed
-from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Registry
 from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
+from plughost._runtime.discovering import Discovery
 from plughost._runtime.generation import Generation, build, migrate, rehearse
+from plughost._runtime.granted import Granted
+from plughost._runtime.jobs import Jobs
 from plughost._runtime.readiness import Phase
 from plughost._runtime.refusals import GenerationRefused, refuse_incomplete, refuse_losses
 from plughost._runtime.reports import report_of, report_of_nothing
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
-from plughost._runtime.state import HostState
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
 from plughost._settings.errors import SettingsError
-from plughost._settings.switching import edit_disabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -36,22 +36,30 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.reload_report import ReloadReport
+    from plughost._plugins.environment import Environment
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
     from plughost._tls.prepared import PreparedTLS
-    from plughost.stores import OpenStore
 
 
 _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
 
-class Host(HostState):
+class Host(Granted):
     """A host of plugins in this process. Several may live side by side.
 
     Attributes:
         view: What its plugins may see of it.
     """
+
+    generation: Generation | None
+    number: int
+    started_at: datetime | None
+    phase: Phase
+    imported: dict[str, Snapshot]
+    last_reload: ReloadReport | None
+    drain_seconds: float
 
     def __init__(
         self,
@@ -78,24 +86,22 @@ class Host(HostState):
             lines: What the logger tells of each line. See `make_logger`.
         """
         super().__init__()
-        self.settings = settings
+        self.settings: Settings = settings
         self.dev = dev
-        self.lines = lines if lines is not None else Events()
-        self.logger = logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
-        self.request_log = RequestLog(self.logger)
-        self.serving = Serving(settings, self._prepare_tls, sockets)
-        self.view = LiveView(self, control=self, preview=self.preview)
+        self.lines: Events = lines if lines is not None else Events()
+        self.logger: structlog.stdlib.BoundLogger = (
+            logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
+        )
+        self.request_log: RequestLog = RequestLog(self.logger, self.events)
+        self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
+        self.jobs: Jobs = Jobs(self.serving.dispatcher, lambda: self.clock, self.events, self.logger)
+        self.view: LiveView = LiveView(self, control=self, preview=self.preview)
         self._without = tuple(without)
         self._strict = strict
         self._distributions = distributions
-        self._imported: dict[str, Snapshot] = {}
+        self._discovery = Discovery(distributions)
         self._changing = threading.Lock()
         self._stops = StopRequests()
-
-    @property
-    def stores(self) -> Mapping[str, OpenStore[Any]]:
-        """The open stores of all plugins, by name."""
-        return {} if self.generation is None else self.generation.stores
 
     def skip(self, names: Collection[str]) -> None:
         """Skip further plugins from the next build on."""
@@ -103,7 +109,7 @@ class Host(HostState):
 
     def environment(self) -> Environment:
         """Look at what is installed now."""
-        return Environment(self._distributions)
+        return self._discovery.look(self.settings, dev=self.dev)
 
     def build(self, *, look_only: bool = False) -> Generation:
         """Build a generation without serving it.
@@ -123,8 +129,17 @@ class Host(HostState):
 
     def preview(self, *, dev: bool = False) -> LiveView:
         """Return what a host with these settings would serve, for looking at: nothing is opened."""
+        return self._beside(self.settings, dev=dev).view
+
+    def look_at(self, settings: Settings) -> Generation:
+        generation = self._beside(settings, dev=False).generation
+        assert generation is not None, "it was looked at"
+        return generation
+
+    def _beside(self, settings: Settings, *, dev: bool) -> Host:
+        """Return a host beside this one that opens nothing."""
         host = Host(
-            self.settings,
+            settings,
             dev=dev,
             without=self._without,
             logger=silent_logger(),
@@ -133,7 +148,7 @@ class Host(HostState):
         host.generation = host.look()
         host.generation.close()
         host.number = 1
-        return host.view
+        return host
 
     def start(self, environment: Environment | None = None) -> None:
         """Build a generation, open the listeners of its sites, and serve from threads of their own.
@@ -153,34 +168,14 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self._imported = imported_snapshots(generation.registry, environment)
+            self.imported = imported_snapshots(generation.registry, environment)
             self.generation = generation
             self.number = 1
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
             self.request_log.hand_to(generation.observers())
             generation.notify("started")
-
-    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and take that up. See `reload`.
-
-        Where the host can't serve with it, the file is as it was before, and the report says why.
-
-        Args:
-            name: The plugin.
-            enabled: Whether it is to serve.
-            origin: Who asked, as of `reload`.
-
-        Raises:
-            CommandError: It can't be switched. Nothing has changed.
-        """
-        installed = self.environment().plugins
-        edit = edit_disabled(self.settings, name, enabled=enabled, installed=installed, without=self._without)
-        accept = [] if enabled else [each.name for each in installed if name in each.requires]
-        report = self.reload(accept, origin=origin)
-        if report.problems:
-            edit.undo()
-        return report
+            self.jobs.take_up(generation.registry.active())
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
@@ -245,10 +240,13 @@ class Host(HostState):
             if self.phase is Phase.STOPPED:  # by an earlier call, for which this one waited
                 return True
             grace = self.settings.host.grace_time if grace is None else grace
+            self.jobs.leave()
             if self.generation is not None:
                 self.generation.notify("draining")
             begun = monotonic()
+            self.serving.end_streams(closing=self.serving.sites)
             answered = self.serving.close(tuple(self.serving.sites), grace)
+            self.jobs.end(begun + grace)
             self.drain_seconds = monotonic() - begun
             self.serving.end(_END_SECONDS if answered else 0.1)
             self.request_log.hand_to({})
@@ -263,7 +261,7 @@ class Host(HostState):
         if running is None or self.phase is not Phase.SERVING:
             return report_of_nothing(self.number, [f"the host is {self.phase}, not serving"], begun)
         environment = self.environment()
-        reasons = restart_reasons(environment, self._imported)
+        reasons = restart_reasons(environment, self.imported)
         if reasons:
             return report_of_nothing(self.number, [], begun, restart_needed=reasons)
         try:
@@ -271,7 +269,7 @@ class Host(HostState):
         except SettingsError as error:
             return report_of_nothing(self.number, error.problems, begun)
         registry = self._register(environment, settings)
-        unloaded = reuse_unchanged(registry, running.registry, environment, self._imported)
+        unloaded = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             finish = partial(migrate, running=running)
             following = self._build(environment, finish, registry, settings=settings, running=running, accept=accept)
@@ -283,8 +281,8 @@ class Host(HostState):
             return report_of_nothing(self.number, problems, begun, refused=refused)
         cut_off = self._retire(running, following)
         imported = imported_snapshots(following.registry, environment)
-        unload_removed(self._imported, imported)
-        self._imported = imported
+        unload_removed(self.imported, imported)
+        self.imported = imported
         return report_of(
             self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
         )
@@ -316,22 +314,25 @@ class Host(HostState):
         """
         following.notify("started", fresh_only=True)
         leaving = running.leaving(following)
+        self.jobs.leave(leaving)
         running.notify("draining", only=leaving)
         begun, grace = monotonic(), following.settings.host.grace_time
+        waited_for = None if running.wraps_others(leaving) else leaving
         closing = [name for name in tuple(self.serving.sites) if name not in following.sites]
+        self.serving.end_streams(waited_for, closing=closing)
         cut_off = []
         if not self.serving.close(closing, grace):
             cut_off.append(f"requests on the site {' and '.join(closing)}")
-        left = self.serving.drain(
-            max(0.0, begun + grace - monotonic()), None if running.wraps_others(leaving) else leaving
-        )
+        left = self.serving.drain(max(0.0, begun + grace - monotonic()), waited_for)
         cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(left.items())]
+        cut_off += self.jobs.drain(begun + grace, leaving)
         waited = monotonic() - begun
         running.notify("stopping", only=leaving)
         try:
             running.close(keep=following)
         except Exception as error:
             self.logger.error("a store of the last generation did not close", exc_info=error)
+        self.jobs.take_up(following.registry.active())
         return [f"{each}, after {waited:.1f} s (the setting grace_time is {grace:g} s)" for each in cut_off]
 
     def _build(

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.observed import RequestKind, RequestRecord, code_of
+from plughost._runtime.timing import TIMINGS, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Observer
+    from plughost._api.events import Events
     from plughost.http._request import Request
 
 _LONGEST_TARGET: Final = 2000
@@ -43,10 +45,14 @@ class RequestLog:
 
     What is noted stands in lists without structure, field after field: what keeps thousands of objects for a second
     drives everything else out of the processor's cache, and the garbage collector would look through them all.
+
+    Attributes:
+        timer: The middleware next to the resource, where an observer asks for timings.
     """
 
-    def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, logger: structlog.stdlib.BoundLogger, events: Events) -> None:
         """Begin without observers, and note everything for those to come."""
+        self.timer: Timer = Timer(events)
         self._logger = logger
         self._times: list[Any] = []
         self._requests: list[Any] = []
@@ -77,6 +83,7 @@ class RequestLog:
                 environ["plughost.site"].name,
                 environ["SERVER_PROTOCOL"],
                 req.request_id,
+                environ.get(TIMINGS),
             )
             if not len(requests) % _SOON_REQUESTS:
                 self._soon.set()
@@ -95,6 +102,7 @@ class RequestLog:
             self.catch_up()
         self._observers = observers
         every = [each for of_plugin in observers.values() for each in of_plugin]
+        self.timer.watch(any(each.timings for each in every))
         self._most_times = _MOST_TIMES if any(each.observe_times for each in every) else 0
         most = max((each.at_most or _MOST for each in every if each.observe), default=0)
         self._most_requests = min(most * _FIELDS, _MOST_REQUESTS)

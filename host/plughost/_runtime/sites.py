@@ -53,7 +53,7 @@ class Serving:
         self.sites: dict[str, Site] = {}
         self.engines: dict[Listener, Engine] = {}
         table, sites = settings.host.requests, settings.host.sites
-        self.dispatcher = Dispatcher(
+        self.dispatcher: Dispatcher = Dispatcher(
             sites.main.threads + sites.library.threads,
             share=table.plugin_threads,
             queue=table.plugin_queue,
@@ -79,6 +79,7 @@ class Serving:
         proxies = self._settings.host.trusted_proxies
         for name in new:
             self.sites[name] = Site(name, site_apps[name].app, proxies, site_apps[name].prefixes)
+            self.sites[name].timed = site_apps[name].timed
         if new:
             sys.setswitchinterval(_SWITCH_SECONDS)
             self._descriptors = raise_limit()
@@ -98,6 +99,7 @@ class Serving:
             if listener.site in site_apps:
                 engine.set_body_limit(site_apps[listener.site].body_limit)
         for name, each in site_apps.items():
+            self.sites[name].timed = each.timed
             self.sites[name].swap(each.app, each.prefixes)
 
     def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:
@@ -112,6 +114,12 @@ class Serving:
             left += site.drain(max(0.0, until - monotonic()), plugins)
             site.cut_off(plugins)
         return left
+
+    def end_streams(self, plugins: Collection[str] | None = None, *, closing: Collection[str] = ()) -> None:
+        """Let bodies end that have nothing to send: those of what was swapped out, and all of sites that close."""
+        for name, site in self.sites.items():
+            site.closing = name in closing
+            site.end_streams(plugins, everything=site.closing)
 
     def close(self, names: Collection[str], grace: float) -> bool:
         """Answer what is in flight on some sites, and close their listeners.
@@ -164,6 +172,8 @@ class Serving:
             raise
         self.engines.update(fresh)
         self.shown.update(dict.fromkeys(fresh, tls))
+        for listener in replaced:
+            self.sites[listener.site].end_streams(everything=True)
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:
             list(pool.map(lambda listener: replaced[listener].drain(grace, only=clients[listener]), replaced))
 

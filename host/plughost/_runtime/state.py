@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plughost._api.events import Events
+from plughost._runtime.clock import Clock
 from plughost._runtime.readiness import Phase, Readiness
 
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.reload_report import ReloadReport
+    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.generation import Generation
+    from plughost._runtime.jobs import Jobs
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
@@ -31,11 +34,14 @@ class HostState:
         events: What happens on it, for plugins that watch.
         lines: The lines of its log, as they are written, for plugins that watch.
         request_log: The requests that it answered, on their way to the plugins that observe them.
+        clock: Its time.
+        jobs: What its plugins do by the clock.
         phase: Where it is in its life. While leaving, everything is still served, but readiness is down.
         generation: What it serves. None before `start`.
         number: The number of that generation, from 1.
         serving: Its open sites.
         started_at: When it began to serve.
+        imported: The distributions that this process has imported, as they were on disk then, by normalised name.
         last_reload: What became of the last reload. None before the first.
         drain_seconds: Seconds that the stop has waited for requests in flight.
         readiness: Whether load balancers should send it requests.
@@ -46,18 +52,21 @@ class HostState:
     logger: structlog.stdlib.BoundLogger
     lines: Events
     request_log: RequestLog
+    jobs: Jobs
     serving: Serving
 
     def __init__(self) -> None:
         """Begin before the first generation."""
-        self.events = Events()
+        self.events: Events = Events()
+        self.clock: Clock = Clock()
         self.phase = Phase.STARTING
         self.generation: Generation | None = None
         self.number = 0
         self.started_at: datetime | None = None
+        self.imported: dict[str, Snapshot] = {}
         self.last_reload: ReloadReport | None = None
-        self.drain_seconds = 0.0
-        self.readiness = Readiness()
+        self.drain_seconds: float = 0.0
+        self.readiness: Readiness = Readiness()
 
     @property
     def ports(self) -> Mapping[tuple[str, str], int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
+from plughost._api.metrics import Counting
 from plughost._plugins.allowed import why_not_allowed
 from plughost._runtime.sites import listeners_of
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Check
     from plughost._api.events import Events
     from plughost._api.host import CertificateInfo, HostControl, Listener, Load, SiteView
+    from plughost._api.jobs import JobView
+    from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
     from plughost._api.values import Value
     from plughost._plugins.registry import Entry
@@ -40,6 +43,7 @@ class LiveView:
         self._objects: dict[tuple[str, str], Any] = {}
         self._queries: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
+        self.counting: Counting = Counting()
 
     @property
     def hooks(self) -> Mapping[str, str]:
@@ -104,7 +108,21 @@ class LiveView:
         if generation is None:
             return ()
         declared = (check for entry in generation.registry.active() for check in entry.declared.checks)
-        return (*declared, *generation.stores.checks, *generation.rate_limits.checks())
+        return (*declared, *generation.stores.checks, *generation.rate_limits.checks(), *self._host.jobs.checks())
+
+    @property
+    def metrics(self) -> tuple[MetricView, ...]:
+        self.counting.on = True
+        generation = self._host.generation
+        active = () if generation is None else generation.registry.active()
+        return tuple(view for entry in active for view in entry.context.metrics.views(entry.name))
+
+    def now(self) -> datetime:
+        return self._host.clock.now()
+
+    @property
+    def jobs(self) -> tuple[JobView, ...]:
+        return self._host.jobs.views()
 
     @property
     def data_dir(self) -> Path:
@@ -134,9 +152,7 @@ class LiveView:
 
     def settings(self) -> list[Value]:
         generation = self._host.generation
-        entries = () if generation is None else generation.registry.entries
-        models = {entry.name: entry.settings for entry in entries if entry.settings is not None}
-        return list(self._host.settings.values(models))
+        return list(self._host.settings.values({})) if generation is None else generation.setting_values()
 
     def certificate(self) -> CertificateInfo | None:
         from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography

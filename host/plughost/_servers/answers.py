@@ -38,9 +38,13 @@ _HOP_BY_HOP: Final = {"connection", "keep-alive", "proxy-authenticate", "proxy-a
     "upgrade",
 }
 _token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
-_FEW: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options"})  # have few values each
+_FEW: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options", "x-frame-options"}) | {
+    "content-security-policy",
+    "referrer-policy",
+}  # fields that have few values each
 _MOST_KNOWN: Final = 256
-_known: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
+KNOWN_FIELDS: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
+"""Fields that have been sent, as HTTP/2 writes them."""
 
 
 def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str, str]], bytes]:
@@ -63,6 +67,7 @@ def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str
     return f"{status} {phrase}", headers, body
 
 
+@lru_cache(maxsize=256)
 def status_code(status: str) -> int:
     """Return the number of a status such as `200 OK`.
 
@@ -81,15 +86,12 @@ def raw_field(field: tuple[str, str]) -> tuple[bytes, bytes]:
         AssertionError: It is a hop-by-hop field, which is the server's.
         ValueError: It is no field, or would begin another line.
     """
-    known = _known.get(field)
-    if known is not None:
-        return known
     name, value = field
-    if "\n" in value or "\r" in value:
+    if not value.isprintable() and ("\n" in value or "\r" in value):
         raise ValueError(f"the header {name} contains a line break")
     raw = _raw_name(name), value.encode("latin-1")
-    if name in _FEW and len(_known) < _MOST_KNOWN:
-        _known[field] = raw
+    if name in _FEW and len(KNOWN_FIELDS) < _MOST_KNOWN:
+        KNOWN_FIELDS[field] = raw
     return raw
 
 

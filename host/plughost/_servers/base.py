@@ -99,8 +99,18 @@ def is_slow(seconds: float, size: int) -> bool:
     return seconds > _PATIENCE_SECONDS + size / _LEAST_RATE
 
 
+RECEIVED: Final = "plughost.received"
+"""Key of the environ for when all of a request was there, of `time.perf_counter()`; see `Application.timed`."""
+
+
 class Application(Protocol):
-    """What an engine calls: a WSGI application of several plugins."""
+    """What an engine calls: a WSGI application of several plugins.
+
+    Attributes:
+        timed: Whether engines note when a request was there.
+    """
+
+    timed: bool
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request (PEP 3333)."""
@@ -161,6 +171,8 @@ def giving_way(bodies: Iterable[Body], most: int) -> list[Body]:
 
 class Single:
     """A WSGI application that is nobody's in particular."""
+
+    timed = False
 
     def __init__(self, application: WSGIApplication) -> None:
         """Wrap it."""

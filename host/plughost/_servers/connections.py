@@ -14,6 +14,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,10 +32,16 @@ RESERVED: Final = 64
 
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
+_BEGUN_SECONDS: Final = 0.01  # for the packets of connections that have begun
 _LEAST: Final = 8  # connections of a listener, however few descriptors there are
 _DESCRIPTORS: Final = Path("/dev/fd")
 _SO_ATTACH_FILTER: Final = 26  # of asm-generic/socket.h
-_DROP: Final = struct.pack("@HBBI", 0x06, 0, 0, 0)  # a packet filter of one instruction: take 0 bytes of each
+_NO_SYN: Final = (  # a classic BPF program: code, jump if true, jump if false, operand
+    (0x30, 0, 0, 13),  # load the byte of the TCP header that has the flags
+    (0x45, 0, 1, 0x02),  # is SYN set?
+    (0x06, 0, 0, 0),  # then take nothing of the packet
+    (0x06, 0, 0, 0xFFFFFFFF),  # else take it whole
+)
 # Of struct tcp_info in linux/tcp.h: tcpi_unacked; tcpi_last_data_sent, tcpi_last_data_recv in milliseconds.
 _TCP_INFO: Final = struct.Struct("=24xI16xI4xI")
 _ADVICE: Final = {
@@ -85,17 +92,20 @@ def open_socket(listener: Listener, inherited: socket.socket | None = None) -> s
 
 
 def turn_away(listening: socket.socket) -> None:
-    """Let no further connection into the backlog of a socket that is about to be closed.
+    """Let no further connection begin on a socket that is about to be closed.
 
-    A connection that comes in between the last accept and the close would be reset, with its request. Now it waits
-    until its client tries again a second later, and is refused then. What is in the backlog can still be accepted.
+    A connection that comes in between the last accept and the close would be reset, with its request. Now its first
+    packet (SYN) is dropped: its client tries again a second later, and is refused then. Connections that have begun
+    are completed, and what is in the backlog can still be accepted.
 
     It needs Linux, and does nothing elsewhere. The socket must not be in use by another process.
     """
     if sys.platform == "linux":
-        drop = ctypes.create_string_buffer(_DROP)
+        program = ctypes.create_string_buffer(b"".join(struct.pack("@HBBI", *each) for each in _NO_SYN))
+        packed = struct.pack("@HP", len(_NO_SYN), ctypes.addressof(program))
         with contextlib.suppress(OSError):
-            listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(drop)))
+            listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, packed)
+            time.sleep(_BEGUN_SECONDS)
 
 
 def raise_limit() -> int:

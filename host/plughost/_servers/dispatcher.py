@@ -11,71 +11,30 @@ import logging
 import sys
 import threading
 import time
-from _thread import LockType, allocate_lock
+from _thread import LockType, allocate_lock, get_ident
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from plughost._api.host import Load
+from plughost._servers.work import Job, Lane
 from plughost._waiting import this_thread
 
 TICK_SECONDS: Final = 0.005  # how often it is looked whether a request runs for long: one that is seen twice does
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
+_MOST_IN_TURN: Final = 32  # requests that a thread of an engine answers before it receives again, though more wait
 _MOST_RESTING: Final = 16  # requests of one plugin that wait for a disk, beside those that are slow
 _LOGGER: Final = logging.getLogger("plughost._servers")
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """What one plugin takes of the threads.
-
-    Attributes:
-        name: The plugin; empty for requests that are for none.
-        share: How many threads it may hold.
-        held: How many it holds, each with a slow request.
-        waiting: The requests that wait for one of these to end.
-        refused: How many requests were refused, since too many waited or since they waited too long.
-        resting: How many of its requests gave their turn away.
-    """
-
-    name: str
-    share: int
-    held: int = 0
-    waiting: deque[Job] = field(default_factory=deque)
-    refused: int = 0
-    resting: int = 0
-
-
-class Job:
-    """A request that a thread is to answer, or the rest of one.
-
-    Attributes:
-        lane: What it counts against.
-        begun: Whether a part of it is done already: the rest of it is never refused.
-        since: When it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't.
-    """
-
-    __slots__ = ("begun", "lane", "since")
-
-    lane: Lane
-    begun: bool
-    since: float
-
-    def run(self) -> None:
-        """Go on with it."""
-
-    def refuse(self) -> None:
-        """Answer that the plugin has too much to do."""
 
 
 @dataclass(slots=True, eq=False)
 class Crew:
     """The threads of one engine, or those of the dispatcher itself.
 
-    An engine's threads receive requests, too: they park only while one of them is active, who receives the next
-    request; and the last one that isn't held answers nothing itself.
+    An engine's threads receive requests, too: they park only while one of them is active or stands ready to receive the
+    next request; and the last one that isn't held answers nothing itself.
     """
 
     most: int  # how many of them may be held by slow requests
@@ -116,7 +75,9 @@ class Dispatcher:
         self._own = Crew(sys.maxsize)
         self._crews = [self._own]
         self._active: Crew | None = None  # of the active thread; None while the turn passes on
-        self._lane: Lane | None = None  # of what runs
+        self._job: Job | None = None  # what runs
+        self._thread = 0  # where it runs
+        self._give_way = self.rest
         self._current = self._runs = 0  # the number of what runs, 0 where nothing does; how many ran so far
         self._held = self._queued = 0
         self._started: list[threading.Thread] = []
@@ -154,7 +115,7 @@ class Dispatcher:
         self._alarm.set()
         self.dismiss(self._own)
         deadline = time.monotonic() + timeout
-        threads = [each for each in (*self._started, self._watcher) if each]
+        threads = [each for each in (*self._started, self._watcher) if each and each.is_alive()]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
@@ -200,50 +161,74 @@ class Dispatcher:
         with self._guard:
             self._hand_on(self._own)
 
+    def stand_by(self, crew: Crew) -> bool:
+        """Park this thread of an engine, whose threads are all there, where another receives; return whether it did."""
+        self._guard.acquire()
+        if crew.closed or len(crew.parked) + crew.held + (self._active is crew) >= crew.most:
+            self._guard.release()
+            return False
+        if self._park(crew):
+            self._work(None, crew)
+        return True
+
     # With the turn.
 
     def rest(self, long: bool) -> None:
         """Let others go on while this thread waits, for long or where some wait now; without the turn do nothing."""
         if long or self._backlog:
             with self._guard:
-                crew, lane = self._active, self._lane
-                if self._current == this_thread.job and crew and lane and lane.resting < _MOST_RESTING:
+                crew, job = self._active, self._job
+                is_here = self._current and self._thread == get_ident()
+                if is_here and crew and job and job.lane.resting < _MOST_RESTING:
                     this_thread.waits = True
-                    lane.resting += 1
+                    job.lane.resting += 1
                     self._pass_on(crew)
 
     def _work(self, job: Job | None, crew: Crew) -> None:
         """Do what there is to do; return once it is another's turn, or nothing is left."""
-        backlog, turn, guard, this_thread.give_way = self._backlog, self._turn, self._guard, self.rest
-        while True:
-            if job is None:
-                if not backlog:
-                    self._active = None
-                    turn.release()
-                    if not backlog or not turn.acquire(blocking=False):
-                        return
-                    self._active = crew
-                    continue
-                job = backlog.popleft()
-            self._lane = lane = job.lane
+        guard, me, this_thread.give_way = self._guard, get_ident(), self._give_way
+        left = _MOST_IN_TURN
+        while job is not None or (job := self._next(crew)) is not None:
             refused: bool | None = False
-            if (lane.held or job.since) and (refused := self._has_to_wait(job)) is None:
+            if (self._held or job.since) and (refused := self._has_to_wait(job)) is None:
                 job = None
                 continue
-            self._current = this_thread.job = number = self._runs = self._runs + 1
+            self._job, self._thread = job, me
+            self._current = number = self._runs = self._runs + 1
             if self._asleep:
                 self._wake_watcher()
-            _do(job.refuse if refused else job.run)
-            job = None
+            try:
+                (job.refuse if refused else job.run)()
+            except BaseException:
+                _LOGGER.exception("a request was not answered")
             guard.acquire()
             if self._current == number:
                 self._current = 0
-                if lane.waiting and self._has_room(lane):  # a slow one that ended let in one, and this was it
-                    backlog.append(lane.waiting.popleft())
+                if self._queued and job.lane.waiting and self._has_room(job.lane):
+                    # A slow one that ended let in one, and this was it.
+                    self._backlog.append(job.lane.waiting.popleft())
                     self._queued -= 1
+                self._job = job = None
+                left -= 1
+                if left <= 0 and self._backlog and crew is not self._own:
+                    self._hand_on(crew)
+                    guard.release()
+                    return
                 guard.release()
-            elif not self._give_back(lane, crew):
-                return
+            else:
+                lane, job = job.lane, None
+                if not self._give_back(lane, crew):
+                    return
+
+    def _next(self, crew: Crew) -> Job | None:
+        """Return what is done next; None where nothing is left, and the turn is let go of."""
+        while not self._backlog:
+            self._active = None
+            self._turn.release()
+            if not self._backlog or not self._turn.acquire(blocking=False):
+                return None
+            self._active = crew
+        return self._backlog.popleft()
 
     def _has_to_wait(self, job: Job) -> bool | None:
         """Return whether a job is refused; None where it waits in its lane now."""
@@ -322,12 +307,11 @@ class Dispatcher:
 
     def _take_over(self) -> None:
         """Take the turn from a request that runs for long, and pass it on."""
-        crew, lane = self._active, self._lane
-        if crew is None or lane is None:
-            return
-        lane.held += 1
-        self._held += 1
-        self._pass_on(crew)
+        crew, job = self._active, self._job
+        if crew is not None and job is not None:
+            job.lane.held += 1
+            self._held += 1
+            self._pass_on(crew)
 
     def _pass_on(self, crew: Crew) -> None:
         crew.held += 1
@@ -375,7 +359,7 @@ class Dispatcher:
             if calm > _CALM_TICKS:
                 self._alarm.clear()
                 self._asleep = True
-                if not self._current:
+                if not self._current and not self._closed:
                     self._alarm.wait()
                 self._asleep = False
                 calm = 0
@@ -391,10 +375,3 @@ class Dispatcher:
                     self._queued -= 1
             if self._backlog and self._turn.acquire(blocking=False):
                 self._hand_on(self._own)
-
-
-def _do(do: Callable[[], None]) -> None:
-    try:
-        do()
-    except BaseException:
-        _LOGGER.exception("a request was not answered")

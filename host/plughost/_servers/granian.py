@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from plughost._servers.base import Application, EngineOptions, TLSFiles
 
 _RECEIVERS: Final = 4  # threads of granian, of which all but one may be held; more of them take turns and cost cache
-_QUIET_SECONDS: Final = 0.25  # for how long a connection has to be idle while draining before it is closed
+_QUIET_SECONDS: Final = 1.0  # for how long a connection has to be idle while draining before it is closed
 _BUSY_SECONDS: Final = 1.0  # for how long clients that ask on while draining are waited for
 _EQUAL_SECONDS: Final = 0.01
 _LOOK_SECONDS: Final = 0.05
@@ -208,6 +208,9 @@ class GranianEngine:
         # Nobody waits for an engine that was replaced, so its clients get more time to say what is on its way.
         patience = 1 if only is None else 4
         self._quieten(requests, deadline, patience)
+        # A stream's task that ends after granian let go of the scheduler drops it without the interpreter's lock, and
+        # pyo3 aborts the process. Tasks of streams that have just ended get the time to go first.
+        time.sleep(_LOOK_SECONDS)
         worker.stop()
         while not worker.ended.wait(_LOOK_SECONDS) and time.monotonic() < deadline:
             self._cut_idle(requests, patience * _QUIET_SECONDS)

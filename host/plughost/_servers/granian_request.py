@@ -11,11 +11,12 @@ import tempfile
 import time
 from asyncio import CancelledError
 from io import BytesIO
+from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, LONGEST_NUMBER, LONGEST_TARGET
-from plughost._servers.base import MEMORY_LIMIT
+from plughost._servers.base import MEMORY_LIMIT, RECEIVED
 from plughost._servers.granian_response import Call, send_error
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}
-
-
-class _RefusedError(Exception):
-    """A request that the application does not see; the argument is the status."""
 
 
 class Requests:
@@ -87,25 +84,24 @@ class Requests:
         """Take a request, in the thread of granian that received it; what is raised here would be lost."""
         try:
             scope = watcher.scope
-            environ = self._base.copy()
-            try:
-                self._complete(environ, scope)
-                size = _announced(environ)
-            except _RefusedError as refusal:
-                send_error(watcher.proto, environ, refusal.args[0])
+            environ, size, status = self._read(scope)
+            if status:
+                send_error(watcher.proto, environ, status)
                 return
-            call = Call(self, environ, watcher)
+            call = Call(self, environ, watcher, scope["client"])
             if size == 0:
                 self.answer(call, BytesIO())
             elif size is not None and size > self.body_limit:
                 self.refuse_body(call, size)
             else:
-                Body(self, call).wait()
+                Body(self, call, size).wait()
         except BaseException:
             _LOGGER.exception("a request was not answered")
 
     def answer(self, call: Call, body: IO[bytes]) -> None:
         """Have a request answered that is complete; this thread may be parked for long then."""
+        if self.application.timed:
+            call.environ[RECEIVED] = perf_counter()
         call.take_body(body)
         self.calls.add(call)
         self.dispatcher.bring(call, self.crew)
@@ -120,22 +116,30 @@ class Requests:
         """Drop what comes of a body that was refused, now that this is answered."""
         Leftover(self, call).wait()
 
-    def _complete(self, environ: dict[str, Any], scope: dict[str, Any]) -> None:
-        """Add to an environ what a request says (PEP 3333), but for its body.
+    def _read(self, scope: dict[str, Any]) -> tuple[dict[str, Any], int | None, int]:
+        """Return what a request says (PEP 3333), its body's length, if it tells, and the status that refuses it, or 0.
 
-        Raises:
-            _RefusedError: The request is ambiguous (RFC 9112 3.2).
+        What is ambiguous is refused (RFC 9112, 3.2 and 6.1).
         """
         raw: bytes = scope["raw_path"]
-        path = raw.decode("latin-1")
-        query = scope["query_string"].decode("latin-1")
-        environ["REQUEST_METHOD"] = scope["method"]
-        environ["REQUEST_URI"] = f"{path}?{query}" if query else path
-        environ["PATH_INFO"] = unquote_to_bytes(raw).decode("latin-1") if "%" in path else path
-        environ["QUERY_STRING"] = query
-        environ["SERVER_PROTOCOL"] = _PROTOCOLS[scope["http_version"]]
-        environ["wsgi.url_scheme"] = scope["scheme"]
-        environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = scope["client"]
+        path = target = raw.decode("latin-1")
+        method: str = scope["method"]
+        version: str = scope["http_version"]
+        address, port = scope["client"]
+        query = ""
+        if scope["query_string"]:
+            query = scope["query_string"].decode("latin-1")
+            target = f"{path}?{query}"
+        environ = self._base | {
+            "REQUEST_METHOD": method,
+            "REQUEST_URI": target,
+            "PATH_INFO": unquote_to_bytes(raw).decode("latin-1") if "%" in path else path,
+            "QUERY_STRING": query,
+            "SERVER_PROTOCOL": _PROTOCOLS[version],
+            "wsgi.url_scheme": scope["scheme"],
+            "REMOTE_ADDR": address,
+            "REMOTE_PORT": port,
+        }
         keys = self._keys
         twice = False
         for name, value in scope["headers"]:
@@ -147,14 +151,17 @@ class Requests:
             elif key:
                 environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value.decode("latin-1")
         environ.pop("", None)
-        if raw[:1] != b"/":  # `*`, or an authority: neither names a resource here
-            raise _RefusedError(400)
-        if len(environ["REQUEST_URI"]) > LONGEST_TARGET:
-            raise _RefusedError(414)
-        if twice or not (environ.get("HTTP_HOST") or scope["http_version"] == "1"):
-            raise _RefusedError(400)
-        if environ.get("HTTP_HOST") == "":
+        host = environ.get("HTTP_HOST")
+        # `*`, or an authority, neither of which names a resource here; or too many hosts or lengths, or no host
+        if raw[:1] != b"/" or twice or not (host or version == "1"):
+            return environ, 0, 400
+        if len(target) > LONGEST_TARGET:
+            return environ, 0, 414
+        if host == "":
             del environ["HTTP_HOST"]
+        if "CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ:
+            return environ, *_announced(environ)
+        return environ, None if version == "2" and method not in _BODILESS else 0, 0
 
     def _key(self, name: bytes) -> str:
         """Return the environ key of a header; empty for one with an underscore, which could pose as another."""
@@ -164,24 +171,15 @@ class Requests:
         return key
 
 
-def _announced(environ: dict[str, Any]) -> int | None:
-    """Return how long the body is that a request announces; None where that is to be seen.
-
-    Raises:
-        _RefusedError: That is ambiguous (RFC 9112 6.1).
-    """
+def _announced(environ: dict[str, Any]) -> tuple[int | None, int]:
+    """Return how long a body is that is announced, if it tells, and the status that refuses it, or 0."""
     declared = environ.get("CONTENT_LENGTH")
     coding = environ.pop("HTTP_TRANSFER_ENCODING", None)
-    if coding not in {None, "chunked"}:
-        raise _RefusedError(400)
     if declared is None:
-        expected = coding is not None or (
-            environ["SERVER_PROTOCOL"] == "HTTP/2" and environ["REQUEST_METHOD"] not in _BODILESS
-        )
-        return None if expected else 0
+        return None, 0 if coding == "chunked" else 400
     if coding is not None or not (declared.isascii() and declared.isdigit()) or len(declared) > LONGEST_NUMBER:
-        raise _RefusedError(400)
-    return int(declared)
+        return 0, 400
+    return int(declared), 0
 
 
 class Body:
@@ -192,9 +190,11 @@ class Body:
         begun: When it began.
     """
 
-    def __init__(self, requests: Requests, call: Call) -> None:
+    def __init__(self, requests: Requests, call: Call, length: int | None = None) -> None:
         """Begin with nothing."""
         self.size = 0
+        # Over HTTP/2 a body ends with its stream, whatever length was announced.
+        self._length = length if call.environ["SERVER_PROTOCOL"] != "HTTP/2" else None
         self._requests = requests
         self._call = call
         self._watcher = call.watcher
@@ -262,7 +262,7 @@ class Body:
             memory, self._file = self._file, tempfile.TemporaryFile()  # noqa: SIM115 - closed with the response
             self._file.write(memory.getvalue())
         self._file.write(part)
-        if message.get("more_body"):
+        if message.get("more_body") and self.size != self._length:
             self.wait()
         else:
             self._file.seek(0)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from plughost._servers.answers import engine_error, raw_field, status_code
+from plughost._servers.answers import KNOWN_FIELDS, engine_error, raw_field, status_code
 from plughost._servers.base import CutOffError, is_slow
-from plughost._servers.dispatcher import Job
+from plughost._servers.work import Job
+from plughost._waiting import Pause
 
 if TYPE_CHECKING:
-    from plughost._servers.base import Application, EngineOptions
+    from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Crew, Dispatcher
+    from plughost._servers.work import Lane
 
 Message = dict[str, Any]
 RawHeaders = list[tuple[bytes, bytes]]
@@ -94,51 +97,40 @@ class Call(Job):
         environ: The request.
         watcher: granian's side of it; `done` cuts off what isn't finished.
         proto: The way to and from its client.
-        peer: Address and port of the client's connection.
         leaves_body: Whether the body is not read, so that the connection can't be used again.
     """
 
-    __slots__ = (
-        "_close",
-        "_gone",
-        "_headers",
-        "_input",
-        "_parts",
-        "_requests",
-        "_room",
-        "_sent",
-        "_since",
-        "_started",
-        "_status",
-        "_waited",
-        "_watch",
-        "environ",
-        "leaves_body",
-        "peer",
-        "proto",
-        "watcher",
-    )
+    leaves_body = False
+    _input: IO[bytes] | None = None
+    _status = 0
+    _headers: RawHeaders
+    _started = _gone = False
+    _parts: Iterator[bytes] | None = None
+    _close: Callable[[], object] | None = None
+    _sent = 0
+    _since = _waited = 0.0  # when it began to wait for its client, and how long it waited before
+    _watch: Later | None = None
+    _room: Later | None = None
+    _paused: Pause | None = None
 
-    def __init__(self, requests: Requests, environ: dict[str, Any], watcher: Watcher) -> None:
+    def __init__(self, requests: Requests, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]) -> None:
         """Begin with nothing answered."""
-        self.lane = requests.dispatcher.lane(requests.application.plugin_of(environ))
-        self.begun = False
-        self.since = 0.0
-        self.environ = environ
-        self.proto = watcher.proto
-        self.watcher = watcher
-        self.peer = environ["REMOTE_ADDR"], int(environ["REMOTE_PORT"])  # which a middleware may change
-        self.leaves_body = False
         self._requests = requests
-        self._status = 0
-        self._sent = 0
-        self._waited = 0.0
-        self._headers: RawHeaders = []
-        self._started = self._gone = False
-        self._parts: Iterator[bytes] | None = None
-        self._close: Callable[[], object] | None = None
-        self._watch: Later | None = None
-        self._room: Later | None = None
+        self.environ = environ
+        self.watcher = watcher
+        self.proto = watcher.proto
+        self._client = client
+
+    @property
+    def peer(self) -> Address:
+        """Address and port of the client's connection."""
+        return self._client[0], int(self._client[1])
+
+    @cached_property
+    def lane(self) -> Lane:  # type: ignore[override]  # worked out when it is asked for, which is seldom
+        """What the request counts against."""
+        requests = self._requests
+        return requests.dispatcher.lane(requests.application.plugin_of(self.environ))
 
     def take_body(self, body: IO[bytes]) -> None:
         """Give the application the body, which is closed with the response."""
@@ -159,7 +151,7 @@ class Call(Job):
         try:
             body = application(self.environ, self._start_response)
             if type(body) in _WHOLE and not self._started:
-                self._end(b"".join(body))
+                self._end(body[0] if len(body) == 1 else b"".join(body))  # type: ignore[index, arg-type] # a list
                 return
             self._close = getattr(body, "close", None)
             self._parts = iter(body)
@@ -178,7 +170,8 @@ class Call(Job):
         elif self._status:
             raise AssertionError("start_response was called twice without exc_info")
         code = status_code(status)
-        self._headers = [raw_field(field) for field in headers]
+        known = KNOWN_FIELDS.get
+        self._headers = [known(field) or raw_field(field) for field in headers]
         self._status = code
         return self._send_part
 
@@ -190,10 +183,11 @@ class Call(Job):
                 if self._gone:
                     break
                 if not part:
+                    if type(part) is Pause:
+                        self._rest(part)
+                        return
                     continue
                 if not self._started and self._is_whole(part):
-                    if any(self._parts or ()):
-                        raise AssertionError("the application wrote more than its Content-Length")
                     self._end(part)
                     return
                 room = self._send_part(part)
@@ -212,7 +206,10 @@ class Call(Job):
 
     def _is_whole(self, part: bytes) -> bool:
         length = str(len(part)).encode()
-        return any(name == b"content-length" and value == length for name, value in self._headers)
+        is_whole = any(name == b"content-length" and value == length for name, value in self._headers)
+        if is_whole and any(self._parts or ()):
+            raise AssertionError("the application wrote more than its Content-Length")
+        return is_whole
 
     def _send_part(self, part: bytes) -> Later | None:
         """Send a part; return what tells when there is room for another, where there is none at the moment.
@@ -229,7 +226,8 @@ class Call(Job):
     def _start(self) -> None:
         if not self._status:
             raise AssertionError("the application did not call start_response")
-        headers = [*self._headers, _SERVER]
+        headers = self._headers
+        headers.append(_SERVER)
         if (self.leaves_body or self._requests.draining) and self.environ["SERVER_PROTOCOL"] != "HTTP/2":
             headers.append(_CLOSE)
         self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
@@ -237,11 +235,12 @@ class Call(Job):
 
     def _end(self, last: bytes) -> None:
         """Close the application's iterable, then send the end."""
-        self._close_parts()
+        if self.begun:
+            self._close_parts()
         if not self._gone:
             if not self._started:
                 self._start()
-            self.proto.send({"type": "http.response.body", "body": last, "more_body": False})
+            self.proto.send({"type": "http.response.body", "body": last})
         self._release()
 
     def _close_parts(self) -> None:
@@ -265,7 +264,8 @@ class Call(Job):
     def _release(self) -> None:
         """Let go of what ends with the request; granian cuts a response off that has no end."""
         self._requests.calls.discard(self)
-        self._input.close()
+        if self._input is not None:
+            self._input.close()
         if self._watch is not None:
             self._watch.cancel()
         if self.leaves_body:
@@ -273,6 +273,21 @@ class Call(Job):
         else:
             self.watcher.done()
         del self.proto, self.watcher  # they keep granian's threads alive, and a traceback may keep this
+
+    # While the application has nothing to send.
+
+    def _rest(self, pause: Pause) -> None:
+        """Let go of the body until it goes on, which may be at once: in another thread, when this has returned."""
+        self._requests.waiting.add(self)
+        self._paused = pause
+        if self._gone:
+            pause.ready()
+        pause.wait(self._proceed)
+
+    def _proceed(self) -> None:
+        self._requests.waiting.discard(self)
+        self._paused = None
+        self._requests.dispatcher.leave(self)
 
     # While the client takes its time.
 
@@ -294,13 +309,15 @@ class Call(Job):
             requests.dispatcher.bring(self, requests.crew)
 
     def check(self, now: float) -> None:
-        """Give up where the client takes nothing, or too little."""
-        room, waits = self._room, now - self._since
-        if room is not None and (
-            waits > self._requests.options.idle_timeout or is_slow(self._waited + waits, self._sent)
-        ):
-            self._gone = True
-            room.cancel()
+        """Give up where the client takes nothing, or too little. Let a body go on whose pause is over."""
+        paused, room = self._paused, self._room
+        if paused is not None and now > paused.until:
+            paused.ready()
+        if room is not None:
+            waits = now - self._since
+            if waits > self._requests.options.idle_timeout or is_slow(self._waited + waits, self._sent):
+                self._gone = True
+                room.cancel()
 
     def _watch_client(self) -> None:
         """Notice that the client goes away; a body that is left tells by itself."""
@@ -316,6 +333,9 @@ class Call(Job):
         try:
             if watch.result()["type"] == "http.disconnect":
                 self._gone = True
+                paused = self._paused
+                if paused is not None:
+                    paused.ready()
             else:  # a body that is not there
                 self._watch_client()
         except BaseException:  # noqa: BLE001 - cancelled with the response
@@ -336,4 +356,4 @@ def send_error(proto: Proto, environ: dict[str, Any], status: int, *, close: boo
     if close and environ["SERVER_PROTOCOL"] != "HTTP/2":
         raw.append(_CLOSE)
     proto.send({"type": "http.response.start", "status": status, "headers": raw})
-    proto.send({"type": "http.response.body", "body": body, "more_body": False})
+    proto.send({"type": "http.response.body", "body": body})

@@ -1,188 +1,57 @@
 """The engine for plain HTTP/1.1 in pure Python: waitress, with requests answered in the turn of the dispatcher.
 
-waitress's own loop moves the bytes, `Parser` reads a request, the dispatcher calls `Answer.run`, and waitress's own
-channel and task write the response. What is changed here: refused bodies, connections that stay, and the drain.
+waitress's own loop moves the bytes, `Parser` reads a request, the dispatcher calls `Answer.run` in the thread of the
+loop, and waitress's own channel and task write the response. When a request takes long, another thread goes on with
+the loop. What is changed here: refused bodies, connections that stay, and the drain.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import socket
 import sys
 import threading
 import time
+from _thread import get_ident
 from collections import Counter
 from collections.abc import Iterable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
-from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
 
-from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS
-from plughost._servers.base import CROWDED_SECONDS, giving_way, is_slow
+from plughost._servers.base import CROWDED_SECONDS, giving_way
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
-from plughost._servers.dispatcher import Dispatcher, Job, Lane
-from plughost._servers.waitress_messages import REFUSED, Parser, Refusal, Task
+from plughost._servers.dispatcher import Dispatcher
+from plughost._servers.waitress_channel import AHEAD_BYTES, Answer, Channel
+from plughost._servers.waitress_messages import TASK, Parts
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
 
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions
+    from plughost._servers.dispatcher import Crew
+    from plughost._servers.waitress_messages import Task
+    from plughost._servers.work import Job
 
-_QUIET_SECONDS: Final = 0.25  # for how long an idle connection stays open while draining: a request may be on its way
+_RECEIVERS: Final = 4  # threads of a listener, one of which moves the bytes
+_QUIET_SECONDS: Final = 1.0  # for how long an idle connection stays open while draining: a request may be on its way
 _STALLED_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.25
-_AHEAD_BYTES: Final = 256 * 1024  # how much of a response is made before the client has taken what came before
+_END_SECONDS: Final = 2.0
+_WHOLE: Final = (list, tuple)
 _LOGGER: Final = logging.getLogger("plughost._servers")
-
-
-class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
-    """A connection; after a refusal it reads on for a while, so that the answer arrives.
-
-    A socket closed with unread bytes is reset, and the reset may overtake the answer (RFC 9112 9.6).
-    """
-
-    task_class = Task
-    error_task_class = Refusal
-    parser_class = Parser
-
-    adj: Any
-    request: Any
-    close_when_flushed: bool
-    will_close: bool
-    overloaded = False
-    _refused = False
-    _linger_until = 0.0
-    _lingered = 0
-    _behind = 0.0  # since when the client hasn't taken all that there is, and how much it took since
-    _sent = 0
-    _last_activity = 0.0
-
-    def service(self) -> None:
-        """Answer one request."""
-        request = self.requests[0]
-        self._refused = bool(request.error or request.oversized)
-        super().service()
-
-    def handle_write(self) -> None:
-        """Send what waits, and close when told to."""
-        if not (self._refused and self.close_when_flushed) or self.will_close:
-            super().handle_write()
-            return
-        self._flush_exception(self._flush_some)
-        if not self.total_outbufs_len and not self.will_close:
-            self.close_when_flushed = False
-            self._linger_until = time.monotonic() + LINGER_SECONDS
-            try:
-                self.socket.shutdown(socket.SHUT_WR)
-            except OSError:
-                self.will_close = True
-
-    def handle_read(self) -> None:
-        """Read from the client, or while lingering read and drop."""
-        if not self._linger_until:
-            super().handle_read()
-            return
-        self._lingered += len(self.recv(self.adj.recv_bytes))  # closes the channel at the end of the stream
-        self.last_activity = 0
-        self.will_close = self._lingered > LINGER_BYTES
-
-    def send(self, data: bytes, do_close: bool = True) -> int:
-        """Send what the client takes, and count it."""
-        sent: int = super().send(data, do_close)
-        self._sent += sent
-        return sent
-
-    def overdue(self, now: float) -> bool:
-        """Return whether the client keeps the server waiting for too long."""
-        idle, silent = self.adj.channel_timeout, now - self.last_activity
-        if self._linger_until:
-            return bool(now > self._linger_until or silent > LINGER_IDLE_SECONDS)
-        if not self.total_outbufs_len:
-            self._behind = 0.0
-        elif not self._behind:
-            self._behind, self._sent = now, 0
-        elif is_slow(now - self._behind, self._sent):
-            return True
-        if self.requests:
-            return bool(self.total_outbufs_len and silent > idle)
-        return bool(
-            silent > idle or (self.request is not None and not self.arriving and now - self.request.born > idle)
-        )
-
-    @property
-    def arriving(self) -> bool:
-        """Whether a body is on its way."""
-        return self.request is not None and self.request.headers_finished
-
-    @property
-    def size(self) -> int:
-        """How much there is of the body."""
-        return 0 if self.request.body_rcv is None else len(self.request.body_rcv)
-
-    @property
-    def client(self) -> str:
-        """The address of its client, which a trusted proxy tells."""
-        environ = {"REMOTE_ADDR": self.addr[0], "HTTP_X_FORWARDED_FOR": self.request.headers.get("X_FORWARDED_FOR", "")}
-        return str(self.adj.application.client_of(environ))
-
-    def refuse(self, status: int) -> None:
-        """Read no more of a body."""
-        with self.requests_lock:
-            request, self.request = self.request, None
-            request.refuse(status)
-            self.requests.append(request)
-            if len(self.requests) == 1:
-                self.server.add_task(self)
-
-    def busy(self) -> bool:
-        """Return whether a request is being answered, or its answer is on its way."""
-        return bool(self.requests or self.total_outbufs_len or self.close_when_flushed)
-
-    @property
-    def last_activity(self) -> float:
-        """When something was last received or sent, of `time.monotonic()`."""
-        return self._last_activity
-
-    @last_activity.setter
-    def last_activity(self, _: float) -> None:
-        """Note that something was; waitress tells the time of day, which may be set meanwhile."""
-        self._last_activity = time.monotonic()
-
-
-class Answer(Job):
-    """The next request of a connection."""
-
-    __slots__ = ("_channel",)
-
-    def __init__(self, channel: Channel, lane: Lane) -> None:
-        """Begin with nothing done."""
-        self._channel = channel
-        self.lane = lane
-        self.begun = False
-        self.since = 0.0
-
-    def run(self) -> None:
-        """Answer it."""
-        self._channel.overloaded = False
-        self._channel.service()
-
-    def refuse(self) -> None:
-        """Answer that the plugin has too much to do."""
-        self._channel.overloaded = True
-        self._channel.service()
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     """waitress's server; it is cared for and can be drained.
 
     Attributes:
-        draining: Whether no more connections are accepted.
+        draining: Whether it is to end.
     """
 
     channel_class = Channel
@@ -190,26 +59,53 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     active_channels: dict[int, Channel]
     next_channel_cleanup = math.inf  # waitress compares it with the time of day; see `take_care`
     _care = 0.0
+    _turning = 0  # the thread that moves bytes at the moment
+    _complete: list[Job]  # what it found
 
     def add_task(self, channel: Channel) -> None:
         """Have the next request of a connection answered in the dispatcher's turn."""
         request, application = channel.requests[0], self.adj.application
+        if application.timed:
+            request.complete_at = perf_counter()
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
-        self.task_dispatcher.leave(Answer(channel, self.task_dispatcher.lane(plugin)))
+        self.leave(Answer(channel, self.task_dispatcher.lane(plugin)))
 
-    def turn(self, seconds: float) -> None:
-        """Move what bytes can be moved, once; wait for some at most for so many seconds."""
-        wasyncore.loop(seconds, use_poll=True, map=self._map, count=1)
-        now = time.monotonic()
-        if now > self._care:
-            self._care = now + min(_LOOK_SECONDS, self.adj.channel_timeout / 4)
-            self._take_care(now)
+    def leave(self, job: Job) -> None:
+        """Have a job done: by whoever moves bytes, where that is this thread."""
+        if self._turning == get_ident():
+            self._complete.append(job)
+        else:
+            self.task_dispatcher.leave(job)
+
+    def pull_trigger(self) -> None:
+        """Let the thread that moves bytes look again at what there is to move; one that begins to will see it."""
+        if self._turning:
+            super().pull_trigger()
+
+    def turn(self, seconds: float) -> list[Job]:
+        """Move what bytes can be moved, once; wait for some at most for so many seconds. Return what is to be done."""
+        complete: list[Job] = []
+        self._complete = complete
+        self._turning = get_ident()
+        try:
+            wasyncore.loop(seconds, use_poll=True, map=self._map, count=1)
+            now = time.monotonic()
+            if now > self._care:
+                self._care = now + min(_LOOK_SECONDS, self.adj.channel_timeout / 4)
+                self._take_care(now)
+        except Exception:
+            _LOGGER.exception("a turn of the loop failed")
+            time.sleep(_LOOK_SECONDS)
+        finally:
+            self._turning = 0
+        return complete
 
     def _take_care(self, now: float) -> None:
         """Close connections that keep the server waiting; at the limit, also idle ones of whoever holds most."""
         self.accepting = not self.draining
         options = self.adj.options
         for channel in list(self.active_channels.values()):
+            channel.look(now)
             if channel.overdue(now):
                 channel.handle_close()  # `will_close` would wait until the client takes something
             elif channel.arriving:
@@ -238,7 +134,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 
     def accept_rest(self) -> None:
         """Accept every connection that waits in the backlog, then close the listening socket."""
-        self.draining = True
         before = -1
         while before != len(self.active_channels) and len(self._map) < self.adj.connection_limit:
             before = len(self.active_channels)
@@ -278,20 +173,18 @@ class WaitressEngine:
         self._server: Server | None = None
         self._dispatcher = dispatcher
         self._own: Dispatcher | None = None
-        self._loop: threading.Thread | None = None
-        self._deadline = 0.0
-        self._drain_requested = False
-        self._answered = True
+        self._crew: Crew | None = None
+        self._threads: list[threading.Thread] = []
+        self._loop = threading.Lock()  # around a turn of the loop
 
     def start(self, inherited: socket.socket | None = None) -> None:
         """Open the listener and serve."""
         listening = open_socket(self._listener, inherited)
         self.port = listening.getsockname()[1]
-        self._drain_requested = False
         dispatcher = self._dispatcher
         if dispatcher is None:
             dispatcher = self._own = Dispatcher(self._options.threads, share=self._options.threads)
-        self._server = Server(
+        self._server = server = Server(
             self._call,
             map={},
             _sock=listening,
@@ -300,8 +193,13 @@ class WaitressEngine:
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        self._loop = threading.Thread(target=self._run, args=(self._server,), name=f"waitress-{self.port}", daemon=True)
-        self._loop.start()
+        self._crew = crew = dispatcher.crew(_RECEIVERS)
+        self._threads = [
+            threading.Thread(target=self._run, args=(server, crew), name=f"waitress-{self.port}", daemon=True)
+            for _ in range(_RECEIVERS)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def set_body_limit(self, limit: int) -> None:
         """Change the largest body that is read from now on."""
@@ -311,23 +209,36 @@ class WaitressEngine:
 
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""
-        if self._loop is None or self._server is None:
+        server, crew, self._server = self._server, self._crew, None
+        if server is None or crew is None:
             return True
-        self._deadline = time.monotonic() + grace
-        self._drain_requested = True
-        with contextlib.suppress(OSError):  # the loop has ended already
-            self._server.pull_trigger()
-        self._loop.join()
+        deadline = time.monotonic() + grace
+        server.draining = True
+        server.task_dispatcher.dismiss(crew)
+        server.pull_trigger()
+        with self._loop:
+            server.accept_rest()
+            answered = self._drain(server, deadline)
+            server.cut_off()
+        end = time.monotonic() + (_END_SECONDS if answered else 0.1)
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
         if self._own is not None:
-            self._own.close(max(0.1, self._deadline - time.monotonic()) if self._answered else 0.1)
-        self._server.pull_trigger = lambda: None  # a thread that outlived the grace wakes nobody
-        wasyncore.close_all(self._server._map, ignore_all=True)  # noqa: SLF001 - as waitress's own `close` of several
-        self._server = self._own = self._loop = None
-        return self._answered
+            self._own.close(max(0.1, deadline - time.monotonic()) if answered else 0.1)
+        wasyncore.close_all(server._map, ignore_all=True)  # noqa: SLF001 - as waitress's own `close` of several
+        self._own = None
+        return answered
 
     def _call(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        refused = environ.pop(REFUSED)
-        return (self._application.refuse if refused else self._application)(environ, start_response)
+        task: Task = environ.pop(TASK)
+        if task.parts is not None:
+            return task.parts
+        application = self._application.refuse if task.channel.overloaded else self._application
+        body = application(environ, start_response)
+        if type(body) in _WHOLE:
+            return body
+        task.parts = Parts(body, task)
+        return task.parts
 
     def _adjustments(self) -> Any:
         options = self._options
@@ -341,7 +252,7 @@ class WaitressEngine:
             max_request_body_size=sys.maxsize,
             max_request_header_size=64 * 1024,
             inbuf_overflow=512 * 1024,
-            outbuf_high_watermark=_AHEAD_BYTES,
+            outbuf_high_watermark=AHEAD_BYTES,
             log_socket_errors=False,
             clear_untrusted_proxy_headers=False,
             server_name=self._listener.address,
@@ -352,27 +263,28 @@ class WaitressEngine:
         adjustments.options = options
         return adjustments
 
-    def _run(self, server: Server) -> None:
-        """Move bytes until drained; the life of the loop's thread."""
-        try:
-            while not self._drain_requested:
-                server.turn(_LOOK_SECONDS)
-            server.accept_rest()
-            self._answered = self._drain(server)
-        except Exception:
-            _LOGGER.exception("the loop of %s ended", self._listener)
-            self._answered = False
-        finally:
-            server.cut_off()
+    def _run(self, server: Server, crew: Crew) -> None:
+        """Move bytes, and answer what is complete then; the life of each thread, of which all but one are parked."""
+        dispatcher: Dispatcher = server.task_dispatcher
+        while not server.draining:
+            if dispatcher.stand_by(crew):
+                continue
+            with self._loop:
+                complete = [] if server.draining else server.turn(_LOOK_SECONDS)
+            if complete:
+                first, *others = complete
+                for each in others:
+                    dispatcher.put_back(each)
+                dispatcher.bring(first, crew)
 
-    def _drain(self, server: Server) -> bool:
+    def _drain(self, server: Server, deadline: float) -> bool:
         """Answer what is in flight; return whether it could be.
 
         Idle clients may ask on as long as others are answered, and are told `Connection: close` then: a connection
         that is closed without a word may cross with its client's next request.
         """
         calm_since = time.monotonic()
-        while server.active_channels and (now := time.monotonic()) < self._deadline:
+        while server.active_channels and (now := time.monotonic()) < deadline:
             channels = list(server.active_channels.values())
             if any(channel.busy() for channel in channels):
                 calm_since = now
@@ -380,5 +292,6 @@ class WaitressEngine:
                 patience = _QUIET_SECONDS if channel.request is None else _STALLED_SECONDS
                 if not channel.busy() and now - max(calm_since, channel.last_activity) > patience:
                     channel.will_close = True
-            server.turn(_QUIET_SECONDS / 5)
+            for job in server.turn(_QUIET_SECONDS / 5):
+                server.task_dispatcher.leave(job)
         return not any(channel.busy() for channel in server.active_channels.values())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -17,10 +18,11 @@ from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest
 
 from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET, engine_error
-from plughost._servers.base import CutOffError
+from plughost._servers.base import RECEIVED, CutOffError
+from plughost._waiting import Pause
 
-REFUSED: Final = "plughost.refused"
-"""Key of the environ for whether the request's plugin has too much to do."""
+TASK: Final = "plughost.task"
+"""Key of the environ for the task that a request is answered by, until the application is called."""
 
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
@@ -36,9 +38,11 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     Attributes:
         oversized: Whether the body was over the limit; the request is complete then, with no body.
         born: When its first byte arrived, of `time.monotonic()`.
+        complete_at: When all of it was there, of `time.perf_counter()`, where somebody asks.
     """
 
     oversized = False
+    complete_at: float | None = None
     completed: bool
     error: Any
     headers: dict[str, str]
@@ -126,20 +130,85 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         return BytesIO() if self.body_rcv is None else self.body_rcv.getfile()
 
 
+class Room(Pause):
+    """A pause of a response that is made faster than its client takes it."""
+
+
+class PausedError(BaseException):
+    """Raised out of a task whose response goes on later; waitress would take an `Exception` for a failed one.
+
+    Attributes:
+        task: The task.
+        pause: Until when.
+    """
+
+    def __init__(self, task: Task, pause: Pause) -> None:
+        """Take both."""
+        self.task = task
+        self.pause = pause
+
+
+class Parts:
+    """A response's body, which may be left where it pauses, and taken up again by iterating once more.
+
+    Args:
+        body: What the application returned.
+        task: What sends it.
+    """
+
+    def __init__(self, body: Iterable[bytes], task: Task) -> None:
+        """Begin."""
+        self._parts = iter(body)
+        self._close = getattr(body, "close", None)
+        self._task = task
+        self._paused = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Go on."""
+        self._paused = False
+        return self
+
+    def __next__(self) -> bytes:
+        """Return a part."""
+        part = next(self._parts) if self._task.channel.has_room() else Room()
+        if isinstance(part, Pause):
+            self._paused = True
+            raise PausedError(self._task, part)
+        return part
+
+    def close(self) -> None:
+        """Close the body, unless it is left only."""
+        if not self._paused:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the body, wherever it is."""
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+
+
 class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
-    """Calls the application for one request."""
+    """Calls the application for one request.
+
+    Attributes:
+        parts: The body, where it is no list.
+    """
 
     close_on_finish: bool
+    parts: Parts | None = None
 
     def get_environment(self) -> dict[str, Any]:
         """Return the environ, with the path as it was sent: waitress joins leading slashes."""
         environ: dict[str, Any] = super().get_environment()
         environ["PATH_INFO"] = self.request.path
-        environ[REFUSED] = self.channel.overloaded
+        environ[TASK] = self
+        if self.request.complete_at is not None:
+            environ[RECEIVED] = self.request.complete_at
         return environ
 
     def execute(self) -> None:
-        """Answer; an application that exits fails, and does not end the thread."""
+        """Answer, or go on with it; an application that exits fails, and does not end the thread."""
         try:
             super().execute()
         except CutOffError:

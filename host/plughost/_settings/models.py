@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -23,7 +23,7 @@ _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 class Table(BaseModel):
     """A table of the settings: no unknown keys, and defaults are checked, too."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class CompressionSettings(Table):
@@ -76,7 +76,9 @@ class SecurityHeadersSettings(Table):
 class RateLimitSettings(Table):
     """Where the rate limits of all plugins are counted."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
+    )
 
     storage: SecretStr = Field(
         SecretStr(MEMORY), description="memory, or a redis:// URL that several hosts share to count together"
@@ -228,9 +230,12 @@ class HostSettings(Table):
         description="The distributions that may bring plugins, such as `plughost-messages >= 1, < 2`; "
         "others are neither installed nor imported. By default all may",
     )
+    plugins_dir: Path | None = Field(
+        None, description="Folder in which each Python file is a plugin, with --dev only, for development"
+    )
     trusted: tuple[str, ...] = Field(
         ("dev-console",),
-        description="Plugins that may reload the host, enable and disable plugins, and read every plugin's store",
+        description="Plugins that may reload the host, switch and purge plugins, change settings, and read every store",
     )
     grace_time: float = Field(30.0, ge=0, description="Seconds that requests in flight have when the host stops")
     shutdown_delay: float = Field(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE: Final = "plughost.toml"
 # What a running host keeps: where it listens, what it shows there, and where its data is.
-FIXED: Final = ("address", "data_dir", "log", "requests", "sites", "tls.policy", "trusted_proxies")
+FIXED: Final = ("address", "data_dir", "log", "plugins_dir", "requests", "sites", "tls.policy", "trusted_proxies")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -174,7 +174,7 @@ class Settings:
         *path: str,
     ) -> Iterator[Value]:
         defaults = _defaults(type(model))
-        for name in type(model).model_fields:
+        for name, info in type(model).model_fields.items():
             value = getattr(model, name)
             if isinstance(value, BaseModel):
                 inner = table.get(name) or {}, given.get(name) or {}
@@ -185,7 +185,7 @@ class Settings:
                 source = variables.source((*path, name)) or "environment"
             elif name in table:
                 source = self._name
-            yield Value(f"{key}{name}", _shown(value), _shown(defaults.get(name)), source)
+            yield Value(f"{key}{name}", _shown(value), _shown(defaults.get(name)), source, info.description or "")
 
 
 def _with(model: ModelT, key: str, value: Any) -> ModelT:
@@ -213,7 +213,26 @@ def read_settings(
         file = Path(environment["PLUGHOST_CONFIG"])
     elif file is None and Path(DEFAULT_FILE).is_file():
         file = Path(DEFAULT_FILE)
-    raw = _read(file) if file is not None else {}
+    if base is None:
+        base = file.absolute().parent if file is not None else Path.cwd()
+    return _settings(_read(file) if file is not None else {}, file, environment, base)
+
+
+def settings_of(text: str, like: Settings) -> Settings:
+    """Return the settings that a text would be as the file of others.
+
+    Raises:
+        SettingsError: It is no TOML, or a setting of the host's own is unknown or invalid.
+    """
+    file = like.file or like.base / DEFAULT_FILE
+    try:
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError([f"{file}: it is not valid TOML: {error}"]) from None
+    return _settings(raw, file, like.environment, like.base)
+
+
+def _settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, str], base: Path) -> Settings:
     tables = _tables(raw.pop("plugins", {}), file)
     place = file.name if file is not None else "settings"
     variables = Variables(ENV_PREFIX, environment)
@@ -222,9 +241,12 @@ def read_settings(
         host = HostSettings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(problems_of(error, "", HostSettings, place, variables.source)) from None
-    if base is None:
-        base = file.absolute().parent if file is not None else Path.cwd()
     return Settings(file=file, base=base, host=host, tables=tables, environment=environment, raw=raw)
+
+
+def no_settings() -> Settings:
+    """Return the settings of a host that has no file and no environment."""
+    return Settings(file=None, base=Path.cwd(), host=HostSettings(), tables={}, environment={})
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,10 +109,19 @@ def write_disabled(settings: Settings, names: Collection[str]) -> Edit:
     """
     if _VARIABLE in settings.environment:
         raise CommandError(f"The variable {_VARIABLE} overrides the settings file; change or unset it.")
+    return _rewrite(settings, lambda text: with_disabled(text, names))
+
+
+def write_text(settings: Settings, text: str) -> Edit:
+    """Replace the settings file by another text, as `write_disabled` does."""
+    return _rewrite(settings, lambda _: text)
+
+
+def _rewrite(settings: Settings, change: Callable[[str], str]) -> Edit:
     file = (settings.file or settings.base / DEFAULT_FILE).resolve()
     with _readable(file):
         before = file.read_bytes() if settings.file is not None else None
-        _write(file, with_disabled((before or b"").decode(), names).encode(), settings)
+        _write(file, change((before or b"").decode()).encode(), settings)
     return Edit(file=file, _before=before, _settings=settings)
 
 

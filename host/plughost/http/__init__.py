@@ -26,6 +26,9 @@ from plughost.http._errors import (
     ProblemDetails,
     Violation,
 )
+from plughost.http._events import EventChannel, ServerSentEvent, send_events
+from plughost.http._files import send_file
+from plughost.http._forms import File, Upload, read_form
 from plughost.http._json import (
     Boolean,
     Choice,
@@ -42,6 +45,7 @@ from plughost.http._json import (
     validate,
 )
 from plughost.http._negotiation import preferred
+from plughost.http._paging import Page, Paging
 from plughost.http._request import Request, secure_url
 from plughost.http._routing import MAX_ID, parse_id
 
@@ -53,15 +57,21 @@ __all__ = [
     "Choice",
     "DescribedErrorFormat",
     "ErrorFormat",
+    "EventChannel",
+    "File",
     "Integer",
     "Invalid",
     "MalformedJSON",
     "Number",
+    "Page",
+    "Paging",
     "PlainText",
     "Problem",
     "ProblemDetails",
     "Request",
+    "ServerSentEvent",
     "Text",
+    "Upload",
     "Violation",
     "absent",
     "decode",
@@ -70,8 +80,11 @@ __all__ = [
     "preferred",
     "principal_of",
     "read_body",
+    "read_form",
     "read_json",
     "secure_url",
     "send_array",
+    "send_events",
+    "send_file",
     "validate",
 ]

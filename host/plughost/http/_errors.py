@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import falcon
 import msgspec
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class Violation:
 
     Attributes:
         field: The member's name, dotted where nested. Empty for the body as a whole.
-        message: One of CONTRACT 2's texts.
+        message: What is wrong with it, such as `must not be blank`.
     """
 
     field: str
@@ -115,6 +115,8 @@ class DescribedErrorFormat(ErrorFormat, Protocol):
 
 class ProblemJSON(BaseModel):
     """Problem details (RFC 9457)."""
+
+    model_config = ConfigDict(title="ProblemDetails")
 
     type: str = Field(description="What kind of problem it is, as a URI.")
     title: str = Field(description="A short summary, the same for every occurrence.")

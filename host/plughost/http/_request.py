@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 OVERLOADED: Final = "plughost.overloaded"
 """In the environ of a request that no thread is to be held with: what stands for its route group, or None."""
 
+UNCHECKED: Final = "plughost.unchecked_host"
+"""In the environ of a request to a site without `allowed_hosts`: anybody can have made up its Host."""
+
+TRUSTED: Final = "plughost.trusted_proxy"
+"""In the environ of a request that a trusted proxy sent, with the Host that it passes on."""
+
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 _acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
 _host = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?").fullmatch
 
@@ -40,9 +47,11 @@ class Request(falcon.Request):
         principal: Whom the authenticator found, once it was asked.
         origin_allowed: Whether middleware that speaks CORS lets the web page in that sends the request: it sets this in
             its `process_request`. A page of another site can't write otherwise.
+        trace_id: What middleware that traces calls the trace of this request, once it has set it: the log and problem
+            details name it.
     """
 
-    __slots__ = ("api_version", "arrived", "mounted", "origin_allowed", "principal", "request_id")
+    __slots__ = ("api_version", "arrived", "mounted", "origin_allowed", "principal", "request_id", "trace_id")
 
     arrived: float
     request_id: str
@@ -50,6 +59,7 @@ class Request(falcon.Request):
     api_version: str | None
     principal: Principal | None
     origin_allowed: bool
+    trace_id: str | None
 
     def __init__(self, env: dict[str, Any], options: falcon.RequestOptions | None = None) -> None:
         """Wrap a WSGI environment."""
@@ -59,11 +69,25 @@ class Request(falcon.Request):
         self.api_version = None
         self.principal = None
         self.origin_allowed = False
+        self.trace_id = None
         if self.method == "WEBSOCKET":
             self.method = "websocket"  # Falcon leaves out the middleware for its own name; like this, it is any other
         given = env.get("HTTP_X_REQUEST_ID")
         # An id for the log is no secret.
-        self.request_id = given if given and _acceptable_id(given) else getrandbits(128).to_bytes(16, "big").hex()  # nosec B311
+        self.request_id = given if given and _acceptable_id(given) else f"{getrandbits(128):032x}"  # nosec B311 - no secret
+
+    @property
+    def prefix(self) -> str:
+        """What absolute links begin with, such as `https://api.example.org`: never a Host that was not checked.
+
+        A Host is checked where the setting `allowed_hosts` names it, a trusted proxy passes it on, or it is the address
+        that the listener is bound to or one of this machine's own. Else this is `localhost`.
+        """
+        if has_checked_host(self):
+            return super().prefix
+        port = self.env["SERVER_PORT"]
+        place = "localhost" if port == _DEFAULT_PORTS[self.scheme] else f"localhost:{port}"
+        return f"{self.scheme}://{place}{self.root_path}"
 
     @property
     def site(self) -> str:
@@ -88,6 +112,23 @@ class Request(falcon.Request):
         return self.site == "admin" or self.is_local
 
 
+def has_checked_host(req: falcon.Request) -> bool:
+    """Tell whether links may be made from a request's Host: not from one that anybody can have made up."""
+    environ = req.env
+    if UNCHECKED not in environ or TRUSTED in environ:
+        return True
+    host = req.host.strip("[]").lower()
+    return host == environ["SERVER_NAME"] or _is_own(host)
+
+
+@lru_cache(maxsize=256)
+def _is_own(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.rpartition(".")[2] == "localhost"  # such as api.localhost (RFC 6761, 6.3)
+
+
 def secure_url(req: falcon.Request) -> str | None:
     """Return the address of the same resource over HTTPS.
 
@@ -100,7 +141,8 @@ def secure_url(req: falcon.Request) -> str | None:
     port = getattr(req.env.get("plughost.site"), "secure_port", None)
     if port is None:
         return None
-    host = f"[{req.host}]" if ":" in req.host and not req.host.startswith("[") else req.host
+    host = req.host if has_checked_host(req) else "localhost"
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     target = req.env.get("REQUEST_URI", "")
     if not target.startswith("/"):  # it came in absolute form
         target = req.relative_uri

@@ -29,10 +29,14 @@ class Response(falcon.Response):
 
     def _wsgi_headers(self, media_type: str | None = None) -> list[tuple[str, str]]:
         """Return what Falcon sends, but for the Content-Type which it gives to every body where that is empty."""
-        if self._headers.get("content-length") == "0":
-            self._headers.pop("content-type", None)
-            media_type = None
-        return super()._wsgi_headers(media_type)
+        headers = self._headers
+        if headers.get("content-length") == "0":
+            headers.pop("content-type", None)
+        elif media_type is not None and "content-type" not in headers:
+            headers["content-type"] = media_type
+        if self._extra_headers is None and self._cookies is None:
+            return list(headers.items())
+        return super()._wsgi_headers(None)
 
 
 def _merged(one: str, other: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -82,7 +83,7 @@ class RawPathRouter(CompiledRouter):
         """Map methods to responders, HEAD to the one of GET."""
         methods: dict[str, Any] = super().map_http_methods(resource, **kwargs)
         if self._dev:
-            methods = {method: _without_result(responder) for method, responder in methods.items()}
+            methods = {method: _without_mistakes(responder) for method, responder in methods.items()}
         if "GET" in methods:
             methods.setdefault("HEAD", methods["GET"])
         return methods
@@ -106,12 +107,13 @@ class RawPathRouter(CompiledRouter):
             params: dict[str, Any] = {}
         else:
             path = raw_path(environ)
-            if len(path) > 1 and path[-1] == "/":
+            is_plain = "%" not in path and "//" not in path and path.isascii()
+            if path[-1:] == "/" and len(path) > 1:
                 path = path[:-1]
-            found = super().find(path) if not path.startswith("//") else None
-            if found is None or (found[2] and not _decode(found[2])):
+            found = CompiledRouter.find(self, path) if is_plain or path[:2] != "//" else None
+            if found is None or not (is_plain or _decode(found[2])):
                 return self._below_prefix(path, req)
-            resource, methods, params, template = found[0], found[1], found[2], found[3] or ""
+            resource, methods, params, template = found  # type: ignore[assignment] # only routes without one have none
             mounted = self._routes[template]
             if not params and template == path:  # a template without fields, of which there are few
                 self._literals[path] = resource, methods, template, mounted
@@ -140,12 +142,23 @@ def covering(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
     return None
 
 
-def _without_result(responder: Callable[..., object]) -> Callable[..., None]:
-    """Return a responder that fails where this one returns something: Falcon would send an empty 200."""
+def _without_mistakes(responder: Callable[..., object]) -> Callable[..., None]:
+    """Return a responder that fails where this one returns something, or sets what no response has.
+
+    Falcon would send an empty 200.
+    """
 
     @functools.wraps(responder)
-    def respond(*args: Any, **params: Any) -> None:
-        result = responder(*args, **params)
+    def respond(req: falcon.Request, resp: falcon.Response, **params: Any) -> None:
+        before = set(vars(resp))
+        result = responder(req, resp, **params)
+        for name in sorted(vars(resp).keys() - before):
+            if not hasattr(falcon.Response, name):
+                meant = difflib.get_close_matches(name, dir(falcon.Response), 1)
+                raise AttributeError(
+                    f"{responder.__qualname__} set resp.{name}, which Falcon ignores"
+                    + (f": did you mean resp.{meant[0]}?" if meant else ": keep what is yours in resp.context")
+                )
         if result is not None:
             raise TypeError(
                 f"{responder.__qualname__} returned a {type(result).__name__}, which Falcon ignores:"

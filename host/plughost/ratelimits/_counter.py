@@ -84,8 +84,9 @@ class Counter:
         self._shared = shared
         self._refuse = refuse
         self._always = always
-        self.amount = int(self._item.amount)
-        self.seconds = self._seconds = int(self._item.get_expiry())
+        self.amount: int = int(self._item.amount)
+        self._seconds = int(self._item.get_expiry())
+        self.seconds: int = self._seconds
         self._longest = self._seconds if longest is None else max(longest, self._seconds)
         self._length = None if longest is None else self._growing
         self._memory = MemoryWindows(self._seconds, length=self._length)
@@ -141,7 +142,7 @@ class RateLimits:
         self, settings: RateLimitSettings | None = None, logger: structlog.stdlib.BoundLogger | None = None
     ) -> None:
         """Prepare what the settings say. By default to count in memory."""
-        self.settings = settings if settings is not None else RateLimitSettings()
+        self.settings: RateLimitSettings = settings if settings is not None else RateLimitSettings()
         url = self.settings.storage.get_secret_value()
         self._shared = None
         if url != MEMORY:

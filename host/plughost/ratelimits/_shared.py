@@ -39,7 +39,7 @@ class SharedWindows:
         from redis.backoff import NoBackoff  # noqa: PLC0415 - the extra `redis` is not always installed
         from redis.retry import Retry  # noqa: PLC0415 - as above
 
-        self.place = mask_password(url)
+        self.place: str = mask_password(url)
         # redis-py would try again for seconds. What fails here is noticed below, for all requests at once.
         options: dict[str, Any] = {
             "socket_timeout": timeout,

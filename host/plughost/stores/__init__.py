@@ -39,8 +39,10 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
+from plughost.stores._idempotency import idempotency_store
 from plughost.stores._looking import Rows, Statistics, browse, place_of, purge, statistics
 from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
+from plughost.stores._pages import read_page
 from plughost.stores._sessions import Session
 from plughost.stores._store import OpenStore
 
@@ -62,11 +64,13 @@ __all__ = [
     "Unavailable",
     "browse",
     "http_error",
+    "idempotency_store",
     "migrate_stores",
     "open_stores",
     "place_of",
     "prepare_stores",
     "purge",
+    "read_page",
     "statistics",
     "try_stores",
 ]

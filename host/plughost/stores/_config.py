@@ -42,12 +42,12 @@ class StoreConfig(Tuning):
     """Settings of one store.
 
     Attributes:
-        engine: `sqlite` or `postgresql`.
+        dialect: `sqlite` or `postgresql`.
         path: The SQLite file, absolute; None for PostgreSQL.
         url: The PostgreSQL URL; None for SQLite.
     """
 
-    engine: str
+    dialect: str
     path: Path | None = None
     url: str | None = None
 
@@ -74,12 +74,12 @@ class StoresConfig(Tuning):
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def of(self, store: str) -> StoreConfig:
-        """Return the settings of one store; `SetupError` where its URL is of an engine that there is no support for."""
+        """Return the settings of one store; `SetupError` where its URL is of neither kind."""
         url = self.urls.get(store, self.url) or SQLITE
         if url == SQLITE:
-            engine, path, url_or_none = SQLITE, (self.folder / f"{store}.sqlite3").absolute(), None
+            dialect, path, url_or_none = SQLITE, (self.folder / f"{store}.sqlite3").absolute(), None
         elif urlsplit(url).scheme in {"postgresql", "postgres"}:
-            engine, path, url_or_none = POSTGRESQL, None, url
+            dialect, path, url_or_none = POSTGRESQL, None, url
         else:
             message = (
                 f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "
@@ -88,7 +88,7 @@ class StoresConfig(Tuning):
             raise SetupError(message)
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         tuning.update(self.tuned.get(store, {}))
-        return StoreConfig(engine=engine, path=path, url=url_or_none, **tuning)
+        return StoreConfig(dialect=dialect, path=path, url=url_or_none, **tuning)
 
 
 def mask_password(url: str) -> str:

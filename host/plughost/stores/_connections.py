@@ -1,11 +1,15 @@
-"""A bounded pool of connections to one store's database, and how long operations wait."""
+"""The queues for a store's connections, a bounded pool of these, and how long operations wait."""
 
 from __future__ import annotations
 
 import threading
 import time
+from _thread import LockType, allocate_lock
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 from plughost._waiting import about_to_wait
@@ -38,111 +42,162 @@ class Waits:
         operation.waited += seconds
 
 
+class Turn:
+    """A wait of one operation."""
+
+    __slots__ = ("passed",)
+
+    passed: LockType
+
+
+class Turns:
+    """Lets so many operations use something at once; others wait, and come in the order of their arrival."""
+
+    def __init__(self, most: int) -> None:
+        """Begin with nobody."""
+        self.used: int = 0
+        self.waits: Waits = Waits()
+        self.queue: deque[Any] = deque()
+        self.lock: LockType = allocate_lock()
+        self._most = most
+
+    def begin(self, turn: Turn, deadline: float) -> bool:
+        """Return True once it is this one's turn; False where it was not until the deadline."""
+        with self.lock:
+            if self.used < self._most and not self.queue:
+                self.used += 1
+                return True
+            self._line_up(turn, self.queue.append)
+        return self._wait(turn, deadline)
+
+    def end(self) -> None:
+        """Let the next one in."""
+        with self.lock:
+            self.used -= 1
+            self._let_in()
+
+    def look_again(self, turn: Turn) -> None:
+        """Leave one's turn to who can make use of it, and be the next, or try again in a moment."""
+        with self.lock:
+            self.used -= 1
+            self._line_up(turn, self.queue.appendleft)
+        if not self._wait(turn, time.monotonic() + _LOOK_AGAIN):
+            with self.lock:
+                self.used += 1
+
+    def let_in(self) -> None:
+        """Let one more in, if there is room."""
+        with self.lock:
+            self._let_in()
+
+    def _let_in(self) -> None:
+        if self.queue and self.used < self._most:
+            self.used += 1
+            self.queue.popleft().passed.release()
+
+    def _line_up(self, turn: Turn, where: Callable[[Turn], None]) -> None:
+        turn.passed = allocate_lock()
+        turn.passed.acquire()
+        where(turn)
+
+    def _wait(self, turn: Turn, deadline: float) -> bool:
+        about_to_wait()
+        begun = time.monotonic()
+        passed = turn.passed.acquire(timeout=max(0.0, deadline - begun))
+        self.waits.add(time.monotonic() - begun)
+        if not passed:
+            with self.lock:
+                if turn in self.queue:
+                    self.queue.remove(turn)
+                    return False
+            turn.passed.acquire()  # it came at this very moment, or somebody does what this one came for
+        return True
+
+
 class Pool:
-    """At most `size` connections, each used by one operation at a time; who finds all in use waits.
+    """At most `size` connections, each used by one operation at a time; who finds all in use waits in a queue.
 
     A connection that nobody needed for `idle` seconds is closed, unless it is the last.
     """
 
     def __init__(
-        self, open_one: Callable[[], Any], fit: Callable[[Any], bool], *, label: str, size: int, idle: float
+        self,
+        open_one: Callable[[], Any],
+        clean: Callable[[Any], bool],
+        *,
+        alive: Callable[[Any], bool] | None = None,
+        label: str,
+        size: int,
+        idle: float,
     ) -> None:
-        """Open nothing yet; `fit` returns whether a connection can be used, or used again."""
+        """Open nothing yet.
+
+        `clean` tells whether a connection that is given back can be used again, `alive` whether one that was idle can.
+        """
         self.size = size
-        self.used = 0
-        self.waits = Waits()
-        self._open_one, self._fit, self._label, self._keep_idle = open_one, fit, label, idle
-        self._lock = threading.Lock()  # quicker to take than the condition, which is for those who wait
-        self._changed = threading.Condition(self._lock)
-        self._waiting = 0
-        self._idle: list[tuple[Any, float]] = []
+        self.turns: Turns = Turns(size)
+        self._open_one, self._clean, self._alive = open_one, clean, alive
+        self._label, self._keep_idle = label, idle
+        self._idle: deque[tuple[Any, float]] = deque()  # each step on it is one of the interpreter's: it needs no lock
         self._closed = False
 
     @property
     def open(self) -> int:
         """How many there are."""
-        return self.used + len(self._idle)
+        return self.turns.used + len(self._idle)
 
     def take(self, deadline: float) -> Any:
         """Return a connection that is the caller's until `give`; `Busy` where all were in use until the deadline."""
+        turn = Turn()
+        if not self.turns.begin(turn, deadline):
+            message = (
+                f"{self._label}: all {self.size} connections were in use for too long "
+                "(stores.pool_size says how many there may be)."
+            )
+            raise Busy(message)
         while True:
-            connection = self._reserve(deadline)
             try:
-                if connection is None:
-                    return self._open_one()
-                if self._fit(connection):
+                if not self._idle:
+                    connection = self._open_one()
+                    self.turns.let_in()  # who waits may do so for want of a connection
                     return connection
-                self.give(connection)
+                connection, _ = self._idle.pop()
+                if self._alive is None or self._alive(connection):
+                    return connection
+                connection.close()
+            except IndexError:  # another was quicker
+                continue
             except Refused:  # the server has no place for one more: it or another operation may have one soon
-                self._free()
                 if time.monotonic() >= deadline:
+                    self.turns.end()
                     raise
-                with self._lock:
-                    self._wait(_LOOK_AGAIN)
+                self.turns.look_again(turn)
             except BaseException:
-                self._free()
+                self.turns.end()
                 raise
-
-    def _reserve(self, deadline: float) -> Any:
-        """Return an idle connection, or None for the right to open one."""
-        with self._lock:
-            while not self._idle and self.used >= self.size:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    message = (
-                        f"{self._label}: all {self.size} connections were in use for too long "
-                        "(stores.pool_size says how many there may be)."
-                    )
-                    raise Busy(message)
-                self._wait(left)
-            self.used += 1
-            return self._idle.pop()[0] if self._idle else None
-
-    def _wait(self, seconds: float) -> None:
-        """Wait until a connection is given back; call it with the lock held."""
-        about_to_wait()
-        begun = time.monotonic()
-        self._waiting += 1
-        self._changed.wait(seconds)
-        self._waiting -= 1
-        self.waits.add(time.monotonic() - begun)
-
-    def _free(self) -> None:
-        with self._lock:
-            self.used -= 1
-            self._changed.notify()
 
     def give(self, connection: Any) -> None:
         """Take a connection back; one that is not fit any more is closed. Never raises."""
         now = time.monotonic()
-        keep = self._fit(connection)
-        with self._lock:
-            self.used -= 1
-            keep = keep and not self._closed
-            if keep:
-                self._idle.append((connection, now))
-            if self._waiting:
-                self._changed.notify()
-        if not keep:
+        if self._clean(connection):
+            self._idle.append((connection, now))
+        else:
             connection.close()
-        if len(self._idle) > 1:
+        self.turns.end()
+        if self._closed:
+            self.close()
+        elif len(self._idle) > 1:
             self.shrink(now)
 
-    def shrink(self, now: float) -> None:
+    def shrink(self, now: float, least: int = 1) -> None:
         """Close the connections that nobody needed for a while, but for the last one."""
-        while True:
-            with self._lock:
-                if len(self._idle) < 2 or now - self._idle[0][1] <= self._keep_idle:
-                    return
-                connection, _ = self._idle.pop(0)
-            connection.close()
+        with suppress(IndexError):  # another thread was quicker
+            while len(self._idle) > least and now - self._idle[0][1] > self._keep_idle:
+                self._idle.popleft()[0].close()
 
     def disconnect(self) -> None:
         """Close every idle connection."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            connection.close()
+        self.shrink(inf, least=0)
 
     def close(self) -> None:
         """Close every connection, those in use when they are given back."""

@@ -22,7 +22,7 @@ from plughost.stores._sessions import Mode, refuse_unfit
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost.stores._config import StoreConfig
-    from plughost.stores._engines import Administration
+    from plughost.stores._databases import Administration
     from plughost.stores._sessions import Session, Sessions
 
 T = TypeVar("T")
@@ -38,15 +38,15 @@ class Entities:
         assert store.entities is not None
         self._store = store.name
         self._sessions = sessions
-        self._optimistic = config.engine != SQLITE
+        self._optimistic = config.dialect != SQLITE
         self._database = _Database()
         session = sessions.session(Mode.READ, time.monotonic() + config.patience)
         try:
             with _PonySession(session, sessions, optimistic=True):
                 arguments = (str(config.path),) if config.path else ()
-                provider = _provider(config.engine)
+                provider = _provider(config.dialect)
                 self._database.bind(provider, *arguments, pony_pool_mockup=_NoPool(sessions))
-            self._database.provider_name = "sqlite" if config.engine == SQLITE else "postgres"
+            self._database.provider_name = "sqlite" if config.dialect == SQLITE else "postgres"
             self._made = store.entities(self._database)
             self._database.generate_mapping(check_tables=False)
         except Exception as error:  # a plugin's own code may raise anything
@@ -65,7 +65,18 @@ class Entities:
         found = told(error, self._sessions.label)
         if found is not None and type(found) is not StoreError:
             return found
-        return SetupError(f"the entities of the store {self._store} do not fit its tables, or are wrong: {error}")
+        columns = ", ".join(self._without_converter(error))
+        where = f" (of {columns})" if columns else ""
+        return SetupError(
+            f"the entities of the store {self._store} do not fit its tables, or are wrong: {error}{where}"
+        )
+
+    def _without_converter(self, error: Exception) -> Iterator[str]:
+        """Yield the columns of a type that Pony can't store, which it does not name."""
+        for entity in self._database.entities.values() if "No database converter" in str(error) else ():
+            for attribute in entity._attrs_:
+                if str(error).endswith(f" {attribute.py_type}"):
+                    yield f"{entity.__name__}.{attribute.name}"
 
     def call(self, session: Session, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run an operation with the entities as its first argument, on a session."""
@@ -188,8 +199,8 @@ class _SQLite(_Guarded, SQLiteProvider):  # type: ignore[misc] # Pony has no typ
     pass
 
 
-def _provider(engine: str) -> Any:
-    if engine == SQLITE:
+def _provider(dialect: str) -> Any:
+    if dialect == SQLITE:
         return _SQLite
     from pony.orm.dbproviders.postgres import PGProvider  # noqa: PLC0415 - needs the driver
 

@@ -1,4 +1,4 @@
-"""The errors of stores: a few classes, the same for every engine, and what a driver's exception becomes."""
+"""The errors of stores: a few classes, the same for every database, and what a driver's exception becomes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Duplicate(StoreError):  # noqa: N818 - reads better where it is caught
     """A row with this unique value is there already; nothing of the operation was kept.
 
     Attributes:
-        columns: The columns of the violated constraint, as far as the engine tells; else empty.
+        columns: The columns of the violated constraint, as far as the database tells; else empty.
     """
 
     def __init__(self, message: str, columns: tuple[str, ...] = ()) -> None:

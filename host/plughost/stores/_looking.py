@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.declarations import Health
@@ -19,7 +20,7 @@ _LONGEST: Final = 10
 
 def check(store: OpenStore[Any]) -> Health:
     """Return whether an open store answers; takes no longer than connecting may, and is quick during an outage."""
-    data: dict[str, Any] = {"engine": store.engine_name}
+    data: dict[str, Any] = {"database": store.dialect}
     try:
         store.ping()
     except StoreError as error:
@@ -44,7 +45,7 @@ class Statistics:
 
     store: str
     plugin: str
-    engine: str
+    dialect: str
     place: str
     schema: int = 0
     latest: int = 0
@@ -55,26 +56,26 @@ class Statistics:
 
 def statistics(store: OpenStore[Any]) -> Statistics:
     """Return what there is to know about a store, whether it is open or not; makes and changes nothing."""
-    config = store.engine.config
+    config = store.database.config
     facts: dict[str, Any] = {"rows": {}}
     try:
         facts["latest"] = len(store.migrations)
-        if store.engine.exists():
-            with store.engine.administer() as db:
+        if store.database.exists():
+            with store.database.administer() as db:
                 tables = [table for table in store.declared.tables if db.has_table(table)]
                 rows = {table: db.count(table) for table in tables}
                 facts |= {"schema": db.schema_number(), "rows": rows, "size": db.size(tables)}
     except StoreError as error:
         facts["trouble"] = str(error)
-    return Statistics(store=store.name, plugin=store.plugin, engine=config.engine, place=config.place, **facts)
+    return Statistics(store=store.name, plugin=store.plugin, dialect=config.dialect, place=config.place, **facts)
 
 
 def look_through(store: OpenStore[Any]) -> str | None:
     """Look through all that a store holds; return what is wrong with it, None where it is in order or not made yet."""
-    if not store.engine.exists():
+    if not store.database.exists():
         return None
     try:
-        store.engine.check()
+        store.database.check()
     except StoreError as error:
         return str(error)
     found = statistics(store)
@@ -89,9 +90,9 @@ def place_of(store: OpenStore[Any]) -> str | None:
 
     Raises:
         Unavailable: Its database cannot be reached.
-        SetupError: Its engine's driver is missing.
+        SetupError: Its database's driver is missing.
     """
-    return store.engine.config.place if store.engine.exists() else None
+    return store.database.config.place if store.database.exists() else None
 
 
 def purge(store: OpenStore[Any]) -> None:
@@ -100,11 +101,11 @@ def purge(store: OpenStore[Any]) -> None:
     Raises:
         Busy: A host serves it.
         Unavailable: Its database cannot be reached.
-        SetupError: Its engine's driver is missing.
+        SetupError: Its database's driver is missing.
     """
-    if store.engine.exists():
-        with store.engine.alone():
-            store.engine.erase(store.declared.tables)
+    if store.database.exists():
+        with store.database.alone():
+            store.database.erase(store.declared.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,42 +123,63 @@ class Rows:
     total: int
 
 
-def browse(store: OpenStore[Any], table: str, *, search: str = "", offset: int = 0, limit: int = 50) -> Rows:
+def browse(
+    store: OpenStore[Any],
+    table: str,
+    *,
+    search: str = "",
+    where: Mapping[str, str] = MappingProxyType({}),
+    order: str = "",
+    descending: bool = False,
+    offset: int = 0,
+    limit: int = 50,
+) -> Rows:
     """Return a page of a table's rows, over a connection of its own.
 
     Args:
         store: The store.
         table: One of the tables that its declaration names.
         search: A text that one of a row's values contains, in whatever case of ASCII letters; empty for every row.
+        where: Columns and the texts that they hold, exactly.
+        order: The column to sort by; the first one by default.
+        descending: Whether the largest come first.
         offset: Rows to leave out at the beginning.
         limit: Rows to return at most.
 
     Raises:
-        KeyError: The store has no such table.
+        KeyError: The store has no such table, or the table no such column.
         StoreError: The database can't be reached, or took longer than ten seconds on PostgreSQL.
     """
     if table not in store.declared.tables:
         raise KeyError(table)
-    with store.engine.administer() as db:
-        if store.engine_name == "postgresql":
+    with store.database.administer() as db:
+        if store.dialect == "postgresql":
             db.rows("SELECT set_config('statement_timeout', ?, false)", f"{_LONGEST}s")
         columns = db.columns(table)
         if not columns:
             raise KeyError(table)
-        where, values = _condition(columns, search)
-        source = f"{quote(table)}{where}"  # nothing but quoted names and placeholders
+        unknown = next((each for each in (*where, order) if each and each not in columns), None)
+        if unknown is not None:
+            raise KeyError(unknown)
+        condition, values = _condition(columns, search, where)
+        source = f"{quote(table)}{condition}"  # nothing but quoted names and placeholders
         total = db.rows(f"SELECT count(*) FROM {source}", *values)[0][0]  # noqa: S608 - see above  # nosec B608
-        page = f"SELECT * FROM {source} ORDER BY {quote(columns[0])} LIMIT ? OFFSET ?"  # noqa: S608 - see above  # nosec B608
+        way = " DESC" if descending else ""
+        page = f"SELECT * FROM {source} ORDER BY {quote(order or columns[0])}{way} LIMIT ? OFFSET ?"  # noqa: S608 - see above  # nosec B608
         return Rows(columns=columns, rows=tuple(db.rows(page, *values, limit, offset)), total=int(total))
 
 
-def _condition(columns: tuple[str, ...], search: str) -> tuple[str, tuple[str, ...]]:
-    if not search:
-        return "", ()
-    if "\0" in search or any("\ud800" <= each <= "\udfff" for each in search):  # what no driver takes, and no row has
-        return " WHERE 1 = 0", ()
-    escaped = search.lower()
-    for special in ("\\", "%", "_"):
-        escaped = escaped.replace(special, f"\\{special}")
-    each = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
-    return f" WHERE {each}", (f"%{escaped}%",) * len(columns)
+def _condition(columns: tuple[str, ...], search: str, where: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    wanted = (search, *where.values())
+    if any("\0" in each or any("\ud800" <= one <= "\udfff" for one in each) for each in wanted):
+        return " WHERE 1 = 0", ()  # what no driver takes, and no row has
+    conditions = [f"CAST({quote(column)} AS TEXT) = ?" for column in where]
+    values = tuple(where.values())
+    if search:
+        escaped = search.lower()
+        for special in ("\\", "%", "_"):
+            escaped = escaped.replace(special, f"\\{special}")
+        each = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
+        conditions.append(f"({each})")
+        values += (f"%{escaped}%",) * len(columns)
+    return f" WHERE {' AND '.join(conditions)}" if conditions else "", values

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost._api.events import Events
     from plughost.stores._config import StoresConfig
-    from plughost.stores._engines import Engine
+    from plughost.stores._databases import Database
 
 
 class Stores(Mapping[str, OpenStore[Any]]):
@@ -36,9 +36,9 @@ class Stores(Mapping[str, OpenStore[Any]]):
     ) -> None:
         """Keep all three."""
         self._stores = dict(stores)
-        self.failures = dict(failures)
-        self.doubts = tuple(doubts)
-        self.checks = tuple(
+        self.failures: dict[str, SetupError] = dict(failures)
+        self.doubts: tuple[str, ...] = tuple(doubts)
+        self.checks: tuple[Check, ...] = tuple(
             Check(name=f"store {name}", check=partial(_looking.check, store)) for name, store in self._stores.items()
         )
 
@@ -106,7 +106,7 @@ def prepare_stores(
     failures: dict[str, SetupError] = {}
     for plugin, declarations in declared.items():
         try:
-            mine = [OpenStore[Any](d, plugin, engine_for(d.name, config.of(d.name)), logger) for d in declarations]
+            mine = [OpenStore[Any](d, plugin, database_for(d.name, config.of(d.name)), logger) for d in declarations]
         except SetupError as error:
             failures[plugin] = error
             continue
@@ -134,7 +134,7 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
         before = previous.get(name) if previous is not None else None
         if before is store:
             continue
-        if before is not None and before.engine.config != store.engine.config:
+        if before is not None and before.database.config != store.database.config:
             before = None
         try:
             store.migrate(before)
@@ -186,10 +186,10 @@ def _same(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
         return False
 
 
-def engine_for(store: str, config: StoreConfig) -> Engine:
-    """Return the engine of a store; nothing is opened or connected yet."""
-    # Each engine is imported only where it is used, since PostgreSQL's driver is an extra.
-    if config.engine == POSTGRESQL:
+def database_for(store: str, config: StoreConfig) -> Database:
+    """Return the database of a store; nothing is opened or connected yet."""
+    # Each is imported only where it is used, since PostgreSQL's driver is an extra.
+    if config.dialect == POSTGRESQL:
         from plughost.stores._postgresql import PostgreSQL  # noqa: PLC0415 - see above
 
         return PostgreSQL(store, config)

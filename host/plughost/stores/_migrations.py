@@ -1,14 +1,15 @@
-"""Migrations: numbered SQL files, each run once, in a transaction, by one process at a time."""
+"""Migrations: numbered files of SQL or Python, each run once, in a transaction, by one process at a time."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from plughost.stores._engines import TABLE
+from plughost.stores._databases import TABLE
 from plughost.stores._errors import Busy, MigrationError, StoreError, Unavailable
 from plughost.stores._sqlite import split_statements
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Store
-    from plughost.stores._engines import Administration
+    from plughost.stores._databases import Administration
 
 MAKE_TABLE: Final = f"""
 CREATE TABLE IF NOT EXISTS {TABLE} (
@@ -32,7 +33,7 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 """
 _RECORD: Final = f"INSERT INTO {TABLE} (store, number, name, checksum, applied_at) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our own table's name  # nosec B608
 _APPLIED: Final = f"SELECT number, name, checksum FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
-_FILE_NAME: Final = re.compile(r"(?P<number>\d{4})_(?P<what>[a-z0-9_]+)\.sql")
+_FILE_NAME: Final = re.compile(r"(?P<number>\d{4})_[a-z0-9_]+\.(sql|py)")
 _ENDS_TRANSACTION: Final = re.compile(
     r"\s*(begin|commit|end|rollback|start\s+transaction)(\s+(work|transaction))?\s*;?\s*", re.IGNORECASE
 )
@@ -42,17 +43,25 @@ _QUOTED_BODY: Final = re.compile(r"\$(\w*)\$.*?\$\1\$", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of a store's schema: its number, from 1 on, and its file, such as `sqlite/0001_products.sql`."""
+    """One step of a store's schema: its number, from 1 on, and its file, such as `sqlite/0001_products.sql`.
+
+    A file of Python is the same step for each database, and stands above their folders.
+    """
 
     number: int
-    engine: str
+    dialect: str
     name: str
     sql: str
 
     @property
     def file(self) -> str:
         """The file's name under the store's folder of migrations."""
-        return f"{self.engine}/{self.name}"
+        return self.name if self.is_python else f"{self.dialect}/{self.name}"
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a file of Python."""
+        return self.name.endswith(".py")
 
     @property
     def checksum(self) -> str:
@@ -62,14 +71,16 @@ class Migration:
     @property
     def ends_transaction(self) -> bool:
         """Whether a statement of its own begins or ends one; what a trigger or a function holds are none."""
+        if self.is_python:
+            return False
         statements: Iterable[str] = _QUOTED_BODY.sub("", self.sql).split(";")
-        if self.engine == "sqlite":
+        if self.dialect == "sqlite":
             statements = split_statements(self.sql)
         return any(_ENDS_TRANSACTION.fullmatch(_COMMENT.sub("", each)) for each in statements)
 
 
-def read_migrations(store: Store, engine: str) -> tuple[Migration, ...]:
-    """Return a store's migrations for an engine, `sqlite` or `postgresql`, in order.
+def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
+    """Return a store's migrations for a database, `sqlite` or `postgresql`, in order.
 
     Raises:
         MigrationError: There are none, a file is named otherwise, numbers are missing or twice, or a file ends
@@ -79,17 +90,17 @@ def read_migrations(store: Store, engine: str) -> tuple[Migration, ...]:
     def refuse(message: str) -> MigrationError:
         return MigrationError(f"the store {store.name} {message}")
 
-    folder = store.migrations / engine
+    folder = store.migrations / dialect
     if not folder.is_dir():
-        raise refuse(f"has no migrations for {engine}: there is no folder {folder}")
+        raise refuse(f"has no migrations for {dialect}: there is no folder {folder}")
     migrations: list[Migration] = []
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        if not file.name.endswith(".sql"):
-            continue
+    files = [file for file in folder.iterdir() if file.name.endswith(".sql")]
+    files += [file for file in store.migrations.iterdir() if file.name.endswith(".py")]
+    for file in sorted(files, key=lambda file: file.name):
         match = _FILE_NAME.fullmatch(file.name)
         if match is None:
-            raise refuse(f"has a migration {engine}/{file.name} that is not named like 0001_what.sql")
-        step = Migration(int(match["number"]), engine, file.name, file.read_text(encoding="utf-8"))
+            raise refuse(f"has a migration {dialect}/{file.name} that is not named like 0001_what.sql")
+        step = Migration(int(match["number"]), dialect, file.name, file.read_text(encoding="utf-8"))
         migrations.append(step)
         if step.number != len(migrations):
             expected = f"number {len(migrations):04} is expected: each number must be there once, from 0001 on"
@@ -97,7 +108,7 @@ def read_migrations(store: Store, engine: str) -> tuple[Migration, ...]:
         if step.ends_transaction:
             raise refuse(f"has a migration {step.file} that begins or ends a transaction: the host does that")
     if not migrations:
-        raise refuse(f"has no migrations for {engine}: {folder} holds no 0001_what.sql")
+        raise refuse(f"has no migrations for {dialect}: {folder} holds no 0001_what.sql")
     unknown = sorted(set(store.breaking) - {each.number for each in migrations})
     if unknown:
         raise refuse(f"calls its migration {unknown[0]:04} breaking, and has none of this number")
@@ -152,7 +163,10 @@ def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
     try:
         for step in steps:
             what = f"the migration {step.file} failed"
-            db.script(step.sql)
+            if step.is_python:
+                _run_python(step, db)
+            else:
+                db.script(step.sql)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             db.rows(_RECORD, store.name, step.number, step.name, step.checksum, now)
         what = f"the migrations of the store {store.name} break a constraint"
@@ -162,6 +176,24 @@ def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
     except StoreError as error:
         message = f"{what}, and nothing of it was kept: {error}"
         raise MigrationError(message) from error
+
+
+def _run_python(step: Migration, db: Administration) -> None:
+    """Run the function `migrate` of a file in the transaction of the migrations, for data that SQL can't change."""
+    names: dict[str, Any] = {"__name__": step.file, "__file__": step.file}
+    try:
+        exec(compile(step.sql, step.file, "exec"), names)  # noqa: S102 - the plugin's own code, as its modules are  # nosec B102
+        migrate = names.get("migrate")
+        if not callable(migrate):
+            message = "it has no function migrate(session)"
+            raise StoreError(message)
+        migrate(db)
+    except StoreError:
+        raise
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == step.file]
+        message = f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}: {error}"
+        raise StoreError(message) from error
 
 
 def refuse_newer(store: Store, known: int, found: int) -> None:

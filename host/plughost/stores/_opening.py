@@ -6,7 +6,7 @@ Whatever fails in between, of the store or of the host, undoes the first step, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -16,29 +16,16 @@ from plughost.stores._migrations import MAKE_TABLE, apply, pending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     import structlog
 
     from plughost._api.declarations import Store
-    from plughost.stores._engines import Engine
+    from plughost.stores._databases import Database
     from plughost.stores._entities import Entities
     from plughost.stores._migrations import Migration
     from plughost.stores._sessions import Session, Sessions
 
 T = TypeVar("T")
-
-
-class OlderStore(Protocol):
-    """A store as older code of this process serves it."""
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Let its operations wait while a block runs."""
-        ...
-
-    def close(self) -> None:
-        """Close it for good."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +59,11 @@ class Opened:
         """Return what its connections are doing, by name."""
         pool, locks = self.sessions.pool, self.sessions.lock_waits
         return {
-            "connections_in_use": pool.used,
+            "connections_in_use": pool.turns.used,
             "connections_open": pool.open,
             "connections_at_most": pool.size,
-            "connection_waits": pool.waits.count,
-            "connection_wait_seconds": pool.waits.seconds,
+            "connection_waits": pool.turns.waits.count,
+            "connection_wait_seconds": pool.turns.waits.seconds,
             "lock_waits": locks.count,
             "lock_wait_seconds": locks.seconds,
         }
@@ -86,12 +73,24 @@ class Opened:
         self.resources.close()
 
 
+class OlderStore(Protocol):
+    """A store as older code of this process serves it."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Let its operations wait while a block runs."""
+        ...
+
+    def close(self) -> None:
+        """Close it for good."""
+        ...
+
+
 class Place(NamedTuple):
     """A declared store, its plugin, its database, the migrations that the code has, and who is told of them."""
 
     store: Store
     plugin: str
-    engine: Engine
+    database: Database
     migrations: Sequence[Migration]
     logger: structlog.stdlib.BoundLogger
 
@@ -107,15 +106,15 @@ class Opening:
             Unavailable: The database cannot be reached at the moment.
             Busy: It is being purged, restored or migrated; or another host serves it, for which a migration must wait.
         """
-        self._place, self._engine, self._older = place, place.engine, older
+        self._place, self._database, self._older = place, place.database, older
         self._paused, self._resources, self._undecided = ExitStack(), ExitStack(), ExitStack()
         self._claim = self._resources.enter_context(ExitStack())
         self._alone = False
         try:
             with naming(place.plugin):
-                self._claim.enter_context(self._engine.serving())
-                self._db = self._undecided.enter_context(self._engine.administer())
-                self._sessions = self._engine.sessions(for_pony=place.store.entities is not None)
+                self._claim.enter_context(self._database.serving())
+                self._db = self._undecided.enter_context(self._database.administer())
+                self._sessions = self._database.sessions(for_pony=place.store.entities is not None)
                 self._resources.callback(self._sessions.close)
                 self._entities = _entities(place, self._sessions)
                 self._pending = pending(place.store, place.migrations, self._db, place.logger)
@@ -147,7 +146,7 @@ class Opening:
             self._undecided.close()
             if self._alone:
                 self._claim.close()
-                self._claim.enter_context(self._engine.serving())
+                self._claim.enter_context(self._database.serving())
             self._paused.close()
         except BaseException:
             self.undo()
@@ -161,9 +160,9 @@ class Opening:
 
     def _commit(self) -> None:
         try:
-            self._db.commit()
+            self._db.keep()
         except StoreError as error:
-            message = f"the migrations of the {self._engine.label} failed, and nothing of them was kept: {error}"
+            message = f"the migrations of the {self._database.label} failed, and nothing of them was kept: {error}"
             kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
             raise kind(message) from error
 
@@ -184,13 +183,13 @@ class Opening:
             self._paused.enter_context(self._older.paused())
         self._claim.close()
         try:
-            self._claim.enter_context(self._engine.alone())
+            self._claim.enter_context(self._database.alone())
         except Busy as error:
             if rehearse:  # this process may be about to replace the other one, which must not leave for nothing
                 self._migrate()
                 self._check_tables()
             message = (
-                f"The migration {breaking} of the {self._engine.label} is not for older code, and another host "
+                f"The migration {breaking} of the {self._database.label} is not for older code, and another host "
                 "still serves the store: it is applied once that host has stopped."
             )
             raise Busy(message) from error
@@ -199,7 +198,7 @@ class Opening:
 
 def try_opening(place: Place) -> None:
     """See whether a store could be migrated and opened, and leave it as it is; raises what `Opening` does."""
-    with naming(place.plugin), place.engine.trial() as (db, sessions):
+    with naming(place.plugin), place.database.trial() as (db, sessions):
         entities = _entities(place, sessions)
         steps = pending(place.store, place.migrations, db, place.logger).steps
         if steps:
@@ -216,7 +215,7 @@ def _entities(place: Place, sessions: Sessions) -> Entities | None:
         return None
     from plughost.stores._entities import Entities  # noqa: PLC0415 - brings Pony, which few stores need
 
-    return Entities(place.store, place.engine.config, sessions)
+    return Entities(place.store, place.database.config, sessions)
 
 
 @contextmanager

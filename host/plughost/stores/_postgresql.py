@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._runtime.optional import LibraryError, optional
-from plughost.stores._engines import TABLE, Administration, Engine
+from plughost.stores._claims import Claims
+from plughost.stores._databases import TABLE, Administration, Database
 from plughost.stores._errors import Busy, Refused, SetupError, translate
-from plughost.stores._postgresql_sessions import PostgreSQLSessions
+from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
 from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
-    from plughost.stores._sessions import Row
 
 _SHARED: Final = "plughost migrations"
 _MIGRATION_PATIENCE: Final = 60
@@ -32,7 +32,7 @@ _DEFAULTS: Final = {
 }
 
 
-class PostgreSQL(Engine):
+class PostgreSQL(Database):
     """A store in a PostgreSQL database."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
@@ -103,6 +103,13 @@ class PostgreSQL(Engine):
     def serving(self) -> AbstractContextManager[None]:
         return nullcontext()  # each connection of a session carries the claim
 
+    def claims(self) -> Claims:
+        def connect() -> PostgreSQLAdministration:
+            timeout = int(self.config.patience * 1000)
+            return PostgreSQLAdministration(self._open(self._arguments(statement_timeout=timeout)), self.store)
+
+        return Claims(connect)
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         with self._administer() as db:
@@ -118,7 +125,7 @@ class PostgreSQL(Engine):
                 db.rows(f"DROP TABLE IF EXISTS {quote(table)} CASCADE")
             if db.has_table(TABLE):
                 db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
-            db.commit()
+            db.keep()
 
     def _arguments(self, **settings: int) -> dict[str, Any]:
         """Return the arguments for the driver, those in the URL among them."""
@@ -153,22 +160,14 @@ class PostgreSQL(Engine):
         return connection
 
 
-class PostgreSQLAdministration(Administration):
+class PostgreSQLAdministration(Administration, PostgreSQLSession):
     """A connection for administration."""
 
     def script(self, sql: str) -> None:
-        self._execute(sql, None)
+        self.rows(sql)
 
-    def rows(self, sql: str, *values: object) -> list[Row]:
-        return self._execute(sql.replace("%", "%%").replace("?", "%s"), values)
-
-    def _execute(self, sql: str, values: tuple[object, ...] | None) -> list[Row]:
-        try:
-            with self.connection.cursor() as cursor:
-                cursor.execute(sql, values)
-                return cursor.fetchall() if cursor.description else []
-        except _driver(self._store).Error as error:
-            raise translate(error, f"store {self._store}") or error from error
+    def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None) -> None:
+        cursor.execute(sql, values)
 
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", quote(name))[0][0])
@@ -188,19 +187,19 @@ class PostgreSQLAdministration(Administration):
         self._begin(f"migrations of {self._store}")
 
     def _begin(self, lock: str) -> None:
-        self._execute("BEGIN", None)
+        self.script("BEGIN")
         self.rows("SELECT pg_advisory_xact_lock(?)", _key(lock))
 
     def check_deferred(self) -> None:
-        self._execute("SET CONSTRAINTS ALL IMMEDIATE", None)
+        self.script("SET CONSTRAINTS ALL IMMEDIATE")
 
-    def commit(self) -> None:
-        self._execute("COMMIT", None)
+    def keep(self) -> None:
+        self.script("COMMIT")
 
     def make_shared(self, sql: str) -> None:
         self._begin(_SHARED)
         self.script(sql)
-        self.commit()
+        self.keep()
 
 
 def _key(name: str) -> int:

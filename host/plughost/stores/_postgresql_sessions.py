@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._waiting import about_to_wait
 from plughost.stores._connections import Pool, Waits
-from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, translate
+from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Unavailable, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ T = TypeVar("T")
 _ASK_AGAIN: Final = 0.05
 _LONGEST_LOOK: Final = 1.0
 _IDLE: Final = 0
+_WORTH_A_TURN: Final = 0.001  # seconds; handing a turn to another thread takes a good part of that itself
 
 
 class PostgreSQLSessions(Sessions):
@@ -41,10 +42,12 @@ class PostgreSQLSessions(Sessions):
         """Open nothing yet; `open_one` returns a new connection in autocommit mode."""
         self.label = label
         self.patience = config.patience
-        self.pool = Pool(open_one, _fit, label=label, size=config.pool_size, idle=config.pool_idle)
+        size, idle = config.pool_size, config.pool_idle
+        self.pool = Pool(open_one, _clean, alive=_alive, label=label, size=size, idle=idle)
         self.lock_waits = Waits()
         self._open_one = open_one
-        self._limit = config.patience + config.statement_timeout
+        self._limit = config.statement_timeout
+        self._paces = {False: 0.0, True: 0.0}
         self._used: dict[int, tuple[Any, float]] = {}
         self._watching = threading.Lock()  # held by the thread that watches, once there is one
         self._ended = threading.Event()
@@ -54,17 +57,20 @@ class PostgreSQLSessions(Sessions):
             return Reading(self, deadline)
         return Writing(self, deadline) if mode is Mode.WRITE else Single(self, deadline)
 
-    def look(self) -> None:
-        session = Reading(self, time.monotonic() + self.patience)
+    def look(self, *, writes: bool = False) -> None:
+        session = PostgreSQLSession(self, time.monotonic() + self.patience)
         try:
-            session.rows("SELECT 1")
+            ((read_only,),) = session.rows("SHOW transaction_read_only")
         finally:
             session.commit()
+        if writes and read_only == "on":  # as on a standby, or where somebody has set it so
+            message = f"The database of the {self.label} is read-only."
+            raise Unavailable(message)
 
     def take(self, deadline: float) -> Any:
         """Return a connection, which is watched until `give`."""
         connection = self.pool.take(deadline)
-        self._used[id(connection)] = connection, time.monotonic() + self._limit
+        self._used[id(connection)] = connection, deadline + self._limit
         if not self._watching.locked() and self._watching.acquire(blocking=False):
             threading.Thread(target=self._watch, name=f"{self.label} watchdog", daemon=True).start()
         return connection
@@ -74,10 +80,26 @@ class PostgreSQLSessions(Sessions):
         self._used.pop(id(connection), None)
         self.pool.give(connection)
 
+    def execute(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None, *, commits: bool) -> None:
+        """Run a statement; where such ones take long lately, others have their turn meanwhile."""
+        pace = self._paces[commits]
+        if pace > _WORTH_A_TURN:
+            about_to_wait()
+        begun = time.monotonic()
+        try:
+            cursor.execute(sql, values)
+        except Exception as error:
+            if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
+                self.lock_waits.add(time.monotonic() - begun)
+            raise
+        # The quickest ones tell how long the server takes: others also wait for this process.
+        took = time.monotonic() - begun
+        self._paces[commits] = min(took, pace + (took - pace) / 16)
+
     def outcome(self, transaction: int) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell."""
         with closing(self._open_one()) as connection, connection.cursor() as cursor:
-            self._used[id(connection)] = connection, time.monotonic() + self._limit
+            self._used[id(connection)] = connection, time.monotonic() + self.patience + self._limit
             try:
                 cursor.execute("SELECT txid_status(%s)", (transaction,))
                 told: str | None = cursor.fetchone()[0]
@@ -91,10 +113,10 @@ class PostgreSQLSessions(Sessions):
 
     def retire(self) -> bool:
         self.close()
-        return not self.pool.used
+        return not self.pool.turns.used
 
     def _watch(self) -> None:
-        while not self._ended.wait(min(_LONGEST_LOOK, self._limit / 4)):
+        while not self._ended.wait(min(_LONGEST_LOOK, (self.patience + self._limit) / 4)):
             now = time.monotonic()
             for connection, deadline in list(self._used.values()):
                 if now >= deadline:
@@ -108,10 +130,13 @@ def _cut(connection: Any) -> None:
         own.shutdown(socket.SHUT_RDWR)
 
 
-def _fit(connection: Any) -> bool:
-    """Return whether a connection is open, in no transaction, and its server has not hung up meanwhile."""
-    if connection.closed or connection.get_transaction_status() != _IDLE:
-        return False
+def _clean(connection: Any) -> bool:
+    """Return whether a connection is open, and in no transaction."""
+    return not connection.closed and connection.get_transaction_status() == _IDLE
+
+
+def _alive(connection: Any) -> bool:
+    """Return whether the server of an idle connection has not hung up meanwhile."""
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
     return not poller.poll(0)  # a server has nothing to say on an idle connection but its farewell
@@ -122,8 +147,9 @@ class PostgreSQLSession(Session):
 
     __slots__ = ()
 
-    engine_name: Literal["postgresql"] = "postgresql"
+    dialect: Literal["postgresql"] = "postgresql"
     sessions: PostgreSQLSessions
+    commits = False  # whether each statement is a transaction that writes
 
     def _insert(self, sql: str, values: tuple[object, ...]) -> int:
         return self.execute(_first_value, f"{sql} RETURNING id", values)
@@ -131,17 +157,13 @@ class PostgreSQLSession(Session):
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         refuse_unfit(values)
         cursor = self.connection.cursor()
-        begun = time.monotonic()
-        try:
-            if values:
-                cursor.execute(self.before() + sql.replace("%", "%%").replace("?", "%s"), values)
-            else:
-                cursor.execute(self.before() + sql)
-        except Exception as error:
-            if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
-                self.sessions.lock_waits.add(time.monotonic() - begun)
-            raise
+        if values:
+            sql = sql.replace("%", "%%").replace("?", "%s")
+        self._send(cursor, self.before() + sql, values or None)
         return fetch(cursor)
+
+    def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None) -> None:
+        self.sessions.execute(cursor, sql, values, commits=self.commits)
 
     def _limit(self) -> str:
         """Return what makes the server wait for locks no longer than the operation may still wait."""
@@ -192,8 +214,7 @@ class Writing(PostgreSQLSession):
                 cursor = connection.cursor()
                 cursor.execute("SELECT txid_current_if_assigned()")  # None where nothing was written
                 (transaction,) = cursor.fetchone()
-                about_to_wait()
-                cursor.execute("COMMIT")
+                self.sessions.execute(cursor, "COMMIT", commits=True)
         except Exception as error:
             self.undo()
             if transaction is None or not self._is_lost(error):
@@ -235,13 +256,13 @@ class Single(PostgreSQLSession):
     """A session of one statement, which is a transaction."""
 
     __slots__ = ()
+    commits = True
 
     def before(self) -> str:
         return self._limit()
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         self._refuse_second()
-        about_to_wait()
         try:
             return super().execute(fetch, sql, values)
         except Exception as error:

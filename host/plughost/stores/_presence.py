@@ -12,7 +12,7 @@ from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, Sto
 if TYPE_CHECKING:
     import structlog
 
-    from plughost.stores._engines import Engine
+    from plughost.stores._databases import Database
     from plughost.stores._opening import Opened
 
 _LOOK_AGAIN: Final = 0.02
@@ -30,7 +30,7 @@ class Presence:
 
     def __init__(
         self,
-        engine: Engine,
+        database: Database,
         open_store: Callable[[], Opened],
         refuse: Callable[[], None],
         logger: structlog.stdlib.BoundLogger,
@@ -39,7 +39,7 @@ class Presence:
         self.opened: Opened | None = None
         self.trouble: StoreError | None = None
         self.failing: tuple[float, bool] | None = None
-        self._engine, self._open, self._refuse, self._logger = engine, open_store, refuse, logger
+        self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
         self._served = 0
         self._wait_until = self._retry_at = 0.0
         self._opening = threading.Lock()
@@ -78,7 +78,7 @@ class Presence:
         try:
             self.opened = self._open_again()
         except Exception as error:
-            found = translate(error, self._engine.label)
+            found = translate(error, self._database.label)
             if found is None:
                 raise
             self.fail(found)
@@ -95,25 +95,25 @@ class Presence:
         if opened is not None and not isinstance(self.trouble, Damaged):
             opened.sessions.look()
             return opened
-        if opened is not None and self._engine.exists():
+        if opened is not None and self._database.exists():
             # Another file may be there now, so nobody may use the old one when that is opened.
             if not opened.sessions.retire():
-                message = f"The {self._engine.label} is still in use by operations that began before."
+                message = f"The {self._database.label} is still in use by operations that began before."
                 raise Damaged(message)
             self._served = opened.schema
             self.opened = None
             opened.close()
         if self._served:
-            with self._engine.administer() as db:
+            with self._database.administer() as db:
                 if db.schema_number() < self._served:
-                    message = f"The {self._engine.label} was replaced by something else: put it or a backup back."
+                    message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
         return self._open()
 
     def fail(self, error: StoreError) -> None:
         """Take note that the store can't be opened, and don't try again at once."""
         self.note(error)
-        self._retry_at = time.monotonic() + self._engine.config.pause
+        self._retry_at = time.monotonic() + self._database.config.pause
 
     def note(self, error: StoreError) -> None:
         """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
@@ -122,16 +122,16 @@ class Presence:
             first = self.trouble is None
             if first:
                 waits = lost and self.opened is not None
-                self._wait_until = time.monotonic() + self._engine.config.patience if waits else 0.0
+                self._wait_until = time.monotonic() + self._database.config.patience if waits else 0.0
                 self._retry_at = 0.0
             # Not ConnectionLost, which would stand for yet another connection that broke.
             self.trouble = (Unavailable if lost else type(error))(str(error))
         if first:
-            self._logger.warning("the store is not available", reason=str(error), place=self._engine.config.place)
+            self._logger.warning("the store is not available", reason=str(error), place=self._database.config.place)
 
     def _raise_trouble(self, cause: BaseException | None = None) -> NoReturn:
         """Raise the trouble as an exception of its own, since several threads may."""
-        trouble = self.trouble or Unavailable(f"The {self._engine.label} was just lost.")
+        trouble = self.trouble or Unavailable(f"The {self._database.label} was just lost.")
         raise type(trouble)(str(trouble)) from cause
 
     def failed(self, error: StoreError, *, writes: bool) -> None:
@@ -139,7 +139,7 @@ class Presence:
         if self.failing is None:
             self.failing = time.monotonic(), writes
             what = "the store can't be written" if writes else "the store can't be read"
-            self._logger.error(what, reason=str(error), place=self._engine.config.place)
+            self._logger.error(what, reason=str(error), place=self._database.config.place)
 
     def succeeded(self, *, writes: bool) -> None:
         """Take note that an operation succeeded; call it only where others failed."""
@@ -147,16 +147,16 @@ class Presence:
         if failing is not None and writes >= failing[1]:
             self.failing = None
             seconds = round(time.monotonic() - failing[0], 1)
-            self._logger.warning("the store is well again", place=self._engine.config.place, seconds=seconds)
+            self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
 
     def explain(self, error: StoreError) -> StoreError:
         """Return what is behind an error that looks like a defect of the operation: newer code, or a damaged file."""
         try:
             if self.opened is not None:
                 self.opened.sessions.look()
-                with self._engine.administer() as db:
+                with self._database.administer() as db:
                     if db.schema_number() > self.opened.schema:
-                        return Unavailable(f"The {self._engine.label} was migrated by newer code: {error}")
+                        return Unavailable(f"The {self._database.label} was migrated by newer code: {error}")
         except Damaged as found:
             return found
         except Exception:  # noqa: BLE001 - of the two, the operation's own error tells more

@@ -1,4 +1,4 @@
-"""Sessions: what one operation sees of its store's database, as SQL and plain rows, the same for both engines."""
+"""Sessions: what one operation sees of its store's database, as SQL and plain rows, the same for both databases."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ class Session(ABC):
     and Decimal and datetime, which SQLite keeps, and returns, as numbers and text.
 
     Attributes:
-        engine_name: `sqlite` or `postgresql`, where SQL must differ.
+        dialect: `sqlite` or `postgresql`, where SQL must differ.
         writes: Whether it may write.
     """
 
     __slots__ = ("_connection", "_deadline", "_ended", "sessions")
 
-    engine_name: Literal["sqlite", "postgresql"]
+    dialect: Literal["sqlite", "postgresql"]
     writes: bool = True
 
     def __init__(self, sessions: Any, deadline: float) -> None:
         """Take a connection with the first statement, until a time of `time.monotonic`."""
-        self.sessions = sessions
+        self.sessions: Any = sessions
         self._deadline = deadline
         self._connection: Any = None
         self._ended = False
 
     def rows(self, sql: str, *values: object) -> list[Row]:
         """Run a statement and return its rows as plain tuples."""
-        return self.execute(_all, sql, values)
+        return self.execute(every_row, sql, values)
 
     def row(self, sql: str, *values: object) -> Row | None:
         """Run a statement and return its first row, or None where there is none."""
@@ -71,7 +71,7 @@ class Session(ABC):
 
     def records(self, kind: Callable[..., T], sql: str, *values: object) -> list[T]:
         """Run a statement and return a record for each row: `kind` called with the row's columns in their order."""
-        return list(starmap(kind, self.execute(_all, sql, values)))
+        return list(starmap(kind, self.execute(every_row, sql, values)))
 
     def change(self, sql: str, *values: object) -> int:
         """Run a statement that writes and return how many rows it wrote or removed."""
@@ -137,7 +137,8 @@ class Session(ABC):
         raise NotImplementedError
 
 
-def _all(cursor: Any) -> list[Row]:
+def every_row(cursor: Any) -> list[Row]:
+    """Return what a driver's cursor has found; nothing, of a statement that finds nothing."""
     return cursor.fetchall() if cursor.description else []
 
 
@@ -146,7 +147,7 @@ _count: Fetch[int] = attrgetter("rowcount")
 
 
 def refuse_unfit(values: tuple[object, ...]) -> None:
-    """Refuse values that no column can hold, whatever the engine makes of them.
+    """Refuse values that no column can hold, whatever the database makes of them.
 
     Raises:
         ValueError: A string holds U+0000, an integer has more than 64 bits, or a number is not finite.
@@ -178,8 +179,12 @@ class Sessions(ABC):
         """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
 
     @abstractmethod
-    def look(self) -> None:
-        """See whether the database is there and in order; raise a `StoreError` or the driver's own error if not."""
+    def look(self, *, writes: bool = False) -> None:
+        """See whether the database is there and in order, and takes writes where it is to.
+
+        Raises:
+            StoreError: It is not, unless the driver's own error says so.
+        """
 
     @abstractmethod
     def close(self) -> None:

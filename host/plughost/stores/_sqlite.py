@@ -9,20 +9,19 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
-from plughost.stores._engines import Administration, Engine
+from plughost.stores._databases import Administration, Database
 from plughost.stores._errors import Busy, StoreError, Unavailable, translate
-from plughost.stores._sqlite_sessions import SQLiteSessions
+from plughost.stores._sqlite_sessions import SQLiteSession, SQLiteSessions
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
-    from plughost.stores._sessions import Row
 
 
-class SQLite(Engine):
+class SQLite(Database):
     """A store in a SQLite file."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
@@ -143,19 +142,12 @@ def _scratch(*, writes: bool) -> sqlite3.Connection:
     return _sqlite_files.scratch()
 
 
-class SQLiteAdministration(Administration):
+class SQLiteAdministration(Administration, SQLiteSession):
     """A connection for administration."""
 
     def script(self, sql: str) -> None:
         for statement in split_statements(sql):  # executescript would commit first
             self.rows(statement)
-
-    def rows(self, sql: str, *values: object) -> list[Row]:
-        try:
-            found: list[Any] = self.connection.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise translate(error, f"store {self._store}") or error from error
-        return found
 
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
@@ -175,7 +167,7 @@ class SQLiteAdministration(Administration):
             message = f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}"
             raise StoreError(message)
 
-    def commit(self) -> None:
+    def keep(self) -> None:
         if not self.connection.in_transaction:
             message = f"store {self._store}: the transaction was ended from inside"
             raise StoreError(message)

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from plughost._files import make_folder
-from plughost.stores._errors import Damaged, StoreError, translate
+from plughost.stores._errors import Damaged, StoreError, Unavailable, translate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,6 +133,12 @@ class SQLiteFile:
         if size < self._size:  # VACUUM may have shortened it
             self.look_through()
         self._size = size
+
+    def see_writable(self) -> None:
+        """See that it may be written, as the file system has it at the moment."""
+        if not os.access(self.path, os.W_OK):
+            message = f"{self._name} is read-only"
+            raise Unavailable(message)
 
     def exists(self) -> bool:
         """Return whether it is there."""

@@ -35,9 +35,9 @@ class SQLiteSessions(Sessions):
         """Open nothing yet; `open_one` returns a new connection, which may write if it is called with `writes=True`."""
         self.label = label
         self.writer = Writer(partial(open_one, writes=True), file.verify, config.patience, label)
-        self.lock_waits = self.writer.waits
+        self.lock_waits = self.writer.turns.waits
         self._open_reader = partial(open_one, writes=False)
-        self.pool = Pool(self._open_reader, _fit, label=label, size=config.pool_size, idle=config.pool_idle)
+        self.pool = Pool(self._open_reader, _clean, label=label, size=config.pool_size, idle=config.pool_idle)
         self.take, self.give = self.pool.take, self.pool.give
         self._file = file
         self._look_at = 0.0
@@ -52,8 +52,10 @@ class SQLiteSessions(Sessions):
             self._look_at = now + _LOOK_EVERY
         return Reading(self, deadline)
 
-    def look(self) -> None:
+    def look(self, *, writes: bool = False) -> None:
         self._open_reader().close()
+        if writes:
+            self._file.see_writable()
 
     def close(self) -> None:
         self.pool.close()
@@ -64,10 +66,10 @@ class SQLiteSessions(Sessions):
             self.writer.leave(self._file.leave)
         self._retired = True
         self.close()
-        return not self.pool.used and not self.writer.used
+        return not self.pool.turns.used and not self.writer.turns.used
 
 
-def _fit(connection: sqlite3.Connection) -> bool:
+def _clean(connection: sqlite3.Connection) -> bool:
     return not connection.in_transaction
 
 
@@ -76,7 +78,7 @@ class SQLiteSession(Session):
 
     __slots__ = ()
 
-    engine_name: Literal["sqlite"] = "sqlite"
+    dialect: Literal["sqlite"] = "sqlite"
     sessions: SQLiteSessions
 
     def _insert(self, sql: str, values: tuple[object, ...]) -> int:

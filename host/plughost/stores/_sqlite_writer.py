@@ -7,14 +7,12 @@ transaction, and each is acknowledged once that is on the disk. A statement that
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from plughost._waiting import about_to_wait
-from plughost.stores._connections import Waits
+from plughost.stores._connections import Turn, Turns
 from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, translate
 
 if TYPE_CHECKING:
@@ -26,10 +24,10 @@ _MOST_TOGETHER: Final = 64
 _NOTICED: Final = 0.01
 
 
-class _Turn:
+class _Turn(Turn):
     """A place in the queue for the connection that writes: of a transaction, or of a single statement."""
 
-    __slots__ = ("_fetch", "_sql", "_values", "failure", "passed", "result", "settled", "shared")
+    __slots__ = ("_fetch", "_sql", "_values", "failure", "result", "settled", "shared")
 
     def __init__(self, fetch: Fetch[Any] | None = None, sql: str = "", values: tuple[object, ...] = ()) -> None:
         self._fetch, self._sql, self._values = fetch, sql, values
@@ -37,8 +35,6 @@ class _Turn:
         self.settled = False
         self.result: Any = None
         self.failure: BaseException | None = None
-        self.passed = threading.Lock()
-        self.passed.acquire()
 
     def run(self, connection: sqlite3.Connection) -> None:
         assert self._fetch is not None
@@ -55,11 +51,8 @@ class Writer:
         self, open_one: Callable[[], sqlite3.Connection], verify: Callable[[], None], patience: float, label: str
     ) -> None:
         """Open nothing yet; `verify` is called after each commit, before anything is acknowledged."""
-        self.waits = Waits()
+        self.turns = Turns(1)
         self._open_one, self._verify, self._patience, self._label = open_one, verify, patience, label
-        self._lock = threading.Lock()
-        self._queue: deque[_Turn] = deque()
-        self.used = False
         self._closed = False
         self._connection: sqlite3.Connection | None = None
 
@@ -109,54 +102,34 @@ class Writer:
 
     def leave(self, leave: Callable[[sqlite3.Connection], None]) -> None:
         """Call a function with the connection, if there is one and nobody uses it."""
-        with self._lock:
-            if self._connection is not None and not self.used:
+        with self.turns.lock:
+            if self._connection is not None and not self.turns.used:
                 leave(self._connection)
 
     def close(self) -> None:
         """Close the connection once nobody uses it."""
-        with self._lock:
-            self._closed = True
-            if self.used:
-                return
-        self._drop()
+        self._closed = True
+        with self.turns.lock:
+            if not self.turns.used:
+                self._drop()
 
     def _await(self, turn: _Turn, deadline: float) -> None:
         """Return when it is this one's turn, or somebody settled it."""
-        with self._lock:
-            if not self.used:
-                self.used = True
-                return
-            self._queue.append(turn)
-        about_to_wait()
-        begun = time.monotonic()
-        passed = turn.passed.acquire(timeout=max(0.0, deadline - begun))
-        self.waits.add(time.monotonic() - begun)
-        if passed:
-            return
-        with self._lock:
-            if turn in self._queue:
-                self._queue.remove(turn)
-                message = f"The {self._label} is busy: other writers held it for {self._patience:g} s."
-                raise Busy(message)
-        turn.passed.acquire()  # it came at this very moment, or its statement is being run
+        if not self.turns.begin(turn, deadline):
+            message = f"The {self._label} is busy: other writers held it for {self._patience:g} s."
+            raise Busy(message)
 
     def _pass_on(self) -> None:
-        with self._lock:
-            if self._queue:
-                self._queue.popleft().passed.release()
-                return
-            self.used = False
-            closed = self._closed
-        if closed:
-            self._drop()
+        self.turns.end()
+        if self._closed:
+            self.close()
 
     def _join(self) -> list[_Turn]:
         """Return the single statements at the front of the queue."""
         joined: list[_Turn] = []
-        with self._lock:
-            while self._queue and self._queue[0].shared and len(joined) < _MOST_TOGETHER:
-                joined.append(self._queue.popleft())
+        with self.turns.lock:
+            while (queue := self.turns.queue) and queue[0].shared and len(joined) < _MOST_TOGETHER:
+                joined.append(queue.popleft())
         return joined
 
     def _begin(self, deadline: float) -> sqlite3.Connection:
@@ -179,7 +152,7 @@ class Writer:
         finally:
             took = time.monotonic() - begun
             if took > _NOTICED:  # another process wrote
-                self.waits.add(took)
+                self.turns.waits.add(took)
             if waited and self._connection is not None:
                 connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
         return connection

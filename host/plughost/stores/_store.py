@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Store
     from plughost._api.events import Events
-    from plughost.stores._engines import Engine
+    from plughost.stores._claims import Claims
+    from plughost.stores._databases import Database
     from plughost.stores._sessions import Session
 
 E = TypeVar("E")
@@ -60,24 +61,26 @@ class OpenStore(Generic[E]):
     Attributes:
         declared: The declaration.
         plugin: The plugin that declared it.
-        engine: Its database.
+        database: Its database.
         events: Told of every operation while somebody watches.
+        claims: What this host does alone of those that share the database. None where no other can use it.
     """
 
-    def __init__(self, declared: Store, plugin: str, engine: Engine, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, declared: Store, plugin: str, database: Database, logger: structlog.stdlib.BoundLogger) -> None:
         """Remember what to open; see `open`."""
         self.declared = declared
         self.plugin = plugin
-        self.engine = engine
+        self.database = database
         self.events: Events | None = None
+        self.claims: Claims | None = database.claims()
         self._label = f"store {declared.name}"
-        self._patience = engine.config.patience
+        self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
         self._prepared = True
         self._migrated: Opening | None = None
         self._closed = False
         self._logger = logger.bind(store=declared.name, plugin=plugin)
-        self._presence = Presence(engine, lambda: Opening(self._place).finish(), self._refuse, self._logger)
+        self._presence = Presence(database, lambda: Opening(self._place).finish(), self._refuse, self._logger)
 
     @property
     def name(self) -> str:
@@ -85,9 +88,9 @@ class OpenStore(Generic[E]):
         return self.declared.name
 
     @property
-    def engine_name(self) -> Literal["sqlite", "postgresql"]:
-        """The engine's name, for the rare operation that needs SQL of its own for each."""
-        return "sqlite" if self.engine.config.path else "postgresql"
+    def dialect(self) -> Literal["sqlite", "postgresql"]:
+        """`sqlite` or `postgresql`, for the rare operation whose SQL must differ."""
+        return "sqlite" if self.database.config.path else "postgresql"
 
     @property
     def state(self) -> Literal["open", "unavailable", "closed"]:
@@ -111,16 +114,16 @@ class OpenStore(Generic[E]):
     def migrations(self) -> tuple[Migration, ...]:
         """The migrations as they were when this was made: an upgrade in place replaces the files."""
         with naming(self.plugin):
-            return read_migrations(self.declared, self.engine.config.engine)
+            return read_migrations(self.declared, self.database.config.dialect)
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What must be equal of two stores for one to go on in place of the other."""
-        return self.plugin, self.declared, self.engine.config, self.migrations
+        return self.plugin, self.declared, self.database.config, self.migrations
 
     @property
     def _place(self) -> Place:
-        return Place(self.declared, self.plugin, self.engine, self.migrations, self._logger)
+        return Place(self.declared, self.plugin, self.database, self.migrations, self._logger)
 
     def migrate(self, older: OpenStore[Any] | None = None) -> None:
         """Migrate the store where nobody else sees it, until `open` keeps that or `close` undoes it.
@@ -180,6 +183,8 @@ class OpenStore(Generic[E]):
         if migrated is not None:
             migrated.undo()
         self._presence.release()
+        if self.claims is not None:
+            self.claims.close()
         self._gate.open()
 
     def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -251,11 +256,11 @@ class OpenStore(Generic[E]):
             after = key(rows[-1])
 
     def ping(self) -> None:
-        """Ask the database for a sign of life, and whether it is in order; raises as `read`."""
+        """Ask the database for a sign of life, and whether it is in order and takes writes; raises as `run`."""
         self._tell("read", self._ping)
 
     def _operate(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        if self.events is None or not self.events.watched:
+        if self.events is None or not self.events.watches("store"):
             return self._attempt(mode, operation, args, kwargs)
         kind = "read" if mode is Mode.READ else "write"
         return self._tell(kind, lambda: self._attempt(mode, operation, args, kwargs))
@@ -331,9 +336,9 @@ class OpenStore(Generic[E]):
         self._gate.begin()
         try:
             self._gate.enter(time.monotonic() + self._patience)
-            self._presence.ready(0.0).sessions.look()
+            self._presence.ready(0.0).sessions.look(writes=True)
         except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-            self._judge(error, Mode.READ, 0.0, again=False)
+            self._judge(error, Mode.WRITE, 0.0, again=False)
         finally:
             self._gate.end()
 

@@ -17,9 +17,11 @@ from plughost.testing._databases import fresh_postgresql, store_settings
 from plughost.testing._distributions import plugin_distribution
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._queries import query_faults
+from plughost.testing._tokens import Tokens
 
 __all__ = [
     "RunningHost",
+    "Tokens",
     "conformance",
     "fresh_postgresql",
     "plugin_context",

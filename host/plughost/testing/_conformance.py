@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pytest
 
 from plughost.testing._databases import store_settings
+from plughost.testing._declaring import Declaring
+from plughost.testing._fuzzing import Fuzzing
 from plughost.testing._hosts import RunningHost, running_host
+from plughost.testing._leaving import Leaving
+from plughost.testing._operations import Called, calls_of
+from plughost.testing._upgrading import Upgrading
 
 if TYPE_CHECKING:
     import httpx
 
-    from plughost import Operation, RouteGroup
 
 _LISTENERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "http/1.1": {"scheme": "http"},
@@ -40,30 +43,10 @@ _MALFORMED: Final = (
 )
 _NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5")
 _OTHER_TYPES: Final = ("text/plain", "application/xml", "application/x-www-form-urlencoded")
-_FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
 _DENIED: Final = frozenset({401, 403})
 
 
-@dataclass(frozen=True, slots=True)
-class _Called:
-    """An operation, and how to call it."""
-
-    group: RouteGroup
-    path: str
-    method: str
-    operation: Operation
-    methods: frozenset[str]
-
-    @property
-    def label(self) -> str:
-        return f"{self.method} {self.path}"
-
-    @property
-    def error_type(self) -> str:
-        return self.group.errors.media_type.partition(";")[0]
-
-
-class Conformance:
+class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
     """The tests. `conformance` makes a class of them for one plugin."""
 
     plugin: ClassVar[str]
@@ -84,15 +67,9 @@ class Conformance:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def calls(cls, host: RunningHost) -> list[tuple[str, _Called]]:
-        """Every operation of the plugin, with its site."""
-        return [
-            (site, called)
-            for site, view in host.host.view.sites.items()
-            for plugin, group in view.groups
-            if plugin == cls.plugin
-            for called in _operations(group)
-        ]
+    def calls(cls, host: RunningHost) -> list[tuple[str, Called]]:
+        """Every operation of the plugin whose answers end by themselves, with its site."""
+        return [(site, called) for site, called in calls_of(host, cls.plugin) if not called.streams_events]
 
     @pytest.fixture(params=_LISTENERS)
     def ask(self, request: pytest.FixtureRequest, host: RunningHost) -> Iterator[_Ask]:
@@ -101,7 +78,7 @@ class Conformance:
         yield asking
         asking.close()
 
-    def test_a_malformed_body_is_refused(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+    def test_a_malformed_body_is_refused(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """Whatever is wrong with a JSON body, the answer is 400, or the format's status for what is no object."""
         for site, called in _with_body(calls):
             invalid = {400, called.group.errors.validation_status}
@@ -109,7 +86,7 @@ class Conformance:
                 answer = ask(site, called, content=body, headers={"Content-Type": "application/json"})
                 _refused(answer, called, expected | _DENIED if called.operation.security else expected, body[:20])
 
-    def test_a_body_of_another_type_is_415(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+    def test_a_body_of_another_type_is_415(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """What the operation doesn't read is refused before it is looked at."""
         for site, called in _with_body(calls):
             for kind in self.other_types:
@@ -117,7 +94,7 @@ class Conformance:
                 _refused(answer, called, {415, *(_DENIED if called.operation.security else ())}, kind)
 
     def test_a_body_over_the_limit_is_413_and_others_are_served(
-        self, ask: _Ask, calls: list[tuple[str, _Called]]
+        self, ask: _Ask, calls: list[tuple[str, Called]]
     ) -> None:
         """A body above the limit is refused, and the next request is answered."""
         for site, called in _with_body(calls):
@@ -126,7 +103,7 @@ class Conformance:
             _refused(answer, called, {413, *(_DENIED if called.operation.security else ())}, f"{size} bytes")
             _refused(ask(site, called, content=b"{"), called, {400, *_DENIED}, "the next one")
 
-    def test_an_accept_that_excludes_all_is_406(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+    def test_an_accept_that_excludes_all_is_406(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """Nobody is sent what they said they don't take."""
         for site, called in calls:
             if called.method == "GET" and called.operation.produces and not called.operation.security:
@@ -134,7 +111,7 @@ class Conformance:
                 _refused(answer, called, {406}, "Accept")
 
     def test_another_method_is_405_and_allow_names_those_that_work(
-        self, ask: _Ask, calls: list[tuple[str, _Called]]
+        self, ask: _Ask, calls: list[tuple[str, Called]]
     ) -> None:
         """A known path names its methods, in an error and on OPTIONS."""
         for site, called in calls:
@@ -146,7 +123,7 @@ class Conformance:
             assert answer.status_code in {200, 204}, called.label
             assert called.methods <= set(answer.headers["Allow"].split(", ")), called.label
 
-    def test_head_is_get_without_a_body(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+    def test_head_is_get_without_a_body(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """HEAD is answered as GET is, and has no content."""
         for site, called in calls:
             if called.method == "GET":
@@ -154,7 +131,7 @@ class Conformance:
                 assert (head.status_code, head.content) == (get.status_code, b""), called.label
                 assert head.headers.get("Content-Type") == get.headers.get("Content-Type"), called.label
 
-    def test_one_trailing_slash_is_the_same_resource(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+    def test_one_trailing_slash_is_the_same_resource(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """A literal slash at the end is dropped once."""
         for site, called in calls:
             if called.method == "GET" and called.path != "/":
@@ -162,7 +139,7 @@ class Conformance:
                 assert answer.status_code == ask(site, called).status_code, called.label
 
     def test_unknown_paths_below_the_prefix_are_the_plugins_404(
-        self, ask: _Ask, calls: list[tuple[str, _Called]]
+        self, ask: _Ask, calls: list[tuple[str, Called]]
     ) -> None:
         """The prefix's owner answers for all that is below it, in its own format."""
         for site, called in calls:
@@ -170,7 +147,7 @@ class Conformance:
                 answer = ask(site, called, method="GET", path=f"{called.group.prefix}/no/such/path/here")
                 _refused(answer, called, {404, *_DENIED}, "an unknown path")
 
-    def test_minor_versions_are_told_and_chosen(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+    def test_minor_versions_are_told_and_chosen(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """Each response names the version that served it. An unknown one is 400, which names the known."""
         for site, called in calls:
             spoken = called.group.versions
@@ -186,7 +163,7 @@ class Conformance:
                 _refused(answer, called, {400}, wrong)
                 assert newest in answer.text, called.label
 
-    def test_every_answer_carries_a_request_id_and_nosniff(self, ask: _Ask, calls: list[tuple[str, _Called]]) -> None:
+    def test_every_answer_carries_a_request_id_and_nosniff(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """A well-formed request id is kept, another is replaced."""
         for site, called in calls:
             if called.method == "GET":
@@ -197,7 +174,10 @@ class Conformance:
 
 
 def conformance(
-    plugin: str, settings: Mapping[str, Any] | None = None, other_types: Collection[str] = _OTHER_TYPES
+    plugin: str,
+    settings: Mapping[str, Any] | None = None,
+    other_types: Collection[str] = _OTHER_TYPES,
+    earlier: Path | None = None,
 ) -> type[Conformance]:
     """Return tests of what holds for every plugin, made of what it declares. Assign them to a name that pytest finds.
 
@@ -210,11 +190,12 @@ def conformance(
         plugin: The plugin's name.
         settings: What `plughost.toml` would hold, such as a rate limit that the tests don't reach.
         other_types: Media types that its operations with a body don't read.
+        earlier: The wheel of a published version, to try the upgrade from. Examples of operations fill its stores.
     """
     return type(
         "TestConformance",
         (Conformance,),
-        {"plugin": plugin, "settings": dict(settings or {}), "other_types": tuple(other_types)},
+        {"plugin": plugin, "settings": dict(settings or {}), "other_types": tuple(other_types), "earlier": earlier},
     )
 
 
@@ -227,7 +208,7 @@ class _Ask:
         self._clients: dict[str, httpx.Client] = {}
 
     def __call__(
-        self, site: str, called: _Called, *, method: str | None = None, path: str | None = None, **sent: Any
+        self, site: str, called: Called, *, method: str | None = None, path: str | None = None, **sent: Any
     ) -> httpx.Response:
         if site not in self._clients:
             self._clients[site] = self._host.client(site, **self._options)
@@ -247,19 +228,11 @@ def _keeps_data(plugin: str) -> bool:
         return any(each.declared.stores for each in host.host.view.plugins if each.state == "active")
 
 
-def _operations(group: RouteGroup) -> Iterator[_Called]:
-    """Yield a group's operations, with a path in which each field has a value."""
-    for route in group.routes:
-        path = _FIELD.sub("1", group.prefix + route.path) or "/"
-        for method, operation in route.operations.items():
-            yield _Called(group, path, method, operation, frozenset(route.operations))
-
-
-def _with_body(calls: list[tuple[str, _Called]]) -> Iterator[tuple[str, _Called]]:
+def _with_body(calls: list[tuple[str, Called]]) -> Iterator[tuple[str, Called]]:
     return ((site, called) for site, called in calls if called.operation.request is not None)
 
 
-def _refused(answer: httpx.Response, called: _Called, expected: Collection[int], what: object) -> None:
+def _refused(answer: httpx.Response, called: Called, expected: Collection[int], what: object) -> None:
     """Check an error: its status, that it is in the group's format, and that it says something."""
     told = f"{called.label} with {what!r}: {answer.status_code} {answer.text[:200]}"
     assert answer.status_code in expected, told

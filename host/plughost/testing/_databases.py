@@ -1,4 +1,4 @@
-"""Stores of a test's own, on each engine, so that one suite tests a plugin on both.
+"""Stores of a test's own, on each kind of database, so that one suite tests a plugin on both.
 
 ```python
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -34,13 +34,13 @@ _LOCALE: Final = "TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOC
 
 
 @contextmanager
-def store_settings(engine: str) -> Iterator[dict[str, Any]]:
-    """Return a host's settings that put every store on an engine, into a database that is gone afterwards.
+def store_settings(dialect: str) -> Iterator[dict[str, Any]]:
+    """Return a host's settings that put every store on SQLite or PostgreSQL, into a database that is gone afterwards.
 
     Args:
-        engine: `sqlite` or `postgresql`. The latter as `fresh_postgresql`.
+        dialect: `sqlite` or `postgresql`. The latter as `fresh_postgresql`.
     """
-    if engine == "sqlite":
+    if dialect == "sqlite":
         yield {"stores": {}}
         return
     with fresh_postgresql() as url:

@@ -18,12 +18,17 @@ import tomlkit
 
 from plughost._api.events import Events
 from plughost._logging import silent_logger
+from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost._runtime.clock import SetClock
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 from plughost._tls.self_signed import ensure_self_signed
+from plughost.testing._distributions import Beside
 from plughost.testing._transports import ConnectionPerThread
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import structlog
 
     from plughost._plugins.environment import Environment
@@ -75,6 +80,19 @@ class RunningHost:
             options["transport"] = ConnectionPerThread(trust_env=False, **kept)
         return httpx.Client(base_url=self.url(site, scheme), trust_env=False, **options)
 
+    def advance(self, seconds: float) -> None:
+        """Let some seconds pass on the host's clock, and its jobs begin that are due then.
+
+        The clock is that of jobs and of `PluginContext.now`, and of nothing else.
+
+        Args:
+            seconds: How many.
+        """
+        clock = self.host.clock
+        assert isinstance(clock, SetClock), "give running_host the time `now` that its clock is to show first"
+        clock.advance(seconds)
+        self.host.jobs.wake()
+
     def store(self, name: str) -> OpenStore[Any]:
         """Return an open store, for tests of what a plugin does with it.
 
@@ -94,8 +112,10 @@ def running_host(
     without: Collection[str] = (),
     strict: bool = False,
     distributions: Collection[metadata.Distribution] | None = None,
+    beside: Collection[metadata.Distribution] | None = None,
     logger: structlog.stdlib.BoundLogger | None = None,
     data_dir: Path | None = None,
+    now: datetime | None = None,
 ) -> Iterator[RunningHost]:
     """Run a host for the length of a `with` block.
 
@@ -107,8 +127,10 @@ def running_host(
         strict: Refuse to start when any plugin fails.
         distributions: What is installed, for plugins that are not. See `plugin_distribution`. A list may be
             changed while the host runs, and is looked at again by a reload.
+        beside: What is installed beside that; its plugins are served whatever `plugins` names. It may be changed, too.
         logger: Where it logs. Nowhere by default.
         data_dir: Where it keeps its data. A folder that is removed afterwards by default.
+        now: What its clock shows until `RunningHost.advance`, with a time zone. The machine's time by default.
 
     Raises:
         GenerationRefused: A plugin that is required does not serve.
@@ -117,7 +139,7 @@ def running_host(
         file = Path(folder, "plughost.toml")
         complete = _with_free_ports(settings or {}, data_dir or Path(folder, "data"))
         if dev and data_dir is None:
-            complete.setdefault("tls", _certificate())
+            complete.setdefault("tls", certificate())
         file.write_text(tomlkit.dumps(complete))
         lines = Events()
         host = Host(
@@ -126,12 +148,15 @@ def running_host(
             without=without,
             strict=strict,
             logger=logger if logger is not None else silent_logger(lines),
-            distributions=distributions,
+            distributions=distributions if beside is None else Beside(distributions, beside),
             lines=lines,
         )
+        if now is not None:
+            host.clock = SetClock(now)
         environment = host.environment()
         if plugins is not None:
-            host.skip(_others(environment, plugins))
+            own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
+            host.skip(_others(environment, {*plugins, *own}))
         host.start(environment)
         try:
             yield RunningHost(host)
@@ -140,7 +165,7 @@ def running_host(
 
 
 @cache
-def _certificate() -> dict[str, str]:
+def certificate() -> dict[str, str]:
     """Return settings with a certificate for all hosts of this process: to make one for each takes its time."""
     folder = tempfile.mkdtemp(prefix="plughost-test-tls-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -63,7 +63,8 @@ def encode(value: object) -> bytes:
 
     Decimals are written as numbers with all their digits and, up to `MAX_EXPONENT`, without an exponent.
     Dates and times as ISO 8601, binary data as base64. Pydantic models (by alias), dataclasses, msgspec structs,
-    enumerations, sets and mappings may stand anywhere. A binary float that isn't finite becomes null.
+    enumerations, sets, mappings and `msgspec.Raw`, which is JSON already, may stand anywhere. A binary float that isn't
+    finite becomes null.
 
     Raises:
         ValueError: A Decimal is NaN or infinite, or a string has a lone surrogate.
@@ -100,6 +101,8 @@ def _to_builtin(value: object) -> object:
         return value.model_dump(by_alias=True)
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, msgspec.Raw):
+        return _DECODER.decode(value)
     # Pydantic knows paths and, as of its later releases, URLs, addresses and masked secrets. Only what it makes a
     # string of is taken: containers it would fill with Decimals as strings.
     text = pydantic_core.to_jsonable_python(value, fallback=lambda _: None)

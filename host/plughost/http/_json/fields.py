@@ -42,7 +42,7 @@ def _refusal(text: str) -> PydanticCustomError:
     return PydanticCustomError(RULE, "{text}", {"text": text})
 
 
-class _Rule:
+class Rule:
     """What the rules have in common: pydantic asks them for the check and for the JSON Schema."""
 
     __slots__ = ()
@@ -63,7 +63,7 @@ class _Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text(_Rule):
+class Text(Rule):
     """A string without NUL, kept exactly as sent.
 
     Attributes:
@@ -105,7 +105,7 @@ class Text(_Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Integer(_Rule):
+class Integer(Rule):
     """An integer, also when written `5.0` or `5e2`.
 
     Attributes:
@@ -146,7 +146,7 @@ def _integral(value: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number(_Rule):
+class Number(Rule):
     """An exact number, as `Decimal`. Digits are counted by value, so `1.50000` has one after the point.
 
     Attributes:
@@ -241,7 +241,7 @@ def _plain(bound: int | Decimal) -> int | float:
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean(_Rule):
+class Boolean(Rule):
     """True or false."""
 
     def checker(self) -> Callable[[Any], Any]:
@@ -260,7 +260,7 @@ class Boolean(_Rule):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Choice(_Rule):
+class Choice(Rule):
     """One of a few strings.
 
     Attributes:

@@ -191,6 +191,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "less_than_equal": "must be less than or equal to {le}",
     "string_too_long": "size must be between 0 and {max_length}",
     "string_too_short": "size must be at least {min_length}",
+    "string_pattern_mismatch": "must match {pattern}",
     "too_long": "size must be between 0 and {max_length}",
     "too_short": "size must be at least {min_length}",
     "literal_error": "must be one of {expected}",

@@ -1,37 +1,52 @@
-"""What the store layer needs of a database engine."""
+"""What the store layer needs of a database, SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost.stores._sessions import quote
+from plughost.stores._errors import translate
+from plughost.stores._sessions import Session, quote
 
 if TYPE_CHECKING:
+    from plughost.stores._claims import Claims
     from plughost.stores._config import StoreConfig
-    from plughost.stores._sessions import Row, Sessions
+    from plughost.stores._sessions import Fetch, Sessions
 
 TABLE: Final = "plughost_migrations"
 """The table that records the migrations of all stores in a database."""
 
 
-class Administration(ABC):
-    """A connection of its own in autocommit mode, for migrations, figures and purging; raises `StoreError`s alone."""
+T = TypeVar("T")
+
+
+class Administration(Session):
+    """A session on a connection of its own in autocommit mode, for migrations, figures and purging.
+
+    Of the database, it raises `StoreError`s alone.
+    """
 
     def __init__(self, connection: Any, store: str) -> None:
         """Wrap the driver's connection."""
-        self.connection = connection
+        super().__init__(None, 0.0)
+        self._connection = connection
         self._store = store
 
     @abstractmethod
     def script(self, sql: str) -> None:
         """Run statements that end in semicolons, without committing."""
 
-    @abstractmethod
-    def rows(self, sql: str, *values: object) -> list[Row]:
-        """Run one statement, with `?` for each value, and return its rows."""
+    def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+        """Run one statement as the database's own session does."""
+        try:
+            return super().execute(fetch, sql, values)  # type: ignore[safe-super] # the session of a database comes next
+        except Exception as error:
+            found = translate(error, f"store {self._store}")
+            if found is None:
+                raise
+            raise found from error
 
     @abstractmethod
     def has_table(self, name: str) -> bool:
@@ -65,7 +80,7 @@ class Administration(ABC):
         """Check the constraints that the database would check at the commit; raise a `StoreError` if one is broken."""
 
     @abstractmethod
-    def commit(self) -> None:
+    def keep(self) -> None:
         """Commit what was begun; where this raises a `StoreError`, nothing of it was kept."""
 
     @abstractmethod
@@ -73,21 +88,21 @@ class Administration(ABC):
         """Make a table that stores in one database share, unless it is there, in a transaction of its own."""
 
 
-class Engine(ABC):
+class Database(ABC):
     """One store's database, by the store's name and settings."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
         """Open and connect nothing yet."""
         self.store = store
         self.config = config
-        self.label = f"store {store}"
+        self.label: str = f"store {store}"
 
     @abstractmethod
     def sessions(self, *, for_pony: bool) -> Sessions:
         """Return what makes sessions, once the database is seen to be in order.
 
         Raises:
-            SetupError: The engine's driver is missing, or the URL is malformed.
+            SetupError: The database's driver is missing, or the URL is malformed.
             Damaged: The database is not in order.
         """
 
@@ -110,6 +125,10 @@ class Engine(ABC):
     @abstractmethod
     def alone(self) -> AbstractContextManager[None]:
         """Return a claim that excludes every host, for purging and restoring; `Busy` while a host serves the store."""
+
+    def claims(self) -> Claims | None:
+        """Return what this host claims of all that share the database; None where no other host can use it."""
+        return None
 
     @abstractmethod
     def trial(self) -> AbstractContextManager[tuple[Administration, Sessions]]:

@@ -1,0 +1,117 @@
+"""Work that no request asks for: what plugins declare, what a run is given, and how others see it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from plughost._waiting import about_to_wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Work of a plugin that the host does by the clock, in the plugin's share of the threads.
+
+    A host never runs a job twice at once. One that is due while it still runs is run again as soon as it has ended,
+    once, however often it was due. Where several hosts keep the plugin's store in one PostgreSQL database, one of them
+    runs the job, and another one takes over when that one stops. What it raises is logged, and it goes on.
+
+    Attributes:
+        name: Unique within the plugin.
+        run: Called with a `JobRun`, with the stores open. Its result is left alone.
+        every: Seconds from when it is due to when it is due again. First so long after the plugin has started.
+        cron: Minute, hour, day of the month, month and day of the week when it is due, as crontab(5) writes them, such
+            as `30 4 * * mon-fri`. Not beside `every`.
+        at_start: Whether it is due once right after the plugin has started, beside what `every` or `cron` say.
+        timezone: Where the clock stands that `cron` goes by, such as `Europe/Berlin`.
+        each_host: Whether each host runs it, even where several share the plugin's database.
+        description: One sentence for operators.
+    """
+
+    name: str
+    run: Callable[[JobRun], object]
+    every: float | None = None
+    cron: str | None = None
+    at_start: bool = False
+    timezone: str = "UTC"
+    each_host: bool = False
+    description: str = ""
+
+    @property
+    def schedule(self) -> str:
+        """When it runs, in words."""
+        often = f"every {self.every:g} s" if self.every is not None else ""
+        cron = f"{self.cron} ({self.timezone})" if self.cron is not None else ""
+        return ", ".join(filter(None, ("at start" if self.at_start else "", often, cron)))
+
+
+class JobRun:
+    """One run of a job, as its function gets it.
+
+    Attributes:
+        due: When it was due, with a time zone: the same moment for a run that begins late.
+    """
+
+    def __init__(self, due: datetime) -> None:
+        """Begin a run."""
+        self.due = due
+        self._stop = threading.Event()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it is to end soon: the host stops, or another version of the plugin takes over. Ask between steps."""
+        return self._stop.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, at most until it is to end. Other work of the plugin goes on meanwhile.
+
+        Args:
+            seconds: For how long.
+
+        Returns:
+            Whether it is to end.
+        """
+        about_to_wait(long=True)
+        return self._stop.wait(seconds)
+
+    def stop(self) -> None:
+        """Tell it to end. For the host, and for tests."""
+        self._stop.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job of an active plugin, and what became of it since the host started.
+
+    Attributes:
+        plugin: The plugin.
+        name: Its name.
+        description: What the plugin says of it.
+        schedule: When it runs, in words.
+        due: When it is due next. None where it is not.
+        running_since: When the run began that goes on. None where none does.
+        started_at: When the last run began that ended. None before the first.
+        seconds: How long that one took.
+        outcome: What came of that one. `elsewhere` says that another host runs the job. None before the first.
+        error: What it raised, in one line. Empty where it did not fail.
+        runs: How many runs ended well on this host.
+        failures: How many raised.
+        missed: How often it was due and did not run, since it still ran or the host was behind.
+    """
+
+    plugin: str
+    name: str
+    description: str
+    schedule: str
+    due: datetime | None
+    running_since: datetime | None
+    started_at: datetime | None
+    seconds: float
+    outcome: Literal["ok", "failed", "elsewhere"] | None
+    error: str
+    runs: int
+    failures: int
+    missed: int

@@ -1,0 +1,62 @@
+"""`plughost completion`: complete commands and names in a shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from plughost._cli.options import config_of_group
+
+if TYPE_CHECKING:
+    from plughost._runtime.generation import Generation
+
+_PLACES: Final = {
+    "bash": 'eval "$(plughost completion bash)"   # in ~/.bashrc',
+    "zsh": 'eval "$(plughost completion zsh)"    # in ~/.zshrc, after compinit',
+    "fish": "plughost completion fish > ~/.config/fish/completions/plughost.fish",
+}
+
+
+@click.command(epilog="\b\n" + "\n".join(_PLACES.values()))
+@click.argument("shell", type=click.Choice(tuple(_PLACES)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Write what lets SHELL complete commands, options, and names of plugins, stores and settings."""
+    made = get_completion_class(shell)
+    assert made is not None, "click completes in these shells"
+    click.echo(made(ctx.find_root().command, {}, "plughost", "_PLUGHOST_COMPLETE").source())
+
+
+def plugin_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of the installed plugins."""
+    from plughost._plugins.environment import Environment  # noqa: PLC0415 - only while a name is completed
+
+    return [each.name for each in Environment().plugins if each.name.startswith(incomplete)]
+
+
+def store_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of the installed plugins' stores."""
+    return [name for name in sorted(_look(ctx).stores) if name.startswith(incomplete)]
+
+
+def setting_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the keys of settings, of plugins too."""
+    return [each.key for each in _look(ctx).setting_values() if each.key.startswith(incomplete)]
+
+
+def _look(ctx: click.Context) -> Generation:
+    """Return what would be served, with defaults where the settings can't be used: a shell can show no error."""
+    from plughost._logging import silent_logger  # noqa: PLC0415 - as above
+    from plughost._runtime.host import Host  # noqa: PLC0415 - as above
+    from plughost._settings.errors import SettingsError  # noqa: PLC0415 - as above
+    from plughost._settings.sources import no_settings, read_settings  # noqa: PLC0415 - as above
+
+    try:
+        settings = read_settings(ctx.params.get("config") or config_of_group(ctx))
+    except SettingsError:
+        settings = no_settings()
+    generation = Host(settings, logger=silent_logger()).look()
+    generation.close()
+    return generation

@@ -1,0 +1,241 @@
+"""`plughost doctor`: look at what operators forget, and say what to do.
+
+`plughost check` says whether all that is installed would serve; this looks at the machine and the setup around it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+import click
+from rich.filesize import decimal
+from rich.text import Text
+
+from plughost._api.errors import CertificateError, NotRunning
+from plughost._backups.journal import last_backups
+from plughost._cli.options import (
+    EXIT_PROBLEMS,
+    config_option,
+    console,
+    duration,
+    host_options,
+    json_option,
+    plain_table,
+    print_json,
+    text,
+)
+from plughost._logging import silent_logger
+from plughost._plugins.discovery import HOST
+from plughost._plugins.environment import Environment
+from plughost._runtime.control import send_command
+from plughost._runtime.host import Host
+from plughost._runtime.sites import exposed_addresses, listeners_of
+from plughost._tls.certificates import certificate_in_use, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+    from plughost._runtime.generation import Generation
+    from plughost._settings.sources import Settings
+
+_FREE_BYTES: Final = 1 << 30
+_CERTIFICATE_DAYS: Final = 14
+_BACKUP_AGE: Final = timedelta(days=7)
+_SPARE_FILES: Final = 256  # beside connections: stores, logs, modules
+_STYLES: Final = {"good": "green", "advice": "yellow", "problem": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found.
+
+    Attributes:
+        about: What was looked at.
+        verdict: `good`; `advice`, which may be right as it is; or `problem`.
+        found: What it is like.
+        todo: What to do about it. Empty where all is well.
+    """
+
+    about: str
+    verdict: Literal["good", "advice", "problem"]
+    found: str
+    todo: str = ""
+
+
+@click.command()
+@json_option
+@host_options
+@config_option
+def doctor(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
+    """Look at what is easily forgotten around a host, and say what to do about it.
+
+    Limits, clock, certificate, disk, versions, proxies, permissions and backups. Exit code 1 when there is a problem;
+    advice may be right as it is. `plughost check` says whether every plugin would serve.
+    """
+    generation = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger()).look()
+    generation.close()
+    looks: tuple[Callable[[], Iterator[Finding]], ...] = (
+        partial(_limits, settings, generation),
+        _clock,
+        partial(_certificate, settings, generation, dev=dev),
+        partial(_disk, settings.data_dir),
+        partial(_versions, settings),
+        partial(_reach, settings, generation),
+        partial(_permissions, settings),
+        partial(_backups, settings, generation),
+    )
+    findings = [finding for look in looks for finding in look()]
+    if as_json:
+        print_json([asdict(each) for each in findings])
+    else:
+        table = plain_table()
+        table.show_header = False
+        for each in findings:
+            told = Text(each.found)
+            if each.todo:
+                told.append(f"\n{each.todo}", style=_STYLES[each.verdict])
+            table.add_row(Text(each.verdict, style=_STYLES[each.verdict]), text(each.about), told)
+        console().print(table)
+    if any(each.verdict == "problem" for each in findings):
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+def _limits(settings: Settings, generation: Generation) -> Iterator[Finding]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    sites = settings.host.sites
+    wanted = _SPARE_FILES + sum(
+        getattr(sites, site).connection_limit for site in generation.sites for _ in listeners_of(site, settings)
+    )
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        todo = f"Set LimitNOFILE={wanted} in the unit, or `ulimit -n {wanted}`, or lower sites.<site>.connection_limit."
+        yield Finding("open files", "advice", f"{hard} allowed, {wanted} with every connection_limit reached", todo)
+    else:
+        yield Finding("open files", "good", f"{hard} allowed, {wanted} needed at most")
+
+
+def _clock() -> Iterator[Finding]:
+    now, built = datetime.now(UTC), datetime.fromtimestamp(os.stat(__file__).st_mtime, UTC)  # noqa: PTH116 - of this file
+    if now < built - timedelta(days=1):
+        yield Finding("clock", "problem", f"it says {now:%Y-%m-%d %H:%M} UTC, before plughost was installed", "Set it.")
+        return
+    asked = shutil.which("timedatectl")
+    said = asked and subprocess.run(  # noqa: S603 - a fixed command  # nosec B603
+        [asked, "show", "--property=NTPSynchronized", "--value"], capture_output=True, text=True, check=False
+    )
+    if said and said.stdout.strip() == "no":
+        todo = "Tokens and certificates depend on it. Switch NTP on: timedatectl set-ntp true"
+        yield Finding("clock", "advice", "it is not kept right by NTP", todo)
+    else:
+        known = "kept right by NTP" if said and said.stdout.strip() == "yes" else "this machine can't say who sets it"
+        yield Finding("clock", "good", f"{now:%Y-%m-%d %H:%M} UTC, {known}")
+
+
+def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> Iterator[Finding]:
+    if not any(each.scheme == "https" for site in generation.sites for each in listeners_of(site, settings)):
+        yield Finding("certificate", "advice", "no listener has HTTPS", "Let a proxy end TLS, or add listeners.")
+        return
+    tls = settings.host.tls
+    try:
+        info = describe(*certificate_in_use(settings))
+    except CertificateError as error:
+        made_here = dev or tls.self_signed
+        found = "none yet; the next start makes one" if made_here else str(error)
+        yield Finding("certificate", "good" if made_here else "problem", found)
+        return
+    found = f"until {info.not_after:%Y-%m-%d}, {info.days_left} days, for {', '.join(info.names)}"
+    renewed = tls.certificate is None and tls.pkcs12 is None
+    if info.days_left < 0 or (info.days_left < _CERTIFICATE_DAYS and not renewed):
+        todo = "Replace the file, then `plughost reload`."
+        yield Finding("certificate", "problem" if info.days_left < 0 else "advice", found, todo)
+    elif info.self_signed and not dev:
+        yield Finding(
+            "certificate", "advice", f"self-signed, {found}", "Clients need it as their authority, or get one."
+        )
+    else:
+        yield Finding("certificate", "good", found)
+
+
+def _disk(data_dir: Path) -> Iterator[Finding]:
+    place = next(each for each in (data_dir, *data_dir.parents) if each.is_dir())
+    free = shutil.disk_usage(place).free
+    good = free >= _FREE_BYTES
+    todo = "" if good else "Make room: a store that can't be written answers 503."
+    yield Finding("disk", "good" if good else "advice", f"{decimal(free)} free at {place}", todo)
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield Finding("data folder", "problem", f"{place} can't be written by this user", "Give it to the host's user.")
+
+
+def _versions(settings: Settings) -> Iterator[Finding]:
+    environment = Environment()
+    versions = environment.versions
+    of_ours = {key: versions[key] for key in sorted({HOST, *environment.owners.values()}) if key in versions}
+    yield Finding("versions", "good", f"Python {sys.version.split()[0]}, {HOST} {versions.get(HOST, 'unknown')}")
+    for plugin in environment.plugins:
+        if plugin.unmet is not None:
+            todo = "Install what it requires: `python -m pip check` lists all."
+            yield Finding("versions", "problem", f"{plugin.label}: {plugin.unmet}", todo)
+    for told in environment.warnings:
+        yield Finding("versions", "advice", told, "Remove what is left of it, or install it again.")
+    try:
+        running = send_command(settings.data_dir, "status")
+    except NotRunning:
+        yield Finding("running host", "good", "none on this data folder")
+        return
+    if running.get("version") != of_ours.get(HOST):
+        found = f"it is {running.get('version')}, installed is {of_ours.get(HOST)}"
+        yield Finding("running host", "advice", found, "Take it up: plughost restart")
+    else:
+        yield Finding("running host", "good", f"process {running['pid']}, up {duration(running['uptime_seconds'])}")
+
+
+def _reach(settings: Settings, generation: Generation) -> Iterator[Finding]:
+    exposed, proxies = exposed_addresses(settings), settings.host.trusted_proxies
+    if any(network.prefixlen == 0 for network in proxies):
+        todo = "Name the proxies' own addresses: anybody could pose as any client."
+        yield Finding("proxies", "problem", "trusted_proxies believes every address", todo)
+    elif exposed and not proxies:
+        todo = "Behind a proxy, name it in trusted_proxies: limits count its address for every client."
+        yield Finding("proxies", "advice", f"reached from elsewhere ({', '.join(exposed)}), none is trusted", todo)
+    else:
+        yield Finding("proxies", "good", "only this machine reaches it" if not exposed else f"{len(proxies)} trusted")
+    for warning in generation.warnings:
+        what, _, todo = warning.partition("; ")
+        yield Finding("settings", "advice", what, todo)
+
+
+def _permissions(settings: Settings) -> Iterator[Finding]:
+    for file in filter(None, (settings.file, settings.data_dir)):
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0
+        if mode & 0o002:
+            yield Finding("permissions", "problem", f"{file} can be changed by everybody", f"chmod o-w {file}")
+        elif file == settings.file and mode & 0o004 and _holds_secrets(settings):
+            yield Finding("permissions", "advice", f"{file} holds secrets and everybody reads it", f"chmod 640 {file}")
+
+
+def _holds_secrets(settings: Settings) -> bool:
+    host = settings.host
+    return bool(host.tls.password or host.stores.url or host.stores.urls or host.rate_limits.shared)
+
+
+def _backups(settings: Settings, generation: Generation) -> Iterator[Finding]:
+    made, now = last_backups(settings.data_dir), datetime.now(UTC)
+    ages = {store: now - made[store] if store in made else None for store in sorted(generation.stores)}
+    late = {store: age for store, age in ages.items() if age is None or age > _BACKUP_AGE}
+    if late:
+        told = [
+            f"{store}, {'none' if age is None else duration(age.total_seconds()) + ' old'}"
+            for store, age in late.items()
+        ]
+        todo = "Make them with `plughost stores backup`, unless another tool does."
+        yield Finding("backups", "advice", f"as far as is known: {'; '.join(told)}", todo)
+    elif ages:
+        yield Finding("backups", "good", f"none older than {duration(_BACKUP_AGE.total_seconds())}")

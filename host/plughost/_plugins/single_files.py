@@ -1,0 +1,66 @@
+"""Single files: plugins in development that are one Python file of the folder `plugins_dir`, and installed nowhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost._plugins.discovery import ENTRY_POINT_GROUP
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_PACKAGE: Final = "plughost_single_file_"
+
+
+def single_files(folder: Path) -> Iterator[metadata.Distribution]:
+    """Yield a distribution for each Python file of a folder, but for those whose names begin with an underscore."""
+    files = sorted(folder.glob("*.py"))
+    return (_SingleFile(file) for file in files if not file.name.startswith("_"))
+
+
+class _EntryPoint(metadata.EntryPoint):
+    """An entry point that leads to a file, which is on no path that Python searches."""
+
+    def load(self) -> Any:
+        if self.value in sys.modules:
+            return sys.modules[self.value]
+        spec = importlib.util.spec_from_file_location(self.value, vars(self)["file"])
+        assert spec is not None, "it is a Python file"
+        assert spec.loader is not None, "it is a Python file"
+        module = sys.modules[self.value] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[self.value]
+            raise
+        return module
+
+
+class _SingleFile(metadata.Distribution):
+    """A file, dressed as a distribution of version 0 that has the file's name."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        point = _EntryPoint(file.stem.replace("_", "-"), f"{_PACKAGE}{file.stem}", ENTRY_POINT_GROUP)
+        vars(point)["file"] = file
+        self._points = metadata.EntryPoints([point])
+
+    @property
+    def entry_points(self) -> metadata.EntryPoints:
+        return self._points
+
+    def read_text(self, filename: str) -> str | None:
+        if filename == "RECORD":
+            digest = base64.urlsafe_b64encode(hashlib.sha256(self._file.read_bytes()).digest()).rstrip(b"=").decode()
+            return f"{self._file.name},sha256={digest},\n"
+        return f"Metadata-Version: 2.1\nName: {self._file.name}\nVersion: 0\n" if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        return self._file.parent / path if path else self._file.parent

@@ -1,0 +1,52 @@
+"""Discover: look at what is installed now, in place since the start, too; with `--dev` also at single files."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from plughost._plugins.allowed import only_allowed
+from plughost._plugins.environment import Environment
+from plughost._plugins.in_place import PathFiles
+from plughost._plugins.single_files import single_files
+from plughost._runtime.sites import exposed_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from plughost._settings.sources import Settings
+
+
+class Discovery:
+    """Looks at what is installed, again and again."""
+
+    def __init__(self, distributions: Collection[metadata.Distribution] | None) -> None:
+        """Look at these distributions, or at all on `sys.path`."""
+        self._distributions = distributions
+        self._path_files = PathFiles() if distributions is None else None
+
+    def look(self, settings: Settings, *, dev: bool) -> Environment:
+        """Return what is installed now."""
+        folder = plugins_dir(settings, dev=dev)
+        if self._path_files is None:
+            return Environment(_with_files(self._distributions, folder))
+        self._path_files.forget_removed()
+        environment = Environment(_with_files(None, folder))
+        usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if each.problem is None]
+        self._path_files.read_new(environment, {key for each in usable for key in each.closure})
+        return environment
+
+
+def plugins_dir(settings: Settings, *, dev: bool) -> Path | None:
+    """Return the folder whose files are plugins. None where nobody named one, or others than a developer come by."""
+    folder = settings.path(settings.host.plugins_dir)
+    return folder if dev and folder is not None and not exposed_addresses(settings) else None
+
+
+def _with_files(
+    distributions: Collection[metadata.Distribution] | None, folder: Path | None
+) -> Collection[metadata.Distribution] | None:
+    if folder is None:
+        return distributions
+    return [*(metadata.distributions() if distributions is None else distributions), *single_files(folder)]

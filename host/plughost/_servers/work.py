@@ -1,0 +1,66 @@
+"""What threads do for plugins: requests, and what plugins do beside these."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """What one plugin takes of the threads.
+
+    Attributes:
+        name: The plugin; empty for requests that are for none.
+        share: How many threads it may hold.
+        held: How many it holds, each with a slow request.
+        waiting: The requests that wait for one of these to end.
+        refused: How many requests were refused, since too many waited or since they waited too long.
+        resting: How many of its requests gave their turn away.
+    """
+
+    name: str
+    share: int
+    held: int = 0
+    waiting: deque[Job] = field(default_factory=deque)
+    refused: int = 0
+    resting: int = 0
+
+
+class Job:
+    """A request that a thread is to answer, or the rest of one.
+
+    Attributes:
+        lane: What it counts against.
+        begun: Whether a part of it is done already: the rest of it is never refused.
+        since: When it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't.
+    """
+
+    lane: Lane
+    begun = False
+    since: float = 0.0
+
+    def run(self) -> None:
+        """Go on with it."""
+
+    def refuse(self) -> None:
+        """Answer that the plugin has too much to do."""
+
+
+class Work(Job):
+    """A function that counts against its plugin's share of the threads, as a request that is never refused."""
+
+    begun = True
+
+    def __init__(self, lane: Lane, do: Callable[[], None]) -> None:
+        """Do something for a plugin."""
+        self.lane = lane
+        self._do = do
+
+    def run(self) -> None:
+        """Do it."""
+        self._do()

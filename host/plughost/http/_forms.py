@@ -1,0 +1,248 @@
+"""Forms as pages send them, url-encoded or in parts with files, against a model (WHATWG URL 5, RFC 7578)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+from weakref import WeakKeyDictionary
+
+import falcon
+from falcon.media.multipart import MultipartFormHandler, MultipartParseOptions
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from plughost.http._json.fields import NOT_NULL, RULE, Rule
+from plughost.http._json.validation import ModelT, validate
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+    from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
+
+URL_ENCODED: Final = "application/x-www-form-urlencoded"
+MULTIPART: Final = "multipart/form-data"
+
+_MEMORY_LIMIT: Final = 512 * 1024  # bytes of a file that are held in memory
+_MOST_FIELDS: Final = 1000
+_MOST_TEXT: Final = 1024 * 1024  # bytes of all fields that are no files
+_BLOCK: Final = 64 * 1024
+_integer: Final = re.compile(r"-?[0-9]{1,400}").fullmatch
+_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
+_BOOLEANS: Final = {"true": True, "on": True, "false": False}
+_SIZE: Final = "x-max-size"
+
+
+class Upload:
+    """A file that came with a form. It is closed and gone once nothing refers to it.
+
+    Attributes:
+        filename: Its name as the client says; never a path to write to.
+        content_type: Its media type as the client says.
+        file: The content, in memory or in a file without a name, from its beginning.
+        size: How many bytes it has.
+    """
+
+    def __init__(self, filename: str, content_type: str) -> None:
+        """Begin with nothing in it."""
+        self.filename = filename
+        self.content_type = content_type
+        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(_MEMORY_LIMIT)  # noqa: SIM115 - see `__del__`
+        self.size = 0
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a path."""
+        self.file.seek(0)
+        with Path(path).open("wb") as target:
+            shutil.copyfileobj(self.file, target, _BLOCK)
+
+    def __del__(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let models have fields of this type, with the rule `File` or without."""
+        return File().__get_pydantic_core_schema__(source, handler)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe a file."""
+        return File().json_schema()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File(Rule):
+    """A file of a form, as `Upload`.
+
+    Attributes:
+        max_size: Most bytes of it. Beyond them, nothing of it is kept. None for what the whole body may have.
+        media_types: What the client may say that it is. Empty for anything.
+    """
+
+    max_size: int | None = None
+    media_types: tuple[str, ...] = ()
+
+    def checker(self) -> Callable[[Any], Any]:
+        """Return a function that returns the file or raises a refusal."""
+        largest, media_types = self.max_size, self.media_types
+
+        def check(value: Any) -> Upload:
+            if not isinstance(value, Upload):
+                raise _refusal(NOT_NULL if value is None else "must be a file")
+            if largest is not None and value.size > largest:
+                raise _refusal(f"must have at most {largest} bytes")
+            if media_types and value.content_type not in media_types:
+                raise _refusal(f"must be one of {', '.join(media_types)}")
+            return value
+
+        return check
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of a file."""
+        schema: dict[str, Any] = {"type": "string", "format": "binary"}
+        return schema if self.max_size is None else schema | {_SIZE: self.max_size}
+
+
+def _refusal(text: str) -> PydanticCustomError:
+    return PydanticCustomError(RULE, "{text}", {"text": text})
+
+
+def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
+    """Return the model that a form stands for, url-encoded or `multipart/form-data`.
+
+    Texts become what their field is: an integer, a number, a boolean (`true`, `on`, `false`), or an item of a list.
+    An input that was left empty is absent, unless its field is a string. Files are kept only where the model has a
+    field for them, and beyond 512 KiB in a file without a name.
+
+    Args:
+        req: The request.
+        model: The model. Its files are of the type `Upload`, with the rule `File`.
+
+    Raises:
+        Invalid: The form breaks the model's rules.
+        falcon.HTTPUnsupportedMediaType: The body is no form.
+        falcon.HTTPContentTooLarge: Its texts have more than 1 MiB in all.
+        falcon.HTTPBadRequest: It is malformed, or has more than 1,000 fields.
+    """
+    kind = (req.content_type or "").partition(";")[0].strip().lower()
+    fields = _fields_of(model)
+    try:
+        if kind == URL_ENCODED:
+            given = _url_encoded(req)
+        elif kind == MULTIPART:
+            given = _in_parts(req, fields)
+        else:
+            raise falcon.HTTPUnsupportedMediaType(
+                description=f"This resource reads {MULTIPART} and {URL_ENCODED}.",
+                headers={"Accept": f"{MULTIPART}, {URL_ENCODED}"},
+            )
+    except (ValueError, LookupError) as error:  # text that isn't UTF-8, or of an unknown encoding
+        raise falcon.HTTPBadRequest(description="The form is malformed, or isn't UTF-8.") from error
+    return validate(model, _values(given, fields))
+
+
+def _url_encoded(req: falcon.Request) -> list[tuple[str, str | Upload]]:
+    if (req.content_length or 0) > _MOST_TEXT:
+        raise _too_large()
+    text = req.stream.read().decode("ascii")
+    return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+
+
+def _in_parts(req: falcon.Request, fields: Mapping[str, _Field]) -> list[tuple[str, str | Upload]]:
+    options = MultipartParseOptions()
+    options.max_body_part_count = _MOST_FIELDS
+    options.max_body_part_buffer_size = _MOST_TEXT
+    given: list[tuple[str, str | Upload]] = []
+    left = _MOST_TEXT
+    for part in MultipartFormHandler(options).deserialize(req.stream, req.content_type, req.content_length):
+        name = part.name or ""
+        field = fields.get(name)
+        if part.filename is None:
+            data = part.get_data()
+            left -= len(data)
+            if left < 0:
+                raise _too_large()
+            given.append((name, data.decode()))
+        elif field is not None and field.kind == "file":
+            upload = _received(part.stream, Upload(part.filename, part.content_type), field.max_size)
+            if upload.filename or upload.size:  # a page sends an empty one for an input without a choice
+                given.append((name, upload))
+    return given
+
+
+def _received(stream: Any, upload: Upload, most: int | None) -> Upload:
+    """Keep a file, and nothing more of it once it is too large."""
+    while block := stream.read(_BLOCK):
+        upload.size += len(block)
+        if most is None or upload.size <= most:
+            upload.file.write(block)
+    upload.file.seek(0)
+    return upload
+
+
+def _too_large() -> falcon.HTTPContentTooLarge:
+    return falcon.HTTPContentTooLarge(description=f"The texts of the form have more than {_MOST_TEXT} bytes.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What a field of a model takes: a type of JSON Schema, or `file`."""
+
+    kind: str
+    is_array: bool
+    max_size: int | None
+
+
+_known: Final[WeakKeyDictionary[type[BaseModel], dict[str, _Field]]] = WeakKeyDictionary()
+
+
+def _fields_of(model: type[BaseModel]) -> dict[str, _Field]:
+    fields = _known.get(model)
+    if fields is None:
+        schema = model.model_json_schema()
+        definitions = schema.get("$defs", {})
+        fields = _known[model] = {name: _field(each, definitions) for name, each in schema["properties"].items()}
+    return fields
+
+
+def _field(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Field:
+    for branch in schema.get("anyOf", ()):
+        if branch.get("type") != "null":
+            return _field(branch, definitions)
+    if "$ref" in schema:
+        return _field(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if schema.get("type") == "array":
+        item = _field(schema.get("items", {}), definitions)
+        return _Field(item.kind, True, item.max_size)
+    kind = "file" if schema.get("format") == "binary" else schema.get("type", "string")
+    return _Field(kind, False, schema.get(_SIZE))
+
+
+def _values(given: list[tuple[str, str | Upload]], fields: Mapping[str, _Field]) -> dict[str, Any]:
+    """Return what a form holds as JSON would. Of a field that is given twice and is no list, the first counts."""
+    values: dict[str, Any] = {}
+    for name, text in given:
+        field = fields.get(name)
+        if field is None or (text == "" and field.kind != "string"):
+            continue
+        value = _converted(text, field.kind) if isinstance(text, str) else text
+        if field.is_array:
+            values.setdefault(name, []).append(value)
+        else:
+            values.setdefault(name, value)
+    return values
+
+
+def _converted(text: str, kind: str) -> Any:
+    """Return a text as its field's type; what it can't be stays a text, which the field refuses."""
+    if kind == "integer":
+        return int(text) if _integer(text) else text
+    if kind == "number":
+        return Decimal(text) if _number(text) else text
+    return _BOOLEANS.get(text, text) if kind == "boolean" else text

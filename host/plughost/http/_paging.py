@@ -1,0 +1,289 @@
+"""Lists that clients read page by page: one declaration for parameters, headers and links (RFC 8288)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from plughost._api.declarations import Parameter
+from plughost.http._errors import Invalid, Violation
+from plughost.http._json.codec import MalformedJSON, decode, encode
+from plughost.http._routing import raw_path
+
+if TYPE_CHECKING:
+    import falcon
+    from pydantic.fields import FieldInfo
+
+    from plughost.http._request import Request
+
+T = TypeVar("T")
+Pairs = tuple[tuple[str, str], ...]
+
+_OWN: Final = frozenset({"page", "size", "sort", "cursor"})
+_TYPES: Final = frozenset({"string", "integer", "number", "boolean"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """How clients read a list: by pages or by a cursor, sorted and filtered as they ask.
+
+    Its `parameters` belong into the operation, its `headers` into the response, and `page` returns what a request asks
+    for. Fields are those of the model of an item.
+
+    Attributes:
+        model: The model of an item.
+        sort: The fields that clients may sort by.
+        filters: The fields that clients may ask to have a value.
+        size: Items on a page unless a request asks for another number.
+        maximum: Items on a page at most. A request for more gets as many.
+        cursor: Whether a page begins after the last item of another one, instead of being counted from the first. Then
+            lists of any length are read at the same pace, and miss nothing that was there all the time. There is no
+            total, and no way to the last page.
+        key: The field that no two items have the same value of. It comes last in every order.
+        refusal: The status of a page or size that is no integer.
+    """
+
+    model: type[BaseModel]
+    sort: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+    size: int = 20
+    maximum: int = 100
+    cursor: bool = False
+    key: str = "id"
+    refusal: Literal[400, 404] = 400
+    _fields: Mapping[str, TypeAdapter[Any]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Look the fields up.
+
+        Raises:
+            ValueError: The model lacks a field, or a filter can't be a parameter.
+        """
+        known = self.model.model_fields
+        for name in (self.key, *self.sort, *self.filters):
+            if name not in known:
+                raise ValueError(f"{self.model.__name__} has no field {name!r}, but {', '.join(known)}")
+        for name in _OWN.intersection(self.filters):
+            raise ValueError(f"a filter can't be called {name!r}, which is a parameter of paging itself")
+        names = {self.key, *self.sort, *self.filters}
+        object.__setattr__(self, "_fields", {name: _adapter(known[name]) for name in names})
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What an operation that lists declares."""
+        size = "Items on a page; below 1 as by default. The host has a maximum."
+        place = (
+            Parameter(
+                name="cursor", place="query", description="Where the page begins: as `Link` has it.", allow_empty=True
+            )
+            if self.cursor
+            else self._count("page", "Which page, from zero; below it the first.", 0)
+        )
+        return place, self._count("size", size, self.size), *self._sorting(), *self.filter_parameters
+
+    @property
+    def filter_parameters(self) -> tuple[Parameter, ...]:
+        """What an operation that only counts declares."""
+        return tuple(
+            Parameter(
+                name=name,
+                place="query",
+                description=f"Only those with this {name}; of several, all.",
+                schema={"type": "array", "items": _plain_schema(name, self._fields[name])},
+            )
+            for name in self.filters
+        )
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the response of an operation that lists declares."""
+        if self.cursor:
+            return {"Link": "The pages first and next."}
+        return {"Link": "The pages first, last, previous, prev and next.", "X-Total-Count": "Items on all pages."}
+
+    def page(self, asked: Mapping[str, Any], **kept: object) -> Page:
+        """Return the page that a request asks for.
+
+        Args:
+            asked: What a responder is given as `**asked`.
+            **kept: Further parameters of the operation, which the links to other pages are to keep.
+
+        Raises:
+            Invalid: The cursor is none of this list.
+        """
+        filters = {name: asked[name] for name in self.filters if asked.get(name)}
+        size, sort = asked.get("size", self.size), ",".join(asked.get("sort", ()))
+        order: dict[str, bool] = {}
+        for term in [*sort.split(","), self.key] if sort else [self.key]:
+            order.setdefault(term.removeprefix("-"), term.startswith("-"))
+        return Page(
+            paging=self,
+            number=max(asked.get("page", 0), 0),
+            size=min(size if size >= 1 else self.size, self.maximum),
+            sort=sort,
+            order=tuple(order.items()),
+            filters={name: values[0] for name, values in filters.items()},
+            after=self._after(asked.get("cursor"), sort, order),
+            is_empty=any(
+                value != values[0] or not self._possible(name, value)
+                for name, values in filters.items()
+                for value in values
+            ),
+            asked=tuple((name, _text(value)) for name, values in filters.items() for value in values),
+            kept=tuple((name, _text(value)) for name, value in kept.items() if value is not None),
+        )
+
+    def _count(self, name: str, description: str, default: int) -> Parameter:
+        schema = {"type": "integer", "default": default}
+        return Parameter(
+            name=name, place="query", description=description, schema=schema, allow_empty=True, refusal=self.refusal
+        )
+
+    def _sorting(self) -> tuple[Parameter, ...]:
+        if not self.sort:
+            return ()
+        term = f"-?({'|'.join(self.sort)})"
+        items = {"type": "string", "pattern": f"^{term}(,{term})*$"}
+        text = "Fields to sort by, joined by commas; `-` in front for descending."
+        schema = {"type": "array", "items": items, "examples": [[",-".join(self.sort[-2:])]]}
+        return (Parameter(name="sort", place="query", description=text, schema=schema, allow_empty=True),)
+
+    def _possible(self, name: str, value: Any) -> bool:
+        """Tell whether an item may have a value; one that none may have need not reach the database."""
+        try:
+            self._fields[name].validate_python(value)
+        except ValidationError:
+            return False
+        return True
+
+    def _after(self, cursor: str | None, sort: str, order: Mapping[str, bool]) -> tuple[Any, ...] | None:
+        """Return the values that the last item of the page before had. They may be anybody's."""
+        if cursor is None:
+            return None
+        try:
+            made_for, *values = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+            if made_for == sort:
+                pairs = zip(order, values, strict=True)
+                return tuple(self._fields[name].validate_python(value) for name, value in pairs)
+        except (ValueError, TypeError, MalformedJSON):
+            pass
+        raise Invalid([Violation("cursor", "must be the one of a link to a page in this order")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of a list, as `Paging.page` returns it.
+
+    Attributes:
+        paging: The declaration.
+        number: Which one, from zero; zero of a cursor.
+        size: Items on a page.
+        sort: The order as it was asked for, such as `name,-price`.
+        order: The same as fields, each with whether it is descending; always total, by the key at last.
+        filters: Field to the value that items have.
+        after: What the item before the page has in the fields of `order`. None for the first, and without a cursor.
+        is_empty: Whether nothing can match: a filter asks for two values at once, or for one that no item may have.
+        asked: The filters as they were asked for.
+        kept: Further parameters that links keep.
+    """
+
+    paging: Paging
+    number: int
+    size: int
+    sort: str
+    order: tuple[tuple[str, bool], ...]
+    filters: Mapping[str, Any]
+    after: tuple[Any, ...] | None
+    is_empty: bool
+    asked: Pairs
+    kept: Pairs
+
+    @property
+    def offset(self) -> int:
+        """How many items come before it; none of a cursor."""
+        return self.number * self.size
+
+    @property
+    def limit(self) -> int:
+        """How many items to read: of a cursor one more, which tells that there is a next page."""
+        return self.size + self.paging.cursor
+
+    def query(self, **other: object) -> str:
+        """Return the page as a URL has it, or another one of the list: `page.query(page=3)`."""
+        own = {} if self.paging.cursor else {"page": self.number}
+        pairs: list[tuple[str, object]] = [*(own | other).items(), ("size", self.size)]
+        if self.sort:
+            pairs.append(("sort", self.sort))
+        return urlencode([*pairs, *self.asked, *self.kept])
+
+    def filter_query(self) -> str:
+        """Return the filters as a URL has them."""
+        return urlencode(self.asked)
+
+    def links(self, base: str, items: Sequence[object], total: int | None) -> dict[str, str]:
+        """Return the addresses of the pages around it by their relations, such as `next`.
+
+        Args:
+            base: The absolute address of the list.
+            items: What was read, `limit` at most.
+            total: How many items there are on all pages. None of a cursor.
+        """
+        pages: dict[str, Mapping[str, object]]
+        if self.paging.cursor or total is None:
+            pages = {"first": {}}
+            if len(items) > self.size:
+                pages["next"] = {"cursor": self._cursor_after(items[self.size - 1])}
+        else:
+            last = max(0, (total - 1) // self.size)
+            pages = {"first": {"page": 0}, "last": {"page": last}}
+            if self.number > 0:
+                pages["previous"] = pages["prev"] = {"page": min(self.number - 1, last)}
+            if self.number < last:
+                pages["next"] = {"page": self.number + 1}
+        return {name: f"{base}?{self.query(**place)}" for name, place in pages.items()}
+
+    def send(self, req: Request, resp: falcon.Response, items: Sequence[T], total: int | None = None) -> list[T]:
+        """Set `Link` and `X-Total-Count`, and return the items that the response is to have.
+
+        Args:
+            req: The request.
+            resp: Its response.
+            items: What was read, `limit` at most.
+            total: How many items there are on all pages. None of a cursor.
+        """
+        links = self.links(req.prefix + raw_path(req.env).removesuffix("/"), items, total)
+        resp.set_header("Link", ", ".join(f'<{address}>; rel="{name}"' for name, address in links.items()))
+        if total is not None:
+            resp.set_header("X-Total-Count", str(total))
+        return list(items[: self.size])
+
+    def _cursor_after(self, item: Any) -> str:
+        values = [item[name] if isinstance(item, Mapping) else getattr(item, name) for name, _ in self.order]
+        return base64.urlsafe_b64encode(encode([self.sort, *values])).rstrip(b"=").decode()
+
+
+def _adapter(declared: FieldInfo) -> TypeAdapter[Any]:
+    kind: Any = Annotated[declared.annotation, declared]
+    return TypeAdapter(kind)
+
+
+def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    """Return the type of a field alone: a value that no item can have is no error, it matches none.
+
+    Raises:
+        ValueError: It is none that a parameter can have.
+    """
+    schema = adapter.json_schema()
+    kinds = [each.get("type") for each in schema.get("anyOf", (schema,)) if each.get("type") != "null"]
+    if not kinds or kinds[0] not in _TYPES:
+        raise ValueError(f"a filter by {name!r} can't be a parameter: its type is none of {', '.join(sorted(_TYPES))}")
+    return {"type": kinds[0]}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,118 @@
+"""Part of the conformance suite: what a plugin says of itself is complete, and it owns what it makes."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from plughost._plugins.discovery import ENTRY_POINT_GROUP
+
+if TYPE_CHECKING:
+    from plughost import Operation
+    from plughost.testing._hosts import RunningHost
+
+_TABLES: Final = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
+    "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
+}
+_OF_THE_HOST: Final = "plughost_"
+_BODILESS: Final = frozenset({204, 205, 304})
+_SHOWN: Final = 5
+
+
+class Declaring:
+    """Tests of declarations and annotations."""
+
+    plugin: ClassVar[str]
+
+    def test_every_operation_is_documented(self, host: RunningHost) -> None:
+        """Clients are told what each operation is for, what it takes, and what they get where all is well."""
+        missing = [
+            f"{method} {group.prefix}{route.path} {fault}"
+            for view in host.host.view.sites.values()
+            for plugin, group in view.groups
+            if plugin == self.plugin and group.described
+            for route in group.routes
+            for method, operation in route.operations.items()
+            for fault in _undocumented(operation)
+        ]
+        assert not missing, f"{self.plugin}: {'; '.join(missing)}"
+
+    def test_it_declares_the_tables_that_it_makes(self, host: RunningHost) -> None:
+        """A table that a store makes and doesn't declare outlives a purge, and meets another plugin's unnoticed."""
+        generation = host.host.generation
+        assert generation is not None, "a host that runs has a generation"
+        stores = list(generation.stores.values())
+        declared = {table for store in stores for table in store.declared.tables}
+        for store in (each for each in stores if each.plugin == self.plugin):
+            with store.database.administer() as db:
+                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(_OF_THE_HOST)}
+            for fault, tables in (("makes", made - declared), ("declares", set(store.declared.tables) - made)):
+                otherwise = "declare: add it to `tables`" if fault == "makes" else "make: remove it from `tables`"
+                shown = ", ".join(sorted(tables))
+                assert not tables, f"the store {store.name} {fault} the table {shown}, which it doesn't {otherwise}"
+
+    def test_it_says_that_it_is_typed(self) -> None:
+        """Who imports the plugin gets its types: its package has the file `py.typed` (PEP 561)."""
+        name, folders = self._package()
+        typed = not folders or any((folder / "py.typed").is_file() for folder in folders)
+        assert typed, f"the package {name} has no file py.typed: add an empty one, and name it in the package data"
+
+    def test_what_is_public_is_annotated(self) -> None:
+        """A package that says it is typed annotates what others may call, and its hooks."""
+        name, folders = self._package()
+        bare = [
+            f"{file.relative_to(folder.parent)}:{line}"
+            for folder in folders
+            for file in sorted(folder.rglob("*.py"))
+            for line in _unannotated(ast.parse(file.read_bytes()).body)
+        ]
+        more = f" and {len(bare) - _SHOWN} more" if len(bare) > _SHOWN else ""
+        assert not bare, (
+            f"the package {name} has public functions without annotations at {', '.join(bare[:_SHOWN])}{more}:"
+            " annotate each argument and what is returned"
+        )
+
+    def _package(self) -> tuple[str, list[Path]]:
+        """Return the name and the folders of the package that has the hooks; no folders of a single module."""
+        (point,) = metadata.entry_points(group=ENTRY_POINT_GROUP, name=self.plugin)
+        name = point.module.partition(".")[0]
+        spec = importlib.util.find_spec(name)
+        return name, [Path(each) for each in (spec.submodule_search_locations if spec else None) or ()]
+
+
+def _undocumented(operation: Operation) -> Iterator[str]:
+    """Yield what an operation doesn't say, and what to do."""
+    if not operation.summary.strip():
+        yield "has no summary: say in a line what it does"
+    for parameter in operation.parameters:
+        if not parameter.description.strip():
+            yield f"doesn't say what its parameter {parameter.name} is: give it a description"
+    if not any(status < 400 for status in operation.responses):
+        yield "doesn't say what it answers: declare the response of a request that is right"
+    for status, response in operation.responses.items():
+        if not response.description.strip():
+            yield f"doesn't say what its response {status} means: give it a description"
+        has_body = status < 300 and status not in _BODILESS and response.media_types
+        if has_body and response.model is None and response.schema is None:
+            yield f"doesn't say what is in its response {status}: give it a model, or media_types=() if nothing is"
+
+
+def _unannotated(body: Iterable[ast.stmt], *, in_class: bool = False) -> Iterator[int]:
+    """Yield the lines of public functions and methods that lack an annotation."""
+    for each in body:
+        if isinstance(each, ast.ClassDef) and not each.name.startswith("_"):
+            yield from _unannotated(each.body, in_class=True)
+        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if each.name.startswith("_") and each.name != "__init__":
+                continue
+            given = each.args
+            arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            is_bound = in_class and not any(getattr(to, "id", "") == "staticmethod" for to in each.decorator_list)
+            bare = any(one is not None and one.annotation is None for one in arguments[is_bound:])
+            if bare or (each.returns is None and each.name != "__init__"):
+                yield each.lineno

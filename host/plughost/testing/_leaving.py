@@ -1,0 +1,175 @@
+"""Part of the conformance suite: a plugin lives through reloads, and leaves nothing behind when it goes."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+import httpx
+
+from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost.testing._hosts import RunningHost, certificate, running_host
+from plughost.testing._operations import Called, calls_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import pytest
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 15.0
+_TIMES: Final = 3
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+_EVENTS: Final = "text/event-stream"
+
+
+class Leaving:
+    """Tests of reloads, drains and what is there afterwards."""
+
+    plugin: ClassVar[str]
+    settings: ClassVar[Mapping[str, Any]]
+
+    def test_it_serves_on_after_a_reload_and_leaves_no_thread(self) -> None:
+        """A host reloads with the plugin and stops; a thread of the plugin's that goes on then was never ended."""
+        before = set(threading.enumerate())
+        with self._host() as host:
+            report = host.host.reload()
+            assert report.ok, f"{self.plugin} does not live through a reload: {'; '.join(report.problems)}"
+        left = _patiently(lambda: _threads_since(before))
+        assert not left, f"{self.plugin} leaves the threads {left} behind when its host stops: end them in `stopping`"
+
+    def test_its_event_streams_end_when_the_drain_begins(self) -> None:
+        """A client that reads events gets a whole end from a host that stops, which nothing else tells it to expect."""
+        with self._host() as host, ExitStack() as stack:
+            streams = list(self._event_streams(host, stack))
+            with ThreadPoolExecutor(max(1, len(streams))) as pool:
+                reading = [(called, pool.submit(_read_to_its_end, answer)) for called, answer in streams]
+                host.host.stop()
+            cut = [called.label for called, whole in reading if not whole.result()]
+            assert not cut, (
+                f"the event streams of {', '.join(cut)} don't end when the host drains:"
+                " send them with plughost.http.send_events, or end them in `draining`"
+            )
+
+    def test_it_leaves_no_file_and_no_connection(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What it opened is closed once its host has stopped; what it writes belongs into its data folder."""
+        certificate()  # which all hosts of this process share
+        with monkeypatch.context() as patched:
+            for name in ("working", "temporary"):
+                (tmp_path / name).mkdir()
+            patched.chdir(tmp_path / "working")
+            patched.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+            self._serve_once(tmp_path / "data")  # what a process opens once, and keeps, is no leak
+            for _ in range(
+                _TIMES
+            ):  # what leaks does so each time; another host of these tests may open a file meanwhile
+                before = _open_files()
+                self._serve_once(tmp_path / "data")
+                open_files = _patiently(lambda before=before: sorted({file for _, file in _open_files() - before}))  # type: ignore[misc] # mypy can't type a lambda's default
+                if not open_files:
+                    break
+        written = [
+            str(each.relative_to(tmp_path)) for name in ("working", "temporary") for each in (tmp_path / name).iterdir()
+        ]
+        assert not open_files, (
+            f"{self.plugin} leaves {', '.join(open_files)} open when its host stops: close it in `stopping`"
+        )
+        assert not written, f"{self.plugin} leaves {', '.join(written)} behind: write into `context.data_dir`"
+
+    def test_its_modules_can_be_replaced(self) -> None:
+        """As an upgrade does, a host imports its modules afresh; those from before are not held on to."""
+        (point,) = metadata.entry_points(group=ENTRY_POINT_GROUP, name=self.plugin)
+        package = point.module.partition(".")[0]
+        earlier = _taken_out(package)
+        path = list(sys.path)
+        try:
+            with self._host():
+                pass
+            fresh = [(name, weakref.ref(module)) for name, module in _taken_out(package).items()]
+        finally:
+            added = [each for each in sys.path if each not in path]
+            sys.path[:] = path
+            sys.modules.update(earlier)
+        assert not added, f"{self.plugin} leaves {', '.join(added)} in sys.path"
+        kept = _patiently(lambda: sorted(name for name, module in fresh if module() is not None))
+        assert not kept, (
+            f"{self.plugin} leaves the modules {', '.join(kept)} held after an upgrade: undo it in `stopping`"
+        )
+
+    @contextmanager
+    def _host(self, **options: Any) -> Iterator[RunningHost]:
+        settings = {"stores": {}, **self.settings}
+        with running_host([self.plugin], settings=settings, strict=True, **options) as host:
+            yield host
+
+    def _serve_once(self, data_dir: Path) -> None:
+        """Run a host, and ask each operation that reads, since much is opened only then."""
+        with self._host(data_dir=data_dir) as host, ExitStack() as stack:
+            clients: dict[str, httpx.Client] = {}
+            for site, called in calls_of(host, self.plugin):
+                if called.method == "GET" and not called.streams_events:
+                    if site not in clients:
+                        clients[site] = stack.enter_context(host.client(site))
+                    clients[site].get(called.path)
+
+    def _event_streams(self, host: RunningHost, stack: ExitStack) -> Iterator[tuple[Called, httpx.Response]]:
+        """Yield the operations that send events, each with a response that has begun."""
+        for site, called in calls_of(host, self.plugin):
+            if called.method == "GET" and called.streams_events:
+                client = stack.enter_context(host.client(site))
+                answer = stack.enter_context(client.stream("GET", called.path, headers={"Accept": _EVENTS}))
+                if answer.status_code == 200:
+                    yield called, answer
+
+
+def _read_to_its_end(answer: httpx.Response) -> bool:
+    """Tell whether a response has an end, as opposed to being cut off."""
+    try:
+        for _ in answer.iter_raw():
+            pass
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def _patiently(find: Callable[[], Collection[T]]) -> Collection[T]:
+    """Return what is found at last: what ends by itself may take a moment."""
+    until = monotonic() + _PATIENCE
+    while found := find():
+        if monotonic() > until:
+            break
+        gc.collect()
+        threading.Event().wait(0.02)
+    return found
+
+
+def _threads_since(before: set[threading.Thread]) -> list[str]:
+    """Return the names of threads that began since, but for the host's own."""
+    left = set(threading.enumerate()) - before
+    return sorted(each.name for each in left if not each.name.startswith("plughost-"))
+
+
+def _open_files() -> set[tuple[str, str]]:
+    """Return the descriptors of this process, with what they are of; none where the system doesn't tell."""
+    found = set()
+    for each in _DESCRIPTORS.iterdir() if _DESCRIPTORS.is_dir() else ():
+        with suppress(OSError):  # such as the one of the folder itself
+            found.add((each.name, str(each.readlink())))
+    return found
+
+
+def _taken_out(package: str) -> dict[str, ModuleType]:
+    """Take a package's modules out of `sys.modules`, and return them."""
+    names = [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
+    return {name: sys.modules.pop(name) for name in names}

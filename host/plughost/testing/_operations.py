@@ -1,0 +1,60 @@
+"""Part of the conformance suite: the operations of a plugin, and how to call them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from plughost import Operation, RouteGroup
+    from plughost.testing._hosts import RunningHost
+
+_FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
+_EVENTS: Final = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """An operation, and how to call it."""
+
+    group: RouteGroup
+    path: str
+    method: str
+    operation: Operation
+    methods: frozenset[str]
+
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def error_type(self) -> str:
+        """The media type of its errors."""
+        return self.group.errors.media_type.partition(";")[0]
+
+    @property
+    def streams_events(self) -> bool:
+        """Whether its answers have no end of their own."""
+        return _EVENTS in self.operation.produces
+
+
+def calls_of(host: RunningHost, plugin: str) -> list[tuple[str, Called]]:
+    """Return every operation of a plugin, with its site."""
+    return [
+        (site, called)
+        for site, view in host.host.view.sites.items()
+        for owner, group in view.groups
+        if owner == plugin
+        for called in _operations(group)
+    ]
+
+
+def _operations(group: RouteGroup) -> Iterator[Called]:
+    """Yield a group's operations, with a path in which each field has a value."""
+    for route in group.routes:
+        path = _FIELD.sub("1", group.prefix + route.path) or "/"
+        for method, operation in route.operations.items():
+            yield Called(group, path, method, operation, frozenset(route.operations))
