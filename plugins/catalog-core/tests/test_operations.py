@@ -33,26 +33,26 @@ def statuses(operation: Operation) -> list[int]:
 
 def test_each_version_shows_its_own_json() -> None:
     """The model of a version stands in each answer that carries a product."""
-    assert list_operation(OtherJSON).responses[200].model == list[OtherJSON]
-    assert get_operation(OtherJSON).responses[200].model is OtherJSON
-    assert create_operation(OtherJSON).responses[201].model is OtherJSON
-    assert create_operation(OtherJSON, request=OtherJSON).request is OtherJSON
+    assert list_operation(OtherJSON, 9).responses[200].model == list[OtherJSON]
+    assert get_operation(OtherJSON, 9).responses[200].model is OtherJSON
+    assert create_operation(OtherJSON, 9).responses[201].model is OtherJSON
+    assert create_operation(OtherJSON, 9, request=OtherJSON).request is OtherJSON
 
 
 def test_answers_are_those_of_the_contract() -> None:
     """A catalog in memory may be full; one that can't get by SKU sends no Location."""
-    assert statuses(create_operation(ProductJSON)) == [201, 400, 409]
-    assert statuses(create_operation(ProductJSON, bounded=True)) == [201, 400, 409, 507]
-    assert "Location" in create_operation(ProductJSON).responses[201].headers
-    assert not create_operation(ProductJSON, located=False).responses[201].headers
-    assert statuses(get_operation(ProductJSON)) == [200, 404]
-    assert statuses(delete_operation()) == [204, 404]
-    assert delete_operation().responses[204].model is None
+    assert statuses(create_operation(ProductJSON, 9)) == [201, 400, 409]
+    assert statuses(create_operation(ProductJSON, 9, bounded=True)) == [201, 400, 409, 507]
+    assert "Location" in create_operation(ProductJSON, 9).responses[201].headers
+    assert not create_operation(ProductJSON, 9, located=False).responses[201].headers
+    assert statuses(get_operation(ProductJSON, 9)) == [200, 404]
+    assert statuses(delete_operation(9)) == [204, 404]
+    assert delete_operation(9).responses[204].model is None
 
 
 def test_the_examples_work() -> None:
     """Whoever copies an example into a request creates a product."""
-    examples = create_operation(ProductJSON).examples.values()
+    examples = create_operation(ProductJSON, 9).examples.values()
     assert examples
     for example in examples:
         assert validate(ProductDraft, example).sku == example["sku"]

@@ -263,6 +263,14 @@ def test_a_long_list_comes_in_batches(host: RunningHost, catalog: Catalog, numbe
     assert max(map(len, batches)) <= 1000
 
 
+@pytest.mark.parametrize("price", ["0", "0.0001", "5.00", "100", "19.99", "99999999999.9999"])
+def test_a_list_is_written_as_its_products_are(catalog: Catalog, price: str) -> None:
+    """A list that goes from the database to JSON is the text that its products are written as, whatever their names."""
+    for name in ("Tea", "1E+5"):
+        catalog.create(ProductDraft(sku=name, name=name, price=Decimal(price), stock=1))
+    assert [encode(batch) for batch in catalog.lines()] == [encode(batch) for batch in catalog.batches()]
+
+
 def test_products_encode_as_objects(catalog: Catalog) -> None:
     """A product can be sent as it is."""
     created = catalog.create(draft("a"))

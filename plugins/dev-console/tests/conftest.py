@@ -88,7 +88,7 @@ class Console:
         assert found is not None
         return found[1]
 
-    def post(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
+    def post(self, path: str, /, headers: Any = None, **fields: str) -> httpx.Response:
         """Send a form as the console's own page would."""
         own = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
         given = {"csrf": self.token(), **fields}

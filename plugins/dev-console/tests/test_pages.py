@@ -12,7 +12,20 @@ from plughost import Check, Health, Operation, PluginContext, Route, RouteGroup,
 
 from .conftest import NASTY, Console, Item, Shop, Start
 
-PAGES = ("", "/plugins", "/routes", "/requests", "/log", "/stores", "/settings", "/health", "/hooks", "/load")
+PAGES = (
+    "",
+    "/plugins",
+    "/routes",
+    "/requests",
+    "/log",
+    "/threads",
+    "/stores",
+    "/settings",
+    "/jobs",
+    "/health",
+    "/hooks",
+    "/load",
+)
 
 
 class Failing:
@@ -76,9 +89,10 @@ def test_two_hundred_plugins_are_shown(start: Start) -> None:
 _GET = {"GET": Operation(summary="Get")}
 
 
-def test_the_overview_offers_what_can_be_tried(console: Console) -> None:
-    """A path without fields is a link, and every operation has a command that works as pasted."""
-    page = console.get().text
+def test_the_routes_offer_what_can_be_tried(console: Console) -> None:
+    """A path without fields is a link, and every operation has a form, and a command that works as pasted."""
+    page = console.get("/routes").text
+    assert "/q/dev/try?site=main&amp;method=GET&amp;path=%2Fitems%2F%7Bname%7D" in page
     assert f'href="{console.origin}/items"' in page
     assert f"curl -g '{console.origin}/items/{{name}}'" in html.unescape(page)
 
@@ -130,7 +144,7 @@ def test_settings_show_where_they_come_from_and_no_secret(start: Start) -> None:
     settings = {"grace_time": 7, "stores": {"urls": {"unused": "postgresql://me:hunter2@db.example/x"}}}
     with start(_settings=settings) as console:
         page = console.get("/settings").text
-        assert "grace_time 7.0 30.0 plughost.toml" in _text(page)
+        assert re.search(r"grace_time Seconds [a-z ]+ 7.0 seconds 30.0 plughost.toml", _text(page))
         assert "hunter2" not in page
 
 
@@ -138,7 +152,9 @@ def test_health_tells_what_each_check_finds(start: Start) -> None:
     """A check that raises is down, and the others are told all the same."""
     with start(ill=Ill) as console:
         text = _text(console.get("/health").text)
+        overview = _text(console.get().text)
     assert "Something is down" in text
+    assert "Health: 1 of 2 down See which, and why" in overview
     assert "well up ill ready left: 7" in text
     assert f"ill down ill ready error: RuntimeError: {NASTY}" in text
 
@@ -147,9 +163,29 @@ def test_hooks_are_listed_with_who_implements_them(console: Console) -> None:
     """Each hook names its plugins in the order in which they are asked, and each site its middleware."""
     text = _text(console.get("/hooks").text)
     assert re.search(r"register_routes Return .* called at build\. dev-console shop ", text)
-    assert "site main till shop" in text
+    assert "site main console-headers dev-console till shop" in text
 
 
 def test_the_load_report_tells_each_stage(console: Console) -> None:
     """A plugin's import and hooks are there with their times."""
     assert re.search(r"shop [\d.]+ m?s import [\d.]+ m?s .*register_routes [\d.]+ ms", _text(console.get("/load").text))
+
+
+def test_all_that_a_page_loads_is_small(console: Console) -> None:
+    """The console's files and its largest page are under 150 KB together."""
+    names = set(re.findall(r'/q/dev/assets/([\w.]+)"', "".join(console.get(path).text for path in PAGES)))
+    assert {"console.css", "console.js", "log.js", "requests.js"} <= names
+    files = sum(len(console.get(f"/assets/{name}").content) for name in names)
+    assert files + max(len(console.get(path).content) for path in PAGES) < 150_000
+
+
+def test_the_vital_signs_are_there(console: Console) -> None:
+    """Requests, errors and times are counted, and each sign has a plot."""
+    for path in ("/items", "/items/broken"):
+        console.client.get(path)
+    page = console.get().text
+    assert re.search(r"Errors</b> <strong>1</strong>", page)
+    assert re.search(r"Half within</b> <strong>[\d.e-]+ m?s</strong>", page)
+    signs = console.get("/vitals").text
+    assert signs.count("<svg") == 7
+    assert re.search(r'<rect x="\d+" y="0" width="2" height="100"', signs)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plughost import Event
-from plughost_dev_console.recording import Lines
+from plughost_dev_console.lines import Lines
 
 if TYPE_CHECKING:
     from .conftest import Console, Start
 
 
-def _new(console: Console, what: str = "requests", after: int = 0) -> list[dict[str, Any]]:
+def _new(console: Console, what: str = "requests", after: int | str = 0) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = console.get(f"/{what}/new?after={after}").json()
     return found
 
@@ -59,7 +59,7 @@ def test_what_is_no_number_is_refused(console: Console, after: str) -> None:
 def test_a_line_is_told_once_and_as_text() -> None:
     """Two that watch, while one takes over from the other, don't double it; values are written, not kept."""
     ring: deque[dict[str, Any]] = deque(maxlen=10)
-    one, other = (Lines(ring, count(1), "dev-console") for _ in range(2))
+    one, other = (Lines(ring, deque(), count(1), "dev-console") for _ in range(2))
     held: list[int] = [1]
     event = Event("line", "shop", {"event": "sold", "level": "info", "items": held, "trace": "a\nb"})
     one(event)
@@ -68,3 +68,55 @@ def test_a_line_is_told_once_and_as_text() -> None:
     (line,) = one.since(0)
     assert (line["text"], line["level"], line["plugin"], line["fields"]) == ("sold", "info", "shop", "items=[1]")
     assert line["trace"] == "a\nb"
+
+
+def test_requests_push_no_warning_out(console: Console) -> None:
+    """After a thousand more lines, what went wrong before is still there; the search finds it."""
+    console.host.host.logger.warning("the till is open", plugin="shop")
+    for number in range(1100):
+        console.host.host.logger.info("request", plugin="shop", path=f"/{number}")
+    assert len(_new(console, "log")) == 1001
+    assert [each["text"] for each in _new(console, "log", after="0&level=warning&q=TILL")] == ["the till is open"]
+    assert "the till is open" not in console.get("/log").text
+    assert "the till is open" in console.get("/log?level=warning").text
+
+
+def test_requests_are_chosen_by_plugin_status_and_time(console: Console) -> None:
+    """A search narrows them, too, and the slowest can be asked for."""
+    for path in ("/items/one", "/items/broken", "/nowhere"):
+        console.client.get(path)
+    chosen = {
+        "plugin=shop": ["/items/one", "/items/broken"],
+        "plugin=none": ["/nowhere"],
+        "status=bad": ["/items/broken", "/nowhere"],
+        "status=5&minutes=1": ["/items/broken"],
+        "q=get+ONE": ["/items/one"],
+    }
+    for query, paths in chosen.items():
+        assert [each["path"] for each in console.get(f"/requests/new?{query}").json()] == paths
+    slowest = [each["ms"] for each in console.get("/requests/new?order=slowest").json()]
+    assert slowest == sorted(slowest)
+
+
+def test_a_request_is_shown_with_its_headers_and_its_log(console: Console) -> None:
+    """Secrets are masked; trace id, timings and traceback are there."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    secrets = {"Authorization": "Bearer hunter2", "Cookie": "a=hunter2", "X-Api-Key": "hunter2"}
+    headers = {**secrets, "traceparent": f"00-{trace}-00f067aa0ba902b7-01", "X-Seen": "yes"}
+    console.client.get("/items/broken?token=hunter2&x=1", headers=headers)
+    (found,) = _new(console)
+    page = console.get(f"/requests/{found['number']}").text
+    for shown in (
+        trace,
+        "X-Seen",
+        "Bearer ••••••",
+        "ValueError",
+        "X-Request-Id",
+        "token=••••••&amp;x=1",
+        "waited for a thread",
+        "stores",
+    ):
+        assert shown in page
+    assert "hunter2" not in page + str(found)
+    assert console.get("/requests/999").status_code == 404
+    assert console.get("/requests/x").status_code == 404

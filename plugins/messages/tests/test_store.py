@@ -33,7 +33,7 @@ def test_search_ignores_case(messages: Messages) -> None:
 
 def test_search_knows_all_scripts_on_sqlite(host: RunningHost, messages: Messages) -> None:
     """Letter case does not matter in any script; on PostgreSQL that depends on the database's locale."""
-    if host.store("messages").engine_name == "sqlite":
+    if host.store("messages").dialect == "sqlite":
         found = messages.create("Größe ÄRGER Ωμέγα")
         assert [messages.search(keyword) for keyword in ("GRÖßE", "ärger", "ωΜΈΓΑ")] == [[found]] * 3
 

@@ -12,7 +12,7 @@ from falcon.testing import create_environ
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from plughost import Operation, PluginContext, RequestKind, Route, RouteGroup, hookimpl
+from plughost import Counter, Gauge, Histogram, Operation, PluginContext, RequestKind, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
 from plughost_metrics.requests import Figures, RequestTimes
 
@@ -52,8 +52,7 @@ class Shop:
 
 @contextmanager
 def _host(plugin: object) -> Iterator[RunningHost]:
-    installed = [*metadata.distributions(), plugin_distribution("shop", plugin)]
-    with running_host(["metrics", "shop"], distributions=installed) as host:
+    with running_host(["metrics"], beside=[plugin_distribution("shop", plugin)]) as host:
         yield host
 
 
@@ -222,3 +221,48 @@ def test_a_bucket_counts_what_took_no_longer_than_its_bound() -> None:
     assert [buckets[bound] for bound in ("0.001", "0.0025", "0.25", "0.5", "10.0", "+Inf")] == [1, 2, 2, 3, 3, 4]
     (total,) = [each.value for each in samples if each.name.endswith("_sum")]
     assert total == pytest.approx(20.3021)
+
+
+class Counts(Shop):
+    """A plugin that counts."""
+
+    def __init__(self) -> None:
+        """Begin without metrics."""
+        super().__init__()
+        self.orders: Counter
+        self.waiting: Gauge
+        self.seconds: Histogram
+
+    @hookimpl
+    def started(self, context: PluginContext[Any]) -> None:
+        """Make metrics."""
+        self.orders = context.metrics.counter("orders", "Orders.", ["country"])
+        self.waiting = context.metrics.gauge("waiting", "Orders that wait.")
+        self.seconds = context.metrics.histogram("seconds", "Seconds that one took.", bounds=[1, 2])
+
+
+def test_a_plugins_own_metrics_are_shown_while_it_serves() -> None:
+    """They carry its name, go on over a reload that reuses it, and are gone when it is."""
+    shop = Counts()
+    beside = [plugin_distribution("big-shop", shop)]
+    with running_host(["metrics"], beside=beside) as host, host.client() as client:
+        shop.orders.add(country="NZ")
+        shop.waiting.set(3)
+        for value in (1, 1.5, 7):
+            shop.seconds.observe(value)
+        assert host.host.reload().ok
+        shop.orders.add(2, country="NZ")
+        shown = {(name, labels): value for (name, labels), value in _samples(client).items() if "big_shop_" in name}
+        plugin = ("plugin", "big-shop")
+        assert shown == {
+            ("big_shop_orders_total", (("country", "NZ"), plugin)): 3,
+            ("big_shop_waiting", (plugin,)): 3,
+            ("big_shop_seconds_bucket", (("le", "1"), plugin)): 1,
+            ("big_shop_seconds_bucket", (("le", "2"), plugin)): 2,
+            ("big_shop_seconds_bucket", (("le", "+Inf"), plugin)): 3,
+            ("big_shop_seconds_count", (plugin,)): 3,
+            ("big_shop_seconds_sum", (plugin,)): 9.5,
+        }
+        beside.clear()
+        assert host.host.reload(accept=["big-shop"]).swapped
+        assert not [name for name, _ in _samples(client) if name.startswith("big_shop_")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -10,9 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 import plughost_openapi.plugin
-from plughost import Middleware, Operation, Parameter, Response, Route, RouteGroup, hookimpl
+from plughost import Middleware, Operation, Parameter, Response, Route, RouteGroup, Store, hookimpl
 from plughost.http import Integer, Number, Text
 from plughost.ratelimits import RateLimit
+from plughost.stores import idempotency_store
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -76,6 +78,11 @@ class Plugin:
     """Declares one of everything that a description can say."""
 
     @hookimpl
+    def register_stores(self) -> list[Store]:
+        """Keep answers for operations that are idempotent."""
+        return [idempotency_store("notes")]
+
+    @hookimpl
     def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
         """Limit requests."""
         return [Middleware(name="notes-limit", component=RateLimit(context, "1000/minute"))]
@@ -116,10 +123,11 @@ class Plugin:
             "DELETE": Operation(summary="Tear it up", responses={204: Response(description="Gone.")}, produces=()),
         }
         routes = (Route("", _resource(*everything), everything), Route("/{id}", _resource(*one), one))
-        other = Route("/{when:int}/x-{rest}", _resource("PUT"), {"PUT": Operation(summary="Put")})
+        put = Operation(summary="Put", idempotent=True, sunset=date(2031, 1, 1), successor="/notes")
+        other = Route("/{when:int}/x-{rest}", _resource("PUT"), {"PUT": put})
         return [
             RouteGroup(prefix="/notes", site="library", routes=routes, versions=("1.0", "1.1"), title="Notes"),
-            RouteGroup(prefix="/shouts", site="library", routes=(other,), errors=Shout()),
+            RouteGroup(prefix="/shouts", site="library", routes=(other,), errors=Shout(), deprecated=date(2030, 1, 1)),
         ]
 
 

@@ -40,14 +40,14 @@ def test_every_route_and_method_is_there(library: Description) -> None:
 
 
 def test_operation_ids_are_unique_and_say_what_is_done(library: Description) -> None:
-    """They are made of method and path, so that a generated client's functions keep their names."""
+    """Where none is declared they are made of method and path, so a generated client's functions keep their names."""
     ids = [operation["operationId"] for item in library["paths"].values() for operation in item.values()]
     assert ids == [
-        "list_notes",
-        "create_notes",
-        "get_notes_by_id",
-        "delete_notes_by_id",
-        "update_shouts_by_when_x_rest",
+        "listNotes",
+        "createNotes",
+        "getNotesById",
+        "deleteNotesById",
+        "updateShoutsByWhenXRest",
     ]
 
 
@@ -77,7 +77,8 @@ def test_headers_and_queries_are_parameters(library: Description) -> None:
     """Declared parameters, the request id, and where there are minor versions those that are spoken."""
     found = _parameters(library, library["paths"]["/notes"]["get"])
     assert found["page"]["schema"] == {"type": "integer", "minimum": 0}
-    assert found["API-Version"]["schema"]["enum"] == ["1.0", "1.1", "1"]
+    assert found["API-Version"]["schema"] == {"$ref": "#/components/schemas/APIVersion1_0Or1_1"}
+    assert library["components"]["schemas"]["APIVersion1_0Or1_1"]["enum"] == ["1.0", "1.1", "1"]
     assert found["X-Request-ID"]["in"] == "header"
     assert "API-Version" not in _parameters(library, library["paths"]["/shouts/{when}/x-{rest}"]["put"])
 
@@ -88,7 +89,7 @@ def test_headers_and_queries_are_parameters(library: Description) -> None:
         ("/notes", "get", {200, 400, 406, 429, 500, 503}),
         ("/notes", "post", {201, 400, 401, 406, 409, 413, 415, 429, 500, 503}),
         ("/notes/{id}", "delete", {204, 400, 404, 429, 500, 503}),
-        ("/shouts/{when}/x-{rest}", "put", {404, 406, 429, 500, 503}),
+        ("/shouts/{when}/x-{rest}", "put", {400, 404, 406, 409, 422, 429, 500, 503}),
     ],
 )
 def test_the_hosts_own_errors_are_added(library: Description, path: str, method: str, statuses: set[int]) -> None:
@@ -100,7 +101,7 @@ def test_errors_are_in_the_format_of_their_group(library: Description) -> None:
     """A format that tells its type has its schema, another one its media type; each has an example of its own."""
     post, put = library["paths"]["/notes"]["post"], library["paths"]["/shouts/{when}/x-{rest}"]["put"]
     problem = _response(library, post, 415)["content"]["application/problem+json"]
-    assert problem["schema"] == {"$ref": "#/components/schemas/ProblemJSON"}
+    assert problem["schema"] == {"$ref": "#/components/schemas/ProblemDetails"}
     assert problem["example"]["status"] == 415
     shout = _response(library, put, 404)["content"]["application/vnd.shout+json"]
     assert shout["example"] == {"oh": "THERE IS NOTHING AT THIS ADDRESS."}
@@ -134,3 +135,21 @@ def test_a_tag_for_each_plugin_and_a_server_for_each_listener(host: RunningHost,
         f"http://127.0.0.1:{ports[0]}",
         f"https://127.0.0.1:{ports[1]}",
     ]
+
+
+def test_requests_that_may_be_sent_again_are_told_of(library: Description) -> None:
+    """An idempotent operation takes a key; its answers, errors too, say whether they are repeated."""
+    put = library["paths"]["/shouts/{when}/x-{rest}"]["put"]
+    key = _parameters(library, put)["Idempotency-Key"]
+    assert (key["in"], key.get("required")) == ("header", None)
+    assert {"409", "422", "503"} <= put["responses"].keys()
+    assert all("Idempotency-Replayed" in _response(library, put, int(status))["headers"] for status in put["responses"])
+    assert "Idempotency-Key" not in _parameters(library, library["paths"]["/notes"]["get"])
+
+
+def test_what_an_operation_says_of_its_future_is_described(library: Description) -> None:
+    """Each answer of a deprecated operation, errors too, has the headers that the host adds; others have none."""
+    put, get = library["paths"]["/shouts/{when}/x-{rest}"]["put"], library["paths"]["/notes"]["get"]
+    future = {"Deprecation", "Sunset", "Link"}
+    assert all(future <= _response(library, put, int(status))["headers"].keys() for status in put["responses"])
+    assert not any(future & _response(library, get, int(status))["headers"].keys() for status in get["responses"])

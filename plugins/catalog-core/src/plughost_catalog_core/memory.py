@@ -29,7 +29,9 @@ class MemorySettings(BaseModel):
 
 
 class ProductJSON(BaseModel):
-    """A product as v1 and v2 show it (CONTRACT 4)."""
+    """A product, and whether it is in stock."""
+
+    model_config = ConfigDict(title="Product")
 
     sku: Sku
     name: Name

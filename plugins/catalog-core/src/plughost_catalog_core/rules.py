@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Annotated, Final
 
 import falcon
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from plughost.http import Integer, Number, Text
 
@@ -18,10 +18,10 @@ MAX_LENGTH: Final = 255
 
 MAX_STOCK: Final = 2**63 - 1
 
-Sku = Annotated[str, Text(max_length=MAX_LENGTH)]
-Name = Annotated[str, Text(max_length=MAX_LENGTH)]
-Price = Annotated[Decimal, Number(minimum=0, integer_digits=11, fraction_digits=4)]
-Stock = Annotated[int, Integer(minimum=0, maximum=MAX_STOCK)]
+Sku = Annotated[str, Text(max_length=MAX_LENGTH), Field(examples=["TEA-250"])]
+Name = Annotated[str, Text(max_length=MAX_LENGTH), Field(examples=["Green tea, 250 g"])]
+Price = Annotated[Decimal, Number(minimum=0, integer_digits=11, fraction_digits=4), Field(examples=[4.95])]
+Stock = Annotated[int, Integer(minimum=0, maximum=MAX_STOCK), Field(examples=[120])]
 
 
 class ProductDraft(BaseModel):

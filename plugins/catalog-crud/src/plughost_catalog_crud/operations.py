@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from plughost import Operation, Parameter, Response
-from plughost.http import MAX_ID, Integer
+from plughost.http import MAX_ID, Integer, Paging
 from plughost_catalog_core import Name, Price, ProductDraft, Sku, Stock
 from plughost_catalog_crud.hal import HAL, JSON
-from plughost_catalog_crud.queries import DEFAULT_SIZE
 from plughost_catalog_store import FIELDS
 
 BOTH: Final = (JSON, HAL)
@@ -18,7 +17,9 @@ _EXAMPLES: Final = {"a teapot": {"sku": "POT-1", "name": "Teapot", "price": 19.9
 
 
 class ProductJSON(BaseModel):
-    """A product."""
+    """A product as it is stored."""
+
+    model_config = ConfigDict(title="StoredProduct")
 
     id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
     sku: Sku
@@ -35,6 +36,8 @@ class Link(BaseModel):
 
 class ProductHAL(ProductJSON):
     """A product and what can be done with it."""
+
+    model_config = ConfigDict(title="ProductHAL")
 
     links: dict[str, Link] = Field(alias="_links")
 
@@ -55,30 +58,11 @@ class PageHAL(BaseModel):
 _PRODUCT: Final = {JSON: ProductJSON, HAL: ProductHAL}
 
 
-def _filter(name: str, schema: dict[str, Any]) -> Parameter:
-    schema = {"type": "array", "items": schema}
-    return Parameter(
-        name=name, place="query", description=f"Only products of this {name}; of several, all.", schema=schema
-    )
-
-
 def _tag(name: str, description: str) -> Parameter:
     return Parameter(name=name, place="header", description=description)
 
 
-def _page(name: str, description: str, default: int) -> Parameter:
-    """Return a parameter that counts; what is no integer is not found, as in the original."""
-    schema = {"type": "integer", "default": default}
-    return Parameter(name=name, place="query", description=description, schema=schema, allow_empty=True, refusal=404)
-
-
-# Without bounds: a value that no product can have is no error, it matches none.
-_FILTERS: Final = (
-    _filter("sku", {"type": "string"}),
-    _filter("name", {"type": "string"}),
-    _filter("price", {"type": "number"}),
-    _filter("stock", {"type": "integer"}),
-)
+PAGING: Final = Paging(model=ProductJSON, sort=FIELDS, filters=FIELDS[1:], refusal=404)
 _ID: Final = Parameter(
     name="product_id",
     place="path",
@@ -88,7 +72,6 @@ _ID: Final = Parameter(
 )
 _IF_MATCH: Final = _tag("If-Match", "Only if the product's ETag is one of these; `*` for whatever it is.")
 _IF_NONE_MATCH: Final = _tag("If-None-Match", "Only if the product's ETag is none of these.")
-_TERM: Final = f"-?({'|'.join(FIELDS)})"
 _PROBLEM: Final = "The detail tells what is wrong."
 _ENTITY_HEADERS: Final = {"ETag": "Names the product's present state.", "Vary": "Accept."}
 _CREATED: Final = Response(
@@ -102,47 +85,35 @@ _ABSENT: Final = Response(description="There is no product with this id.")
 _CHANGED: Final = Response(description="The precondition does not hold, or the product is absent.")
 
 LIST: Final = Operation(
+    id="listProducts",
+    description="Sorted and filtered as asked, else by id. `Link` leads to the other pages, as HAL's `_links` do.",
     summary="List products, a page at a time",
     produces=BOTH,
-    parameters=(
-        _page("page", "Which page, from zero; below it the first.", 0),
-        _page("size", "Products on a page, below 1 as by default; the host has a maximum.", DEFAULT_SIZE),
-        Parameter(
-            name="sort",
-            place="query",
-            description="Fields to sort by, joined by commas; `-` in front for descending.",
-            schema={
-                "type": "array",
-                "items": {"type": "string", "pattern": f"^{_TERM}(,{_TERM})*$"},
-                "examples": [["name,-price"]],
-            },
-            allow_empty=True,
-        ),
-        *_FILTERS,
-    ),
+    parameters=PAGING.parameters,
     responses={
         200: Response(
             description="The products of the page; in HAL, below `_embedded.product`.",
             model={JSON: list[ProductJSON], HAL: PageHAL},
-            headers={
-                "Link": "The pages first, last, previous, prev and next.",
-                "X-Total-Count": "Products on all pages.",
-            },
+            headers=PAGING.headers,
         ),
         400: Response(description=f"`sort` or a filter is wrong. {_PROBLEM}"),
         404: Response(description="`page` or `size` is no integer."),
     },
 )
 COUNT: Final = Operation(
+    id="countProducts",
+    description="Of all products, or of those that the filters let through.",
     summary="Count products",
     produces=BOTH,
-    parameters=_FILTERS,
+    parameters=PAGING.filter_parameters,
     responses={
         200: Response(description="How many products match.", model=Annotated[int, Field(ge=0)]),
         400: Response(description=f"A filter is wrong. {_PROBLEM}"),
     },
 )
 CREATE: Final = Operation(
+    id="createProduct",
+    description="The store gives it an id; one in the body is ignored.",
     summary="Create a product",
     produces=BOTH,
     request=ProductDraft,
@@ -150,6 +121,8 @@ CREATE: Final = Operation(
     examples=_EXAMPLES,
 )
 GET: Final = Operation(
+    id="getProduct",
+    description="With its ETag, by which a later read or write can be made conditional.",
     summary="Get a product by its id",
     produces=BOTH,
     parameters=(_ID, _IF_NONE_MATCH),
@@ -160,6 +133,8 @@ GET: Final = Operation(
     },
 )
 PUT: Final = Operation(
+    id="replaceProduct",
+    description="The id of the path counts, whatever the body says. The store never gives it to another product.",
     summary="Replace a product, or create it under an id",
     produces=BOTH,
     request=ProductDraft,
@@ -175,6 +150,8 @@ PUT: Final = Operation(
     examples=_EXAMPLES,
 )
 DELETE: Final = Operation(
+    id="deleteProduct",
+    description="For good: its SKU is free for another product then, its id is not given again.",
     summary="Delete a product by its id",
     parameters=(_ID, _IF_MATCH),
     responses={204: Response(description="The product is gone."), 404: _ABSENT, 412: _CHANGED},

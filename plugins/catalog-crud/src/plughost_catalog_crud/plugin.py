@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,11 +34,11 @@ def register_settings() -> type[Settings]:
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the resource on the store that catalog-store offers."""
     catalog = Catalog(context.stores["catalog"])
-    products = Products(catalog, context.settings.maximum_page_size)
+    paging = replace(operations.PAGING, maximum=context.settings.maximum_page_size)
     one = {"GET": operations.GET, "PUT": operations.PUT, "DELETE": operations.DELETE}
     routes = (
-        Route("", products, {"GET": operations.LIST, "POST": operations.CREATE}),
-        Route("/count", Count(catalog), {"GET": operations.COUNT}),
+        Route("", Products(catalog, paging), {"GET": operations.LIST, "POST": operations.CREATE}),
+        Route("/count", Count(catalog, paging), {"GET": operations.COUNT}),
         Route("/{product_id}", OneProduct(catalog), one),
     )
     return [RouteGroup(prefix=PREFIX, routes=routes, versions=("1.0",), title="Product catalog, generated CRUD")]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
 from plughost.http import encode, preferred, read_body
 from plughost_catalog_core import ProductDraft
 from plughost_catalog_crud.etags import etag, is_known, precondition
-from plughost_catalog_crud.hal import HAL, JSON, hal_item, hal_list, link_header, page_links
-from plughost_catalog_crud.queries import Value, filtered, query_of
+from plughost_catalog_crud.hal import HAL, JSON, hal_item, hal_list
 
 if TYPE_CHECKING:
-    from plughost.http import Request
+    from plughost.http import Paging, Request
     from plughost_catalog_store import Catalog, Product
-
-Values = tuple[Value, ...]
 
 PREFIX: Final = "/products"
 LARGEST_GIVEN_ID: Final = 2**53
@@ -26,28 +23,23 @@ LARGEST_GIVEN_ID: Final = 2**53
 class Products:
     """The resource of all products."""
 
-    def __init__(self, catalog: Catalog, maximum_size: int) -> None:
-        """Take the catalog, and how many products a page may have."""
+    def __init__(self, catalog: Catalog, paging: Paging) -> None:
+        """Take the catalog, and how it is read."""
         self._catalog = catalog
-        self._maximum_size = maximum_size
+        self._paging = paging
 
-    def on_get(
-        self, req: Request, resp: falcon.Response, page: int, size: int, sort: tuple[str, ...], **filters: Values
-    ) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, **asked: Any) -> None:
         """Show a page of them."""
-        query = query_of(page, size, sort, filters, self._maximum_size)
-        total = 0 if query.impossible else self._catalog.count(query.filters)
-        offset = query.page * query.size
+        page = self._paging.page(asked)
+        total = 0 if page.is_empty else self._catalog.count(page.filters)
         products: list[Product] = []
-        if offset < total:
-            products = self._catalog.page(filters=query.filters, order=query.order, offset=offset, limit=query.size)
-        pages = page_links(_base(req), query, total)
-        resp.set_header("Link", link_header(pages))
-        resp.set_header("X-Total-Count", str(total))
+        if page.offset < total:
+            products = self._catalog.page(filters=page.filters, order=page.order, offset=page.offset, limit=page.limit)
+        products = page.send(req, resp, products, total)
         _vary(resp)
         if preferred(req, (JSON, HAL)) == HAL:
             resp.content_type = HAL
-            resp.data = encode(hal_list(products, _base(req), pages, query))
+            resp.data = encode(hal_list(products, _base(req), page.links(_base(req), products, total), page))
         else:
             resp.media = products
 
@@ -59,14 +51,15 @@ class Products:
 class Count:
     """The resource of how many products there are."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        """Take the catalog."""
+    def __init__(self, catalog: Catalog, paging: Paging) -> None:
+        """Take the catalog, and how it is read."""
         self._catalog = catalog
+        self._paging = paging
 
-    def on_get(self, req: Request, resp: falcon.Response, **filters: Values) -> None:
+    def on_get(self, req: Request, resp: falcon.Response, **asked: Any) -> None:
         """Count those that match the filters: a bare number, whichever JSON is asked for."""
-        query = filtered(filters)
-        resp.media = 0 if query.impossible else self._catalog.count(query.filters)
+        page = self._paging.page(asked)
+        resp.media = 0 if page.is_empty else self._catalog.count(page.filters)
 
 
 class OneProduct:

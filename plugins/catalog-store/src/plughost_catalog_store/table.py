@@ -38,9 +38,19 @@ class Product(msgspec.Struct, frozen=True):
         return self.stock > 0
 
 
+class Line(msgspec.Struct, frozen=True):
+    """A product as a list sends it: as `Product`, its price as the JSON number that the database wrote."""
+
+    id: int
+    sku: str
+    name: str
+    price: msgspec.Raw
+    stock: int
+
+
 # SQLite has a price as binary floating point: 15 digits are what it is exact to, and all that a price has.
-_PRICE: Final = {"sqlite": "printf('%.15g', price)", "postgresql": "trim_scale(price)"}
-_SELECT: Final = {engine: f"SELECT id, sku, name, {price}, stock FROM products " for engine, price in _PRICE.items()}  # noqa: S608 - all ours  # nosec B608
+_PRICE: Final = {"sqlite": "printf('%.15g', price)", "postgresql": "trim_scale(price)::text"}
+_SELECT: Final = {dialect: f"SELECT id, sku, name, {price}, stock FROM products " for dialect, price in _PRICE.items()}  # noqa: S608 - all ours  # nosec B608
 _CONTAINS: Final = {"sqlite": "instr", "postgresql": "strpos"}
 _INSERT: Final = "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, ?, ?)"
 _INSERT_AT: Final = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
@@ -56,8 +66,15 @@ def select(session: Session, rest: str = "", *values: str | int) -> list[Product
         rest: What follows the FROM clause, with a `?` for each of the values.
         *values: The values; prices as strings.
     """
-    rows = session.rows(_SELECT[session.engine_name] + rest, *values)
+    rows = session.rows(_SELECT[session.dialect] + rest, *values)
     return [Product(key, sku, name, Decimal(price), stock) for key, sku, name, price, stock in rows]
+
+
+def lines(session: Session, after: int | None, limit: int) -> list[Line]:
+    """Select the products that follow an id, for a list."""
+    rows = session.rows(_SELECT[session.dialect] + "WHERE id > ? ORDER BY id LIMIT ?", after or 0, limit)
+    raw = msgspec.Raw
+    return [Line(key, sku, name, raw(price), stock) for key, sku, name, price, stock in rows]
 
 
 def get(session: Session, sku: str) -> Product | None:
@@ -72,7 +89,7 @@ def find(session: Session, product_id: int) -> Product | None:
 
 def named(session: Session, text: str, offset: int, limit: int) -> list[Product]:
     """Return products whose name contains a text, taken literally, by id."""
-    contains = f"{_CONTAINS[session.engine_name]}(name, ?) > 0"
+    contains = f"{_CONTAINS[session.dialect]}(name, ?) > 0"
     return select(session, f"WHERE {contains} ORDER BY id LIMIT ? OFFSET ?", text, limit, offset)
 
 
@@ -89,7 +106,7 @@ def insert(session: Session, draft: ProductDraft) -> Product:
 
 def locked(session: Session, product_id: int) -> Product | None:
     """Return a product that nobody else changes before this session is over; None where there is none."""
-    for_update = " FOR UPDATE" if session.engine_name == "postgresql" else ""
+    for_update = " FOR UPDATE" if session.dialect == "postgresql" else ""
     return next(iter(select(session, f"WHERE id = ?{for_update}", product_id)), None)
 
 
@@ -99,7 +116,7 @@ def insert_at(session: Session, product_id: int, draft: ProductDraft) -> Product
     Returns:
         The product, or None where one came to have this id meanwhile.
     """
-    if session.engine_name == "postgresql":
+    if session.dialect == "postgresql":
         # Whoever inserts holds a lock that this one waits for, until its commit: so nobody has drawn an id from the
         # sequence, and not inserted it yet, while the sequence is moved.
         session.change("LOCK TABLE products IN SHARE ROW EXCLUSIVE MODE")
@@ -107,7 +124,7 @@ def insert_at(session: Session, product_id: int, draft: ProductDraft) -> Product
             return None
     # On SQLite nobody else writes, and AUTOINCREMENT sees to the rest.
     session.change(_INSERT_AT, product_id, draft.sku, draft.name, draft.price, draft.stock)
-    if session.engine_name == "postgresql":
+    if session.dialect == "postgresql":
         session.rows(f"SELECT setval({_SEQUENCE}, greatest(nextval({_SEQUENCE}), ?))", product_id)
     return _product(product_id, draft)
 

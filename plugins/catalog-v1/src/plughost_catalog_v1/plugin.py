@@ -54,8 +54,8 @@ def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
     """Mount the catalog; its products live as long as what is returned here."""
     catalog = MemoryCatalog(context.settings.max_products)
     operations = {
-        "GET": list_operation(ProductJSON),
-        "POST": create_operation(ProductJSON, located=False, bounded=True),
+        "GET": list_operation(ProductJSON, 1),
+        "POST": create_operation(ProductJSON, 1, located=False, bounded=True),
     }
     routes = (Route("", Products(catalog), operations),)
     return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("1.0",), title="Product catalog v1")]

@@ -79,12 +79,12 @@ def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
         Route(
             "",
             Products(catalog),
-            {"GET": list_operation(ProductJSON), "POST": create_operation(ProductJSON, bounded=True)},
+            {"GET": list_operation(ProductJSON, 2), "POST": create_operation(ProductJSON, 2, bounded=True)},
         ),
         Route(
             "/{sku}",
             OneProduct(catalog),
-            {"GET": get_operation(ProductJSON), "DELETE": delete_operation()},
+            {"GET": get_operation(ProductJSON, 2), "DELETE": delete_operation(2)},
         ),
     )
     return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("2.0",), title="Product catalog v2")]

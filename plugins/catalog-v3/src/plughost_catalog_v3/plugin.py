@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import falcon
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from plughost import Route, RouteGroup, hookimpl
 from plughost.http import MAX_ID, PLAIN_TEXT, Integer, read_body, send_array
@@ -31,7 +31,9 @@ PREFIX: Final = "/api/v3/products"
 
 
 class ProductJSON(BaseModel):
-    """A product as clients see it: the record, `plughost_catalog_store.Product`, as it is."""
+    """A product as it is stored."""
+
+    model_config = ConfigDict(title="StoredProduct")
 
     id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
     sku: Sku
@@ -49,7 +51,7 @@ class Products:
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """List them."""
-        send_array(resp, self._catalog.batches())
+        send_array(resp, self._catalog.lines())
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
         """Create one."""
@@ -82,7 +84,7 @@ def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
     """Mount the catalog on the store that catalog-store offers."""
     catalog = Catalog(context.stores["catalog"])
     routes = (
-        Route("", Products(catalog), {"GET": list_operation(ProductJSON), "POST": create_operation(ProductJSON)}),
-        Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductJSON), "DELETE": delete_operation()}),
+        Route("", Products(catalog), {"GET": list_operation(ProductJSON, 3), "POST": create_operation(ProductJSON, 3)}),
+        Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductJSON, 3), "DELETE": delete_operation(3)}),
     )
     return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("3.0",), title="Product catalog v3")]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
+import msgspec
 
 from plughost import Route, RouteGroup, hookimpl
 from plughost.http import PLAIN_TEXT, read_body, send_array
@@ -26,6 +27,7 @@ from plughost_catalog_store import Catalog, Product
 if TYPE_CHECKING:
     from plughost import PluginContext
     from plughost.http import Request
+    from plughost_catalog_store import Line
 
 PREFIX: Final = "/api/v4/products"
 
@@ -49,6 +51,20 @@ def to_dto(product: Product) -> ProductDTO:
     return ProductDTO(product.sku, product.name, product.price, product.stock)
 
 
+class ProductLine(msgspec.Struct):
+    """A product in the list, written as `ProductDTO` is, with its price as the database wrote it."""
+
+    sku: str
+    name: str
+    price: msgspec.Raw
+    stock: int
+
+
+def to_line(line: Line) -> ProductLine:
+    """Return what clients see of a record in the list."""
+    return ProductLine(line.sku, line.name, line.price, line.stock)
+
+
 class Products:
     """The resource of all products."""
 
@@ -58,7 +74,7 @@ class Products:
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """List them."""
-        send_array(resp, ([to_dto(product) for product in batch] for batch in self._catalog.batches()))
+        send_array(resp, ([to_line(line) for line in batch] for batch in self._catalog.lines()))
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
         """Create one."""
@@ -94,8 +110,11 @@ def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
         Route(
             "",
             Products(catalog),
-            {"GET": list_operation(ProductDTO), "POST": create_operation(ProductDTO, request=CreateProductRequest)},
+            {
+                "GET": list_operation(ProductDTO, 4),
+                "POST": create_operation(ProductDTO, 4, request=CreateProductRequest),
+            },
         ),
-        Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductDTO), "DELETE": delete_operation()}),
+        Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductDTO, 4), "DELETE": delete_operation(4)}),
     )
     return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("4.0",), title="Product catalog v4")]

@@ -81,7 +81,7 @@ class Guard:
             raise falcon.HTTPUnsupportedMediaType(description=f"This is a form, of the type {FORM}.")
         # Declared parameters are those of path, query and header; a form is a body, and not JSON.
         try:
-            fields = parse_qs(req.bounded_stream.read().decode("ascii"), keep_blank_values=True, max_num_fields=20)
+            fields = parse_qs(req.bounded_stream.read().decode("ascii"), keep_blank_values=True, max_num_fields=100)
         except (UnicodeDecodeError, ValueError):
             raise falcon.HTTPBadRequest(description="This is no form.") from None
         form = {name: values[-1] for name, values in fields.items()}

@@ -29,9 +29,17 @@ NAVIGATION: Final = (
     ("/log", "Log"),
     ("/stores", "Stores"),
     ("/settings", "Settings"),
+    ("/jobs", "Jobs"),
+    ("/threads", "Threads"),
     ("/health", "Health"),
     ("/hooks", "Hooks"),
     ("/load", "Load report"),
+)
+
+
+# Pages that a change of the host may draw again: nobody types there, and nothing is lost.
+_REDRAWN: Final = frozenset(
+    {"overview", "plugins", "plugin", "routes", "stores", "hooks", "load", "health", "threads", "jobs"}
 )
 
 
@@ -89,6 +97,7 @@ class Pages:
         plugins = self.host.plugins
         return self.environment.get_template(f"{template}.html").render(
             title=title,
+            redraw=template in _REDRAWN,
             here=req.path.rstrip("/"),
             navigation=NAVIGATION,
             elsewhere=self._elsewhere(req),
@@ -110,6 +119,7 @@ class Pages:
             ("/q/openapi?format=json", "OpenAPI"),
             ("/q/health", "Health probes"),
             ("/q/metrics", "Metrics"),
+            ("/q/docs", "Documentation"),
         )
         return [(path, title) for path, title in known if path.partition("?")[0] in prefixes]
 

@@ -24,12 +24,12 @@ class Jobs:
         self._known = known
         self._starting = threading.Lock()
 
-    def start(self, title: str, work: Callable[[], ReloadReport]) -> str | None:
+    def start(self, title: str, work: Callable[[], ReloadReport | str]) -> str | None:
         """Begin a job.
 
         Args:
             title: What it does, for people.
-            work: Does it.
+            work: Does it. Returns the report of a reload, or a sentence on what was done.
 
         Returns:
             Its id; None where another is running.
@@ -38,7 +38,7 @@ class Jobs:
             if any(not each["done"] for each in self._known.values()):
                 return None
             name = secrets.token_urlsafe(8)
-            job = self._known[name] = {"title": title, "done": False, "report": None, "problem": ""}
+            job = self._known[name] = {"title": title, "done": False, "report": None, "problem": "", "told": ""}
             while len(self._known) > _MOST:
                 del self._known[next(iter(self._known))]
         threading.Thread(target=_run, args=[job, work], name=f"console:{title}").start()
@@ -49,9 +49,10 @@ class Jobs:
         return self._known.get(name or "")
 
 
-def _run(job: Job, work: Callable[[], ReloadReport]) -> None:
+def _run(job: Job, work: Callable[[], ReloadReport | str]) -> None:
     try:
-        job["report"] = work().as_plain()
+        came = work()
+        job |= {"told": came} if isinstance(came, str) else {"report": came.as_plain()}
     except CommandError as error:
         job["problem"] = str(error)
     except Exception as error:  # noqa: BLE001 - whoever waits for the result is told, whatever it was

@@ -5,40 +5,52 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost import Middleware, Observer, Operation, Parameter, Response, Route, RouteGroup, hookimpl
+from plughost.http import EventChannel, ServerSentEvent
+from plughost_dev_console.attempts import Replay, Try
+from plughost_dev_console.browsing import Browsing
+from plughost_dev_console.changing import Change
 from plughost_dev_console.commands import console_command
+from plughost_dev_console.exchanges import Exchanges
 from plughost_dev_console.gate import Gate
 from plughost_dev_console.guard import PREFIX, Guard
 from plughost_dev_console.html import HTMLErrors, Pages
 from plughost_dev_console.jobs import Jobs
-from plughost_dev_console.recording import MOST_A_SECOND, Lines, Requests
+from plughost_dev_console.lines import Lines
+from plughost_dev_console.recording import MOST_A_SECOND, Requests
 from plughost_dev_console.resources import (
     Assets,
     Enter,
     Feed,
     JobState,
     Leave,
+    News,
+    Palette,
     PluginPage,
+    Purge,
     Reload,
     Switch,
     ToConsole,
     View,
+    Vital,
 )
 from plughost_dev_console.settings import Settings
 from plughost_dev_console.showing import Showing
 from plughost_dev_console.trying import address
+from plughost_dev_console.vitals import Vitals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import click
 
-    from plughost import PluginContext
+    from plughost import Event, PluginContext
 
-_BODY_LIMIT: Final = 16 * 1024
+_BODY_LIMIT: Final = 256 * 1024  # of a form with the body of another request
 
 
 def _text(name: str, description: str) -> Parameter:
@@ -52,10 +64,27 @@ def _number(name: str, description: str, default: int) -> Parameter:
 
 
 _AFTER: Final = _number("after", "The newest that is known.", 0)
+_OF_LINES: Final = (_text("level", "The lowest level."), _text("q", "Words that a line has."))
+_OF_REQUESTS: Final = (
+    _text("plugin", "The plugin; `none` for no plugin."),
+    _text("status", "The status's first digit, or `bad`."),
+    _number("minutes", "How old they may be; 0 for any age.", 0),
+    _text("q", "Words that path, method or id have."),
+    _text("order", "`slowest`, or by time."),
+)
 # Of the views, by template.
 _PARAMETERS: Final = {
+    "log": _OF_LINES,
+    "requests": _OF_REQUESTS,
     "plugins": (_text("job", "A job whose result is shown."),),
-    "table": (_text("q", "What rows are to contain."), _number("page", "The page, from 1.", 1)),
+    "table": (
+        _text("q", "What rows are to contain."),
+        _number("page", "The page, from 1.", 1),
+        _text("order", "The column to sort by."),
+        _text("way", "`down` for the largest first."),
+        _text("column", "A column, and"),
+        _text("value", "the value that rows have in it."),
+    ),
 }
 
 
@@ -65,6 +94,8 @@ class ConsolePlugin:
     def __init__(self) -> None:
         """Begin without a host."""
         self._unsubscribe: Callable[[], None] | None = None
+        self._unsubscribe_events: Callable[[], None] | None = None
+        self._news = EventChannel()
 
     @hookimpl
     def register_settings(self) -> type[Settings]:
@@ -78,14 +109,20 @@ class ConsolePlugin:
             return []
         if self._unsubscribe is None:  # from here on, to have what is logged of plugins that fail
             self._unsubscribe = context.host.lines.subscribe(_lines(context))
-        return [Middleware(name="console-guard", component=Guard(_gate(context), context.host))]
+        return [
+            Middleware(name="console-guard", component=Guard(_gate(context), context.host)),
+            Middleware(name="console-headers", component=_exchanges(context), scope="host"),
+        ]
 
     @hookimpl
     def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
         """Record the requests of the host; of very many, as under load, the first of each second."""
         if not context.dev:
             return []
-        return [Observer(name="requests", observe=_requests(context).observe, at_most=MOST_A_SECOND)]
+        return [
+            Observer(name="requests", observe=_requests(context).observe, at_most=MOST_A_SECOND, timings=True),
+            Observer(name="vitals", observe_times=_vitals(context).observe),
+        ]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:
@@ -93,9 +130,11 @@ class ConsolePlugin:
         if not context.dev:
             return []
         pages = Pages(context, _gate(context), Jobs(context.keep("jobs", dict)))
+        if self._unsubscribe_events is None:
+            self._unsubscribe_events = context.host.events.subscribe(partial(_tell, context, self._news))
         group = RouteGroup(
             prefix=PREFIX,
-            routes=(*_views(context, pages), *_actions(context, pages)),
+            routes=(*_views(context, pages), *_actions(context, pages, self._news)),
             errors=HTMLErrors(pages.environment),
             body_limit=_BODY_LIMIT,
             title="Development console",
@@ -125,29 +164,59 @@ class ConsolePlugin:
     @hookimpl
     def stopping(self, context: PluginContext[Settings]) -> None:
         """Watch no more."""
-        if self._unsubscribe is not None:
-            self._unsubscribe()
+        for unsubscribe in (self._unsubscribe, self._unsubscribe_events):
+            if unsubscribe is not None:
+                unsubscribe()
 
 
-def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
-    show = Showing(
+def _tell(context: PluginContext[Settings], news: EventChannel, event: Event) -> None:
+    """Tell every tab of a reload."""
+    if event.name != "reload":
+        return
+    report = event.fields
+    _vitals(context).note_reload(report)
+    named = [
+        (word, report.get(word) or ()) for word in ("added", "changed", "disabled", "removed", "failed", "blocked")
+    ]
+    parts = [
+        f"{word}: {', '.join(each if isinstance(each, str) else each[0] for each in names)}"
+        for word, names in named
+        if names
+    ]
+    begun = f"Generation {report['generation']} serves." if report["swapped"] else "The reload changed nothing."
+    text = " ".join((begun, "; ".join(parts)))
+    context.keep("last news", dict[str, str])["text"] = text
+    news.publish(ServerSentEvent(name="state", data={"generation": report["generation"], "text": text, "old": False}))
+
+
+def _showing(context: PluginContext[Settings], pages: Pages) -> Showing:
+    return Showing(
         context.host,
         context.control,
         context.plugin,
         jobs=pages.jobs,
         requests=_requests(context),
+        exchanges=_exchanges(context),
         lines=_lines(context),
+        vitals=_vitals(context),
     )
+
+
+def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
+    show, browsing = _showing(context, pages), Browsing(context.control)
     views = (
         ("", "overview", "Overview", show.overview),
         ("/plugins", "plugins", "Plugins", show.plugins),
         ("/plugins/{name}", "plugin", "Plugin", show.plugin),
         ("/routes", "routes", "Routes", show.routes),
         ("/requests", "requests", "Requests", show.requests),
+        ("/requests/{number}", "request", "Request", show.request),
         ("/log", "log", "Log", show.log),
-        ("/stores", "stores", "Stores", show.stores),
-        ("/stores/{store}/{table}", "table", "Table", show.table),
+        ("/threads", "threads", "Threads", show.threads),
+        ("/stores", "stores", "Stores", browsing.stores),
+        ("/stores/{store}/{table}", "table", "Table", browsing.table),
         ("/settings", "settings", "Settings", show.settings),
+        ("/jobs", "jobs", "Jobs", show.jobs),
         ("/health", "health", "Health", show.health),
         ("/hooks", "hooks", "Hooks", show.hooks),
         ("/load", "load", "Load report", show.load),
@@ -162,22 +231,46 @@ def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
     ]
 
 
-def _actions(context: PluginContext[Settings], pages: Pages) -> list[Route]:
+def _actions(context: PluginContext[Settings], pages: Pages, news: EventChannel) -> list[Route]:
+    show = _showing(context, pages)
     json = "application/json"
     gets: list[tuple[str, object, str, tuple[str, ...], tuple[Parameter, ...]]] = [
         ("/open", Enter(pages), "Open the console by a link", (), (_text("link", "The link."),)),
         ("/assets/{name}", Assets(), "Get a file of the console", (), ()),
         ("/pages/{plugin}/{page}", PluginPage(pages), "Show a page of a plugin", ("text/html",), ()),
-        ("/requests/new", Feed(_requests(context)), "Tell of new requests", (json,), (_AFTER,)),
-        ("/log/new", Feed(_lines(context)), "Tell of new lines", (json,), (_AFTER,)),
+        ("/requests/new", Feed(_requests(context)), "Tell of new requests", (json,), (_AFTER, *_OF_REQUESTS)),
+        ("/log/new", Feed(_lines(context)), "Tell of new lines", (json,), (_AFTER, *_OF_LINES)),
+        ("/vitals", Vital(pages, show.vitals), "Show the vital signs", ("text/html",), ()),
+        (
+            "/events",
+            News(pages, news, context.keep("last news", dict[str, str])),
+            "Tell of what happens",
+            ("text/event-stream",),
+            (),
+        ),
+        ("/palette", Palette(show.places), "List where one can go", (json,), ()),
         ("/jobs/{job}", JobState(pages), "Tell how far a job is", (json,), ()),
     ]
+    attempt = (_text("site", "The site."), _text("method", "The method."), _text("path", "The URI template."))
+    requests, exchanges = _requests(context), _exchanges(context)
+    trying = {
+        "GET": _operation("Show the form of an operation", *attempt),
+        "POST": _operation("Send what is filled in"),
+    }
+    changing = {
+        "GET": _operation("Show the form of a setting", _text("key", "The setting.")),
+        "POST": _operation("Show what a change does, or make it"),
+    }
     posts: list[tuple[str, object, str]] = [
+        ("/requests/{number}/replay", Replay(pages, requests, exchanges), "Send a request again"),
         ("/leave", Leave(pages), "Close the console"),
         ("/reload", Reload(pages), "Reload"),
         ("/plugins/{name}/state", Switch(pages), "Enable or disable a plugin"),
+        ("/plugins/{name}/purge", Purge(pages), "Drop what a disabled plugin keeps"),
     ]
     return [
+        Route("/try", Try(pages, requests), trying),
+        Route("/settings/edit", Change(pages), changing),
         *(
             Route(path, each, {"GET": Operation(summary=about, produces=kinds, parameters=parameters)})
             for path, each, about, kinds, parameters in gets
@@ -210,7 +303,23 @@ def _requests(context: PluginContext[Settings]) -> Requests:
 def _lines(context: PluginContext[Settings]) -> Lines:
     size = context.settings.lines
     ring: deque[Any] = context.keep(f"lines {size}", lambda: deque(maxlen=size))
-    return Lines(ring, context.keep("numbers", lambda: count(1)), context.plugin)
+    wrong: deque[Any] = context.keep(f"wrong lines {size}", lambda: deque(maxlen=size))
+    return Lines(ring, wrong, context.keep("numbers", lambda: count(1)), context.plugin)
+
+
+def _vitals(context: PluginContext[Settings]) -> Vitals:
+    return Vitals(
+        context.keep("vitals", dict),
+        context.keep("lock of vitals", threading.Lock),
+        context.keep("seen", dict),
+        context.plugin,
+        context.host,
+    )
+
+
+def _exchanges(context: PluginContext[Settings]) -> Exchanges:
+    size = context.settings.requests
+    return Exchanges(context.keep(f"exchanges {size}", lambda: deque(maxlen=size)), context.plugin)
 
 
 def _link(context: PluginContext[Settings]) -> str:

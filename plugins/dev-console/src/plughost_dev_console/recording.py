@@ -1,24 +1,22 @@
-"""Records: the last requests of the host, and the last lines of its log, each in a ring of bounded size."""
+"""The last requests of the host, in a ring of bounded size."""
 
 from __future__ import annotations
 
-import json
+import re
 import threading
-import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import count
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from plughost import Event, HostView, RequestRecord
+    from plughost import HostView, RequestRecord
 
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 MOST_A_SECOND: Final = 1000  # nobody reads more, and each costs a loaded host something
+MOST_SHOWN: Final = 500
 _LONGEST_PATH: Final = 300
-_LONGEST_LINE: Final = 4000
+_SECRET_FIELD: Final = re.compile(r"([?&][^=&]*(?:token|secret|passw|api_?key|signature)[^=&]*=)[^&]+", re.IGNORECASE)
+MASKED: Final = "••••••"
 
 
 class Requests:
@@ -50,61 +48,63 @@ class Requests:
             self._ring.extend(others)
             self._last[0] += len(others)
 
-    def since(self, number: int) -> list[dict[str, Any]]:
-        """Return the requests after a number, oldest first, as JSON has them."""
+    def since(
+        self, number: int, *, plugin: str = "", status: str = "", minutes: int = 0, q: str = "", order: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return the requests after a number, as JSON has them: oldest first, or the slowest last.
+
+        Args:
+            number: The number of the last request that is known.
+            plugin: The plugin that they were for; `none` for those that were for none.
+            status: The first digit of their status, or `bad` for 4xx and 5xx.
+            minutes: How old they may be. 0 for any age.
+            q: Words that path, method or id have, in whatever case.
+            order: `slowest`, or by time.
+        """
+        words = q.lower().split()
+        oldest = time() - 60 * minutes if minutes > 0 else 0.0
+        found = [
+            shown
+            for each, request in self._numbered()
+            if each > number
+            and _wanted(request, plugin, status)
+            and (shown := _shown(each, request, self._epoch))["at"] >= oldest
+            and (not words or all(word in f"{shown['method']} {shown['path']} {shown['id']}".lower() for word in words))
+        ]
+        return sorted(found, key=lambda each: float(each["ms"])) if order == "slowest" else found
+
+    def get(self, number: int) -> tuple[dict[str, Any], RequestRecord] | None:
+        """Return one request, as JSON has it and as it was observed. None where it is not kept any more."""
+        return next(
+            ((_shown(each, found, self._epoch), found) for each, found in self._numbered() if each == number), None
+        )
+
+    def number_of(self, request_id: str) -> int | None:
+        """Return the number of the last request with an id. None where there is none."""
+        found = [number for number, each in self._numbered() if each.request_id == request_id]
+        return found[-1] if found else None
+
+    def _numbered(self) -> list[tuple[int, RequestRecord]]:
         self._host.catch_up()
         with self._lock:
             requests, last = tuple(self._ring), self._last[0]
-        numbered = enumerate(requests, last - len(requests) + 1)
-        return [_shown(each, request, self._epoch) for each, request in numbered if each > number]
-
-
-class Lines:
-    """Records the lines of the host's log, as a subscriber."""
-
-    def __init__(self, ring: deque[dict[str, Any]], numbers: count[int], own: str) -> None:
-        """Record into a ring; see `Requests`."""
-        self._ring = ring
-        self._numbers = numbers
-        self._own = own
-
-    def __call__(self, event: Event) -> None:
-        """Record a line, as text: what it held may change or be large."""
-        if self._ring and self._ring[-1]["event"] is event:  # two instances watch while one takes over from the other
-            return
-        fields = dict(event.fields)
-        if event.plugin == self._own and fields.get("event") == "request":
-            return
-        long = [name for name, value in fields.items() if isinstance(value, str) and "\n" in value and name != "event"]
-        trace = "\n".join([_trace(fields.pop("exc_info", None)), *(fields.pop(name) for name in long)]).strip()
-        level, text = str(fields.pop("level", "info")), str(fields.pop("event", ""))
-        fields.pop("plugin", None)
-        now = time()
-        self._ring.append(
-            {
-                "event": event,
-                "number": next(self._numbers),
-                "time": clock(now),
-                "level": level,
-                "plugin": event.plugin or "",
-                "text": text[:_LONGEST_LINE],
-                "fields": "  ".join(_written(fields))[:_LONGEST_LINE],
-                "trace": trace[-_LONGEST_LINE:],
-            }
-        )
-
-    def since(self, number: int) -> list[dict[str, Any]]:
-        """Return the lines after a number, oldest first."""
-        return [
-            {name: value for name, value in each.items() if name != "event"}
-            for each in tuple(self._ring)
-            if each["number"] > number
-        ]
+        return list(enumerate(requests, last - len(requests) + 1))
 
 
 def clock(seconds: float) -> str:
     """Return a time of the epoch as the machine's clock shows it."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def masked(target: str) -> str:
+    """Return a path and query in which the values of fields with such names as `token` are masked."""
+    return _SECRET_FIELD.sub(rf"\1{MASKED}", target)
+
+
+def _wanted(request: RequestRecord, plugin: str, status: str) -> bool:
+    if plugin and request.plugin != ("" if plugin == "none" else plugin):
+        return False
+    return not status or (request.code >= 400 if status == "bad" else str(request.code)[0] == status[0])
 
 
 def _shown(number: int, request: RequestRecord, epoch: float) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _shown(number: int, request: RequestRecord, epoch: float) -> dict[str, Any]:
         "at": at,
         "time": clock(at),
         "method": request.method,
-        "path": request.target[:_LONGEST_PATH],
+        "path": masked(request.target)[:_LONGEST_PATH],
         "status": request.code,
         "ms": round(request.seconds * 1000, 2),
         "plugin": request.plugin,
@@ -122,14 +122,3 @@ def _shown(number: int, request: RequestRecord, epoch: float) -> dict[str, Any]:
         "http": request.protocol,
         "id": request.request_id,
     }
-
-
-def _written(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in fields.items():
-        yield f"{name}={value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)}"
-
-
-def _trace(given: Any) -> str:
-    if isinstance(given, tuple) and len(given) == 3:
-        given = given[1]
-    return "".join(traceback.format_exception(given)) if isinstance(given, BaseException) else ""

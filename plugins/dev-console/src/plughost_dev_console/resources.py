@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
+from plughost.http import ServerSentEvent, send_events
 from plughost_dev_console import showing
 from plughost_dev_console.guard import NO_SESSION, PREFIX, cookie_name
 from plughost_dev_console.html import MEDIA_TYPE, Pages, inserted
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from plughost import ReloadReport
-    from plughost.http import Request
-    from plughost_dev_console.recording import Lines, Requests
+    from plughost.http import EventChannel, Request
+    from plughost_dev_console.lines import Lines
+    from plughost_dev_console.recording import Requests
 
 TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
@@ -131,10 +133,55 @@ class Feed:
         """Tell of records."""
         self._records = records
 
-    def on_get(self, req: Request, resp: falcon.Response, after: int) -> None:
-        """Write what is newer than the number given as `after`."""
+    def on_get(self, req: Request, resp: falcon.Response, after: int, **wanted: Any) -> None:
+        """Write what is newer than the number given as `after`, and as wanted."""
         req.context.unlogged = True
-        resp.media = self._records.since(after)
+        resp.media = self._records.since(after, **wanted)
+
+
+class Vital:
+    """The vital signs, as the overview has them."""
+
+    def __init__(self, pages: Pages, signs: Callable[[], Mapping[str, Any]]) -> None:
+        """Write what a function returns."""
+        self._pages = pages
+        self._signs = signs
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Write them."""
+        req.context.unlogged = True
+        resp.content_type = MEDIA_TYPE
+        resp.text = self._pages.environment.get_template("_vitals.html").render(self._signs())
+
+
+class News:
+    """What happens to the host, as it happens."""
+
+    def __init__(self, pages: Pages, channel: EventChannel, last: Mapping[str, str]) -> None:
+        """Send what a channel has, after the `text` of the last news, which a tab may have missed."""
+        self._pages = pages
+        self._channel = channel
+        self._last = last
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Send the generation that serves, then what happens."""
+        req.context.unlogged = True
+        data = {"generation": self._pages.host.generation, "text": self._last.get("text", ""), "old": True}
+        now = ServerSentEvent(name="state", data=data)
+        send_events(resp, self._channel, missed=lambda: [now])
+
+
+class Palette:
+    """Where the command palette leads."""
+
+    def __init__(self, find: Callable[[], list[dict[str, str]]]) -> None:
+        """Offer what a function returns."""
+        self._find = find
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """List it."""
+        req.context.unlogged = True
+        resp.media = self._find()
 
 
 class JobState:
@@ -162,7 +209,7 @@ class Reload:
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
         """Begin to reload, and lead to the page that shows the result."""
-        _begin(self._pages, req, resp, "reload", self._pages.control.reload)
+        begin(self._pages, req, resp, "reload", self._pages.control.reload)
 
 
 class Switch:
@@ -182,22 +229,45 @@ class Switch:
         if name == self._pages.own:
             raise falcon.HTTPConflict(description=f"The console can't switch itself: plughost disable {name} can.")
         action = "enable" if wanted == "enabled" else "disable"
-        _begin(
+        begin(
             self._pages, req, resp, action, partial(self._pages.control.switch, name, enabled=action == "enable"), name
         )
 
 
-def _begin(
-    pages: Pages, req: Request, resp: falcon.Response, action: str, work: Callable[..., ReloadReport], *target: str
+class Purge:
+    """The button that drops what a disabled plugin keeps."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Start jobs."""
+        self._pages = pages
+
+    def on_post(self, req: Request, resp: falcon.Response, name: str) -> None:
+        """Begin to drop it, and lead to the page that shows the result."""
+        if not any(each.name == name and each.state == "disabled" for each in self._pages.host.plugins):
+            raise falcon.HTTPConflict(description=f"Only what a disabled plugin keeps can be dropped; {name} is not.")
+
+        def work(origin: Mapping[str, Any]) -> str:
+            return f"Dropped: {', '.join(self._pages.control.purge(name, origin=origin))}."
+
+        begin(self._pages, req, resp, "purge", work, name)
+
+
+def begin(
+    pages: Pages,
+    req: Request,
+    resp: falcon.Response,
+    action: str,
+    work: Callable[..., ReloadReport | str],
+    *target: str,
 ) -> None:
     """Start a job, and lead to the page that shows its result; the audit trail has that, too."""
     origin = {"where": req.remote_addr, "request_id": req.request_id}
 
-    def audited() -> ReloadReport:
+    def audited() -> ReloadReport | str:
         with pages.context.audited("console", req=req, action=action, target=target or None) as event:
-            report = work(origin=origin)
-            event["outcome"] = "ok" if report.ok else "failed"
-            return report
+            came = work(origin=origin)
+            event["outcome"] = "ok" if isinstance(came, str) or came.ok else "failed"
+            return came
 
     job = pages.jobs.start(" ".join((action.capitalize(), *target)), audited)
     if job is None:

@@ -6,33 +6,36 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 import falcon
 
 from plughost import Check, Health, HostControl, bounded
-from plughost.stores import StoreError, browse
-from plughost_dev_console.recording import LEVELS, MOST_A_SECOND
+from plughost_dev_console.guard import PREFIX
+from plughost_dev_console.html import NAVIGATION
+from plughost_dev_console.lines import LEVELS
+from plughost_dev_console.lines import MOST_SHOWN as MOST_LINES
+from plughost_dev_console.recording import MOST_A_SECOND, MOST_SHOWN
 from plughost_dev_console.trying import address, offers
 
 if TYPE_CHECKING:
-    from plughost import HostView, PluginView
+    from plughost import HostView, PluginView, RequestRecord
     from plughost.http import Request
-    from plughost.stores import OpenStore
+    from plughost_dev_console.exchanges import Exchanges
     from plughost_dev_console.jobs import Jobs
-    from plughost_dev_console.recording import Lines, Requests
+    from plughost_dev_console.lines import Lines
+    from plughost_dev_console.recording import Requests
+    from plughost_dev_console.vitals import Vitals
 
 T = TypeVar("T")
 Shown = Mapping[str, Any]
 
-PAGE_SIZE: Final = 50
-_LAST_PAGE: Final = 10_000_000
-_LONGEST_VALUE: Final = 200
 _CHECK_SECONDS: Final = 3.0
 _RENDER_SECONDS: Final = 10.0
+MASK: Final = "**********"
+_unit: Final = re.compile(r"\b(milliseconds|seconds|minutes|days|bytes|MiB)\b", re.IGNORECASE)
 _port: Final = re.compile(r":[0-9]+$")
 
 
@@ -40,7 +43,16 @@ class Showing:
     """Looks at the host for the pages; each method returns what one template shows."""
 
     def __init__(
-        self, host: HostView, control: HostControl, own: str, *, jobs: Jobs, requests: Requests, lines: Lines
+        self,
+        host: HostView,
+        control: HostControl,
+        own: str,
+        *,
+        jobs: Jobs,
+        requests: Requests,
+        exchanges: Exchanges,
+        lines: Lines,
+        vitals: Vitals,
     ) -> None:
         """Look at a host.
 
@@ -50,14 +62,18 @@ class Showing:
             own: The console's own plugin.
             jobs: What was done to the host.
             requests: The last requests.
+            exchanges: Their headers and bodies.
             lines: The last lines of the log.
+            vitals: What was counted.
         """
         self._host = host
         self._control = control
         self._own = own
         self._jobs = jobs
         self._requests = requests
+        self._exchanges = exchanges
         self._lines = lines
+        self._vitals = vitals
 
     def overview(self, req: Request) -> Shown:
         """Tell what is installed, what it mounted, and how to try it."""
@@ -73,15 +89,52 @@ class Showing:
             "troubled": [each for each in self._host.plugins if each.reason or each.trouble],
             "disabled": [each for each in self._host.plugins if each.state == "disabled"],
             "sites": self._sites(req),
+            "newcomer": all(each.distribution.startswith("plughost-") for each in self._host.plugins),
+            **self.vitals(),
             "uptime": self._uptime(),
             "serving": sum(each.state == "active" for each in self._host.plugins),
             "total": len(self._host.plugins),
         }
 
+    def vitals(self) -> Shown:
+        """Return the vital signs."""
+
+        def check() -> tuple[int, int]:
+            found = self._healths()
+            return sum(health.up for _, health in found), len(found)
+
+        return {"signs": self._vitals.signs(check), "prefix": PREFIX}
+
+    def places(self) -> list[dict[str, str]]:
+        """Return where the command palette leads: name, kind and address of each."""
+        found = [(name, "page", path) for path, name in NAVIGATION]
+        for each in self._host.plugins:
+            found.append((each.name, f"plugin, {each.state}", f"/plugins/{each.name}"))
+            found += [
+                (page.title, f"page of {each.name}", f"/pages/{each.name}/{page.name}") for page in each.declared.pages
+            ]
+            found += [(f"{one.method} {one.path}", "try", one.form) for one in offers(self._host, each, "localhost")]
+        found += [(each.key, "setting", f"/settings/edit?key={quote(each.key)}") for each in self._host.settings()]
+        return [{"name": name, "kind": kind, "href": PREFIX + path} for name, kind, path in found]
+
+    def threads(self, req: Request) -> Shown:
+        """Tell what plugins take of the threads and connections."""
+        loads, in_flight = self._host.loads, self._host.in_flight_by_plugin
+        return {
+            "loads": [
+                (name or "no plugin", in_flight.get(name, 0), loads.get(name)) for name in sorted({*loads, *in_flight})
+            ],
+            "figures": sorted(self._host.store_figures.items()),
+        }
+
     def plugins(self, req: Request, job: str) -> Shown:
         """List the plugins, and the result of what was done last."""
+        installed = self._host.plugins
         return {
-            "plugins": [{"plugin": each, "seconds": sum(each.seconds.values())} for each in self._host.plugins],
+            "plugins": [
+                {"plugin": each, "seconds": sum(each.seconds.values()), "stops": stopped_with(each.name, installed)}
+                for each in installed
+            ],
             "own": self._own,
             "job": self._jobs.get(job),
             "job_name": job,
@@ -97,6 +150,7 @@ class Showing:
             "plugin": plugin,
             "summary": summary_of(plugin),
             "offers": list(offers(self._host, plugin, _name(req))),
+            "stops": stopped_with(name, self._host.plugins),
             "dependents": [each.name for each in self._host.plugins if name in each.requires],
             "settings": [each for each in self._values() if each["key"].startswith(f"plugins.{name}.")],
             "own": self._own,
@@ -107,55 +161,59 @@ class Showing:
         found = [each for plugin in self._host.plugins for each in offers(self._host, plugin, _name(req))]
         return {"offers": sorted(found, key=lambda each: (is_extra(each.path), each.path))}
 
-    def requests(self, req: Request) -> Shown:
-        """List the last requests, newest first."""
-        return {"requests": self._requests.since(0)[::-1], "most_a_second": MOST_A_SECOND}
-
-    def log(self, req: Request) -> Shown:
-        """List the last lines of the log."""
-        return {"lines": self._lines.since(0), "levels": LEVELS}
-
-    def stores(self, req: Request) -> Shown:
-        """List the stores and their tables."""
-        return {"stores": [_store(each) for each in self._control.stores.values()]}
-
-    def table(self, req: Request, store: str, table: str, q: str, page: int) -> Shown:
-        """Show a page of a table's rows."""
-        opened = self._control.stores.get(store)
-        if opened is None or table not in opened.declared.tables:
-            raise falcon.HTTPNotFound(description=f"There is no table {table} in a store {store}.")
-        search = q[:_LONGEST_VALUE]
-        page = min(max(page, 1), _LAST_PAGE)
-        shown: dict[str, Any] = {"title": table, "store": opened, "table": table, "search": search, "page": page}
-        try:
-            found = browse(opened, table, search=search, offset=(page - 1) * PAGE_SIZE, limit=PAGE_SIZE)
-        except StoreError as error:
-            return {**shown, "problem": str(error), "columns": (), "rows": (), "total": 0, "last": 0}
+    def requests(self, req: Request, **wanted: Any) -> Shown:
+        """List the last requests, newest or slowest first."""
+        found = self._requests.since(0, **wanted)[::-1]
         return {
-            **shown,
-            "problem": "",
-            "columns": found.columns,
-            "rows": [[_cell(value) for value in row] for row in found.rows],
-            "total": found.total,
-            "last": -(-found.total // PAGE_SIZE),
+            "requests": found[:MOST_SHOWN],
+            "found": len(found),
+            "wanted": wanted,
+            "served": sorted(each.name for each in self._host.plugins if each.state == "active"),
+            "most_a_second": MOST_A_SECOND,
         }
 
+    def request(self, req: Request, number: str) -> Shown:
+        """Tell all that is kept of one request."""
+        found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
+        if found is None:
+            raise falcon.HTTPNotFound(description="This request is not kept any more, or never came.")
+        shown, record = found
+        exchange = self._exchanges.of(record.arrived)
+        sent, answered = exchange.shown() if exchange is not None else ({}, {})
+        return {
+            "title": f"{record.method} {shown['path']}",
+            "request": shown,
+            "route": record.route,
+            "timings": timings(record),
+            "exchange": exchange,
+            "sent": sent,
+            "answered": answered,
+            "lines": self._lines.since(0, request=record.request_id),
+            "levels": LEVELS,
+        }
+
+    def log(self, req: Request, level: str, q: str) -> Shown:
+        """List the last lines of the log, newest first."""
+        found = self._lines.since(0, level=level, q=q)[::-1]
+        return {"lines": found[:MOST_LINES], "found": len(found), "levels": LEVELS, "level": level, "q": q}
+
     def settings(self, req: Request) -> Shown:
-        """List every setting in force."""
-        return {"settings": self._values()}
+        """List every setting in force, by table."""
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for each in self._values():
+            groups.setdefault(each["key"].rpartition(".")[0], []).append(each)
+        return {"groups": groups, "number": sum(map(len, groups.values()))}
 
     def health(self, req: Request) -> Shown:
         """Run every health check, side by side."""
-        asked = sorted(self._host.checks, key=lambda check: check.name)
         owners = {check.name: plugin.name for plugin in self._host.plugins for check in plugin.declared.checks}
         owners.update({f"store {name}": store.plugin for name, store in self._control.stores.items()})
-        with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
-            found = list(pool.map(_run, asked))
+        found = self._healths()
         results = [
             {"check": each, "plugin": owners.get(each.name, "host"), "health": health, "kinds": sorted(each.kinds)}
-            for each, health in zip(asked, found, strict=True)
+            for each, health in found
         ]
-        return {"results": results, "up": all(health.up for health in found)}
+        return {"results": results, "up": all(health.up for _, health in found)}
 
     def hooks(self, req: Request) -> Shown:
         """List the hooks and who implements them, in the order in which they are asked."""
@@ -174,6 +232,10 @@ class Showing:
             for name, site in self._host.sites.items()
         ]
         return {"hooks": hooks, "sites": sites}
+
+    def jobs(self, req: Request) -> Shown:
+        """Tell what plugins do by the clock, and what came of it."""
+        return {"jobs": self._host.jobs}
 
     def load(self, req: Request) -> Shown:
         """Tell how long each plugin took, stage by stage, and what the last reload did."""
@@ -195,6 +257,12 @@ class Showing:
             "started_at": self._host.started_at,
             "report": report.as_plain() if report is not None else None,
         }
+
+    def _healths(self) -> list[tuple[Check, Health]]:
+        """Run every health check, side by side."""
+        asked = sorted(self._host.checks, key=lambda check: check.name)
+        with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
+            return list(zip(asked, pool.map(_run, asked), strict=True))
 
     def _is_extra(self, plugin: PluginView) -> bool:
         """Whether a plugin serves what is around services, such as probes."""
@@ -223,13 +291,47 @@ class Showing:
         return [
             {
                 "key": each.key,
-                "value": _written(each.value),
-                "default": _written(each.default),
+                "value": written(each.value),
+                "default": written(each.default),
                 "source": each.source,
                 "changed": each.source != "default",
+                "about": each.description,
+                "unit": unit_of(each.description),
+                "editable": MASK not in str(each.value) and not each.source.startswith("PLUGHOST_"),
             }
             for each in self._host.settings()
         ]
+
+
+def unit_of(description: str) -> str:
+    """Return the unit that a setting's description names: the first word of it that is one. Empty for none."""
+    found = _unit.search(description)
+    return found[0].lower() if found else ""
+
+
+def stopped_with(name: str, installed: tuple[PluginView, ...]) -> list[str]:
+    """Return the active plugins that can't serve without one."""
+    stopped, before = {name}, 0
+    while len(stopped) > before:
+        before = len(stopped)
+        stopped |= {each.name for each in installed if not stopped.isdisjoint(each.requires)}
+    return sorted(each.name for each in installed if each.name in stopped - {name} and each.state == "active")
+
+
+def timings(record: RequestRecord) -> list[tuple[str, float, float]]:
+    """Return what a request's time was spent on: what, seconds, and the share of all in percent."""
+    parts = [("in all", record.seconds)]
+    if record.timings is not None:
+        queued, resource, store = record.timings
+        parts = [
+            ("waited for a thread", queued),
+            ("host and middleware", max(0.0, record.seconds - resource)),
+            ("resource, without stores", max(0.0, resource - store)),
+            ("stores", store),
+            ("in all", queued + record.seconds),
+        ]
+    total = parts[-1][1] or 1e-9
+    return [(name, seconds, min(100.0, 100 * seconds / total)) for name, seconds in parts]
 
 
 def is_extra(path: str) -> bool:
@@ -269,35 +371,14 @@ def _run(check: Check) -> Health:
         return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})
 
 
-def _store(store: OpenStore[Any]) -> Shown:
-    config = store.engine.config
-    if config.url is None:
-        place = str(config.path)
-    else:
-        url = urlsplit(config.url)
-        place = f"{url.hostname or 'local'}:{url.port or 5432}{url.path}"
-    tables = []
-    for table in store.declared.tables:
-        problem, found = attempted(partial(browse, store, table, limit=1))
-        tables.append({"name": table, "total": None if found is None else found.total, "problem": problem})
-    return {"store": store, "place": place, "tables": tables}
-
-
-def _cell(value: object) -> Shown:
-    if value is None:
-        return {"text": "NULL", "kind": "null", "more": False}
-    text = value.hex(" ") if isinstance(value, bytes) else str(value)
-    kind = "number" if isinstance(value, (int, float)) or type(value).__name__ == "Decimal" else "text"
-    return {"text": text[:_LONGEST_VALUE], "kind": kind, "more": len(text) > _LONGEST_VALUE}
-
-
-def _written(value: object) -> str:
+def written(value: object) -> str:
+    """Return a value of a setting for people."""
     if value is None or value in ("", [], (), {}):
         return "none" if value is None else "empty"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} = {_written(each)}" for key, each in value.items())
+        return ", ".join(f"{key} = {written(each)}" for key, each in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_items(value))
     return str(value)
@@ -305,4 +386,4 @@ def _written(value: object) -> str:
 
 def _items(values: Iterable[object]) -> Iterator[str]:
     for value in values:
-        yield f"({_written(value)})" if isinstance(value, (Mapping, list)) else _written(value)
+        yield f"({written(value)})" if isinstance(value, (Mapping, list)) else written(value)

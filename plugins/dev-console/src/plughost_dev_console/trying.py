@@ -8,14 +8,14 @@ import shlex
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from plughost import HostView, Operation, PluginView, RouteGroup
 
-_FIELD: Final = re.compile(r"\{(\w+)[^{}]*\}")
+FIELD: Final = re.compile(r"\{(\w+)[^{}]*\}")
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -40,6 +40,11 @@ class Offer:
     summary: str
     link: str
     command: str
+
+    @property
+    def form(self) -> str:
+        """Where the console has a form for it, below the console's prefix."""
+        return f"/try?{urlencode({'site': self.site, 'method': self.method, 'path': self.path})}"
 
 
 def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
@@ -68,7 +73,7 @@ def _of_group(group: RouteGroup, plugin: str, site: str, base: str) -> Iterator[
         path = group.prefix + route.path
         for method in sorted(set(route.operations) & set(_METHODS), key=_METHODS.index):
             operation = route.operations[method]
-            needs_more = _FIELD.search(path) or operation.security
+            needs_more = FIELD.search(path) or operation.security
             yield Offer(
                 plugin=plugin,
                 site=site,
@@ -91,7 +96,7 @@ def _command(method: str, base: str, path: str, operation: Operation) -> str:
         values = examples.get(found[1])
         return quote(str(values[0]), safe="") if values else f"{{{found[1]}}}"
 
-    url = base + _FIELD.sub(filled, path)
+    url = base + FIELD.sub(filled, path)
     words = ["curl"] + (["-X", method] if method != "GET" and (method != "POST" or operation.request is None) else [])
     if "{" in url:
         words.append("-g")
@@ -102,11 +107,12 @@ def _command(method: str, base: str, path: str, operation: Operation) -> str:
         words.append('-H "Authorization: Bearer $TOKEN"')
     if operation.request is not None:
         words.append("-H 'Content-Type: application/json'")
-        words.append(f"-d {shlex.quote(json.dumps(_example(operation), default=_plain, ensure_ascii=False))}")
+        words.append(f"-d {shlex.quote(json.dumps(example_of(operation), default=plain, ensure_ascii=False))}")
     return " ".join(words)
 
 
-def _example(operation: Operation) -> Any:
+def example_of(operation: Operation) -> Any:
+    """Return an example of an operation's body: a declared one, or one made of its model."""
     if operation.examples:
         return next(iter(operation.examples.values()))
     assert operation.request is not None, "only operations with a body are asked"
@@ -131,5 +137,6 @@ def _of_schema(schema: Mapping[str, Any]) -> Any:
     return {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "null": None}.get(kind, {})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON can have it."""
     return float(value) if isinstance(value, Decimal) else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from plughost import Check, Operation, Response, Route, RouteGroup, hookimpl
 from plughost_health.board import Board
@@ -28,7 +28,7 @@ _ABOUT: Final = {
 class CheckResult(BaseModel):
     """What one check found."""
 
-    name: str
+    name: str = Field(examples=["store messages"])
     status: Literal["UP", "DOWN"]
     data: dict[str, object] = {}
 
@@ -77,9 +77,11 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     settings = context.settings
     board = Board(lambda: context.host.checks, timeout=settings.timeout, keep=settings.cache, always=[HOST])
     public = settings.public
-    routes = [Route("", Probe(board, None, public=public), {"GET": _operation("Tell what every health check finds")})]
+    routes = [
+        Route("", Probe(board, None, public=public), {"GET": _operation("", "Tell what every health check finds")})
+    ]
     routes += [
-        Route(f"/{kind}", Probe(board, kind, public=public), {"GET": _operation(about)})
+        Route(f"/{kind}", Probe(board, kind, public=public), {"GET": _operation(kind, about)})
         for kind, about in _ABOUT.items()
     ]
     return [RouteGroup(prefix=PREFIX, routes=tuple(routes), title="Health")]
@@ -91,7 +93,12 @@ def register_checks(context: PluginContext[Settings]) -> list[Check]:
     return own_checks(context)
 
 
-def _operation(summary: str) -> Operation:
+def _operation(kind: str, summary: str) -> Operation:
     up = Response(description="Every check is up.", model=HealthReport)
     down = Response(description="A check is down.", model=HealthReport)
-    return Operation(summary=summary, responses={200: up, 503: down})
+    return Operation(
+        id=f"getHealth{kind.capitalize()}",
+        summary=summary,
+        description="The status says it to orchestrators and load balancers. Strangers read UP or DOWN and no checks.",
+        responses={200: up, 503: down},
+    )

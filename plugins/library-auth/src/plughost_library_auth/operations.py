@@ -18,6 +18,7 @@ _CHALLENGE: Final = "The scheme to authenticate with, and what was wrong."
 _PLAIN_HTTP: Final = "With `require_tls`: the request came over plain HTTP."
 
 LOGIN: Final = Operation(
+    id="login",
     summary="Exchange e-mail and password for a token",
     description=(
         "HTTP Basic credentials in, a signed JSON Web Token out, as plain text whatever `Accept` says. Send it to"
@@ -29,6 +30,7 @@ LOGIN: Final = Operation(
             model=str,
             media_types=("text/plain",),
             headers={"Cache-Control": "Always `no-store`."},
+            example="eyJhbGciOiJSUzI1NiIsImtpZCI6IjIwMjYtMTEifQ.eyJzdWIiOiJ1c2VyQGV4YW1wbGUub3JnIn0.c2lnbmF0dXJl",
         ),
         401: _refusal(
             "No credentials, malformed or wrong ones; the same whether or not the user exists.",
@@ -43,6 +45,7 @@ LOGIN: Final = Operation(
 )
 
 LOGOUT: Final = Operation(
+    id="revokeToken",
     summary="Revoke a token",
     description="The token that is sent is invalid from now on, on every host that shares the store within a second.",
     responses={
@@ -54,6 +57,7 @@ LOGOUT: Final = Operation(
 )
 
 SECURED: Final = Operation(
+    id="getIdentity",
     summary="Tell whose token this is",
     description="Open to the roles `user` and `admin`.",
     responses={
@@ -66,6 +70,7 @@ SECURED: Final = Operation(
 )
 
 ADMIN: Final = Operation(
+    id="getAdminIdentity",
     summary="Tell whose token this is, to administrators",
     description="Open to the role `admin`.",
     responses={
@@ -78,6 +83,7 @@ ADMIN: Final = Operation(
 )
 
 SERVICE: Final = Operation(
+    id="getService",
     summary="Describe the service",
     description="How it was reached, and the absolute addresses of its resources. Plain HTTP leads to the secure port.",
     responses={
@@ -86,12 +92,14 @@ SERVICE: Final = Operation(
             description="Over plain HTTP, where the site has an HTTPS port.",
             model=str,
             media_types=("text/plain",),
+            example="The library service is at https://localhost:4443/mylibrary/libraryAuthentification",
             headers={"Location": "The same resource on the secure port."},
         ),
     },
 )
 
 METADATA: Final = Operation(
+    id="getTokenMetadata",
     summary="Show what verifies tokens",
     description="The issuer and the address of its keys, for libraries and gateways (RFC 8414, OpenID Connect).",
     responses={
@@ -102,6 +110,7 @@ METADATA: Final = Operation(
 )
 
 PUBLIC_KEYS: Final = Operation(
+    id="getPublicKeys",
     summary="Show the public keys that verify tokens",
     description="Retired keys stay until the last of their tokens has expired.",
     responses={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -139,7 +140,7 @@ def _followers(context: PluginContext[Settings]) -> dict[int, Event]:
 
 
 def _records(context: PluginContext[Settings]) -> Records:
-    return Records(context.stores[STORE.name])
+    return Records(context.store(STORE))
 
 
 def _revocations(context: PluginContext[Settings]) -> Revocations:
@@ -172,7 +173,9 @@ def _users(context: PluginContext[Settings]) -> UserStore:
     if not context.dev or settings.users:
         return UserStore(settings.users, rounds=settings.bcrypt_rounds, records=_records(context))
     demo = demo_users()
+    tokens = _tokens(context, _keys(context))
     for password, user in demo.items():
+        context.offer_login(user.email, partial(tokens.issue, user.email, [user.role]))
         context.announce(f"demo user {user.email} with password {password}")
     return UserStore(demo.values(), rounds=settings.bcrypt_rounds, records=_records(context))
 

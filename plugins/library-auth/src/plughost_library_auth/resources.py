@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import falcon
 from pydantic import BaseModel, Field
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from plughost_library_auth.users import UserStore
 
 
+_EXAMPLE: Final = "https://library.example.org/mylibrary"
+
+
 class Identity(BaseModel):
     """Whom a token was given to."""
 
@@ -39,24 +42,26 @@ class ServiceInfo(BaseModel):
     service: Literal["library"] = "library"
     scheme: Literal["http", "https"]
     httpVersion: str = Field(examples=["2", "1.1"])  # noqa: N815 - the name on the wire
-    login: str
-    secured: str
-    admin: str
-    jwks: str
+    login: str = Field(examples=[f"{_EXAMPLE}/setup/login"])
+    secured: str = Field(examples=[f"{_EXAMPLE}/setup/secured"])
+    admin: str = Field(examples=[f"{_EXAMPLE}/setup/secured/admin"])
+    jwks: str = Field(examples=[f"{_EXAMPLE}/.well-known/jwks.json"])
 
 
 class KeySet(BaseModel):
     """The public keys that verify tokens: a JWK Set (RFC 7517)."""
 
-    keys: list[dict[str, str]]
+    keys: list[dict[str, str]] = Field(
+        examples=[[{"kty": "RSA", "kid": "2026-11", "use": "sig", "alg": "RS256", "n": "u1SU1L...", "e": "AQAB"}]]
+    )
 
 
 class Metadata(BaseModel):
     """What clients need to verify tokens without a setting made by hand (RFC 8414, OpenID Connect Discovery)."""
 
-    issuer: str
-    jwks_uri: str
-    token_endpoint: str
+    issuer: str = Field(examples=[_EXAMPLE])
+    jwks_uri: str = Field(examples=[f"{_EXAMPLE}/.well-known/jwks.json"])
+    token_endpoint: str = Field(examples=[f"{_EXAMPLE}/setup/login"])
     token_endpoint_auth_methods_supported: list[str] = ["client_secret_basic"]
     response_types_supported: list[str] = ["token"]
     grant_types_supported: list[str] = []

@@ -127,7 +127,7 @@ def _moment(seconds: int | None) -> str | None:
 
 
 def _records(context: PluginContext[Settings]) -> Records:
-    return Records(context.stores[STORE.name])
+    return Records(context.store(STORE))
 
 
 def _new_hash(context: PluginContext[Settings]) -> SecretStr:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import falcon
-from pydantic import BaseModel, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from plughost import Operation, Parameter, Response, Route, RouteGroup, Store, hookimpl
 from plughost.http import MAX_ID, Integer, Text, read_body, send_array
@@ -30,6 +30,7 @@ LocalTime = Annotated[
             "format": "date-time-local",
             "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?$",
             "description": "The server's local time, without zone.",
+            "examples": ["2026-11-22T17:30:00"],
         }
     ),
 ]
@@ -38,14 +39,16 @@ LocalTime = Annotated[
 class MessageDraft(BaseModel):
     """A message as a client sends it; it may be empty."""
 
-    content: Content
+    content: Content = Field(examples=["Hello, world"])
 
 
 class MessageJSON(BaseModel):
-    """A message as clients see it."""
+    """A message as it is kept."""
+
+    model_config = ConfigDict(title="Message")
 
     id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
-    content: Content
+    content: Content = Field(examples=["Hello, world"])
     createdAt: LocalTime  # noqa: N815 - the name on the wire
 
 
@@ -97,10 +100,14 @@ _ID: Final = Parameter(
 )
 _ABSENT: Final = Response(description="There is no message with this id; no body.", media_types=())
 _LIST: Final = Operation(
+    id="listMessages",
+    description="All of them in one array, by id; empty where there are none.",
     summary="List all messages",
     responses={200: Response(description="The messages by id.", model=list[MessageJSON])},
 )
 _CREATE: Final = Operation(
+    id="createMessage",
+    description="Its id and the time come from the service, and ids are never used again.",
     summary="Create a message",
     request=MessageDraft,
     responses={
@@ -114,11 +121,15 @@ _CREATE: Final = Operation(
     examples={"a greeting": {"content": "Hello, world"}, "nothing to say": {"content": ""}},
 )
 _GET: Final = Operation(
+    id="getMessage",
+    description="The message, or an empty 404.",
     summary="Get a message by its id",
     responses={200: Response(description="The message.", model=MessageJSON), 404: _ABSENT},
     parameters=(_ID,),
 )
 _DELETE: Final = Operation(
+    id="deleteMessage",
+    description="For good; deleting it again is an empty 404.",
     summary="Delete a message by its id",
     responses={204: Response(description="The message is gone."), 404: _ABSENT},
     parameters=(_ID,),
@@ -134,7 +145,7 @@ def register_stores(context: PluginContext[Any]) -> list[Store]:
 @hookimpl
 def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
     """Mount the service."""
-    messages = Messages(context.stores["messages"])
+    messages = Messages(context.store(STORE))
     routes = (
         Route("", AllMessages(messages), {"GET": _LIST, "POST": _CREATE}),
         Route("/{message_id}", OneMessage(messages), {"GET": _GET, "DELETE": _DELETE}),

@@ -81,7 +81,7 @@ class Messages:
             keyword: Taken literally.
             limit: How many at most.
         """
-        if self._store.engine_name == "postgresql":  # letter case as the database's locale knows it
+        if self._store.dialect == "postgresql":  # letter case as the database's locale knows it
             contains = "WHERE strpos(lower(content), lower(?)) > 0 ORDER BY id DESC LIMIT ?"
             return self._store.read(_select, contains, keyword, limit)
         # SQLite knows letter case in ASCII alone, Python in every script.
@@ -98,7 +98,7 @@ def _select(session: Session, rest: str, *values: str | int) -> list[Message]:
 
 
 def _moment(value: datetime | str) -> datetime:
-    """Return a time as the engine has it: SQLite has it as text."""
+    """Return a time as the database has it: SQLite has it as text."""
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 

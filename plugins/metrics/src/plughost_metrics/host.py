@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import collections
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from plughost import Event, HostView, PluginContext
 
 M = TypeVar("M", Counter, Histogram)
+Observe: TypeAlias = "Callable[[float], None]"
 
 STORE_GAUGES: Final = {
     "connections_in_use": "Connections that operations use now; on SQLite, of those that read.",
@@ -49,6 +50,7 @@ class HostState(Collector):
         yield in_flight
         yield from self._loads()
         yield from self._stores()
+        yield from self._jobs()
         yield from self._certificate()
 
     def _stores(self) -> Iterator[Metric]:
@@ -60,6 +62,24 @@ class HostState(Collector):
                 if name in figures:  # it is open
                     metric.add_metric(store, figures[name])
             yield metric
+
+    def _jobs(self) -> Iterator[Metric]:
+        """Yield what became of each job on this host."""
+        labels = ("plugin", "job")
+        runs = CounterMetricFamily("plughost_job_runs", "Runs of a job that ended.", labels=(*labels, "outcome"))
+        missed = CounterMetricFamily(
+            "plughost_job_missed", "Times that a job was due and did not run, since it still ran.", labels=labels
+        )
+        seconds = GaugeMetricFamily("plughost_job_last_seconds", "Seconds that the last run took.", labels=labels)
+        running = GaugeMetricFamily("plughost_job_running", "Whether a job runs now.", labels=labels)
+        for job in self._host.jobs:
+            key = [job.plugin, job.name]
+            runs.add_metric([*key, "ok"], job.runs)
+            runs.add_metric([*key, "failed"], job.failures)
+            missed.add_metric(key, job.missed)
+            seconds.add_metric(key, job.seconds)
+            running.add_metric(key, job.running_since is not None)
+        yield from (runs, missed, seconds, running)
 
     def _plugins(self) -> Metric:
         counted = collections.Counter(plugin.state for plugin in self._host.plugins)
@@ -133,14 +153,19 @@ class Happenings:
             "Seconds that an operation of a store waited for others or for a connection.",
             ["store"],
         )
+        # Looking a labelled metric up takes longer than observing, and each request of a store does both.
+        self._observers: dict[tuple[str, str, str], tuple[Observe, Observe]] = {}
 
     def __call__(self, event: Event) -> None:
         """Count an event; those of a name that is unknown here are left alone."""
         fields = event.fields
         if event.name == "store":
-            self._stores.labels(fields["store"], fields["kind"], fields["outcome"]).observe(fields["seconds"])
-            if "waited" in fields:
-                self._waits.labels(fields["store"]).observe(fields["waited"])
+            key = fields["store"], fields["kind"], fields["outcome"]
+            observe = self._observers.get(key)
+            if observe is None:
+                observe = self._observers[key] = self._stores.labels(*key).observe, self._waits.labels(key[0]).observe
+            observe[0](fields["seconds"])
+            observe[1](fields.get("waited", 0.0))
         elif event.name == "login":
             self._logins.labels(event.plugin or "", fields["outcome"]).inc()
         elif event.name == "reload":

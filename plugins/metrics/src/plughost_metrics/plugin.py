@@ -19,6 +19,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from plughost import Observer, Operation, Response, Route, RouteGroup, hookimpl
 from plughost.http import PROBLEM_DETAILS, preferred
 from plughost_metrics.host import Happenings, HostState
+from plughost_metrics.of_plugins import OfPlugins
 from plughost_metrics.requests import Figures, RequestTimes
 from plughost_metrics.settings import Settings
 
@@ -80,15 +81,21 @@ class MetricsPlugin:
         """Time every request of the host."""
         times = RequestTimes(Figures.kept_by(context), context.host)
         self._registry.register(times)
+        self._registry.register(OfPlugins(context.host))
         return [Observer(name="requests", observe_times=times.observe)]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:
         """Mount the metrics on the site `main`."""
-        answer = Response(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS))
+        example = "# TYPE plughost_up gauge\nplughost_up 1.0\n"
+        answer = Response(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS), example=example)
         refused = Response(description="A stranger asks.", media_types=(PROBLEM_DETAILS.media_type,))
         operation = Operation(
-            summary="Tell the host's metrics", responses={200: answer, 403: refused}, produces=(TEXT, OPENMETRICS)
+            id="getMetrics",
+            summary="Tell the host's metrics",
+            description="For Prometheus, in its text format, or as OpenMetrics where `Accept` asks for that.",
+            responses={200: answer, 403: refused},
+            produces=(TEXT, OPENMETRICS),
         )
         route = Route("", Scrape(self._registry, public=context.settings.public), {"GET": operation})
         return [RouteGroup(prefix="/q/metrics", routes=(route,), title="Metrics")]

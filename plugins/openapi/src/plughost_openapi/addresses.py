@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import falcon
@@ -48,11 +49,12 @@ class Addresses:
 
 
 def host_of(req: falcon.Request) -> str:
-    """Return the name that a request calls the host by, `localhost` where that is no name.
+    """Return the name that a request calls the host by, `localhost` where that is no name, or was not checked.
 
     It ends up in addresses and headers, so nothing else may get through.
     """
-    host = req.host if not (":" in req.host and req.host[0] != "[") else f"[{req.host}]"
+    host = urlsplit(req.prefix).hostname or ""
+    host = f"[{host}]" if ":" in host else host
     return host if _HOST.fullmatch(host) else "localhost"
 
 

@@ -40,4 +40,4 @@ def openapi_command(
         raise click.ClickException(message)
     servers = Addresses(view, context.settings.servers).of(site)
     chosen = as_format or ("json" if file.name.endswith(".json") else "yaml")
-    file.write(render(describe(view, site, servers), chosen))
+    file.write(render(describe(view, site, servers, context.settings.about), chosen))

@@ -52,16 +52,27 @@ class Components:
         parameter = {"name": _REQUEST_ID, "in": "header", "description": description, "schema": {"type": "string"}}
         return self._add("parameters", "RequestID", parameter)
 
+    def idempotency_key(self) -> Object:
+        """Return the parameter of operations whose requests may be sent again."""
+        description = (
+            "Names what the client wants done, in 1 to 255 visible ASCII characters: the answer to the first request"
+            " with a key is the answer to all that follow within a day."
+        )
+        schema = {"type": "string", "pattern": "^[!#-\\[\\]-~]{1,255}$"}
+        parameter = {"name": "Idempotency-Key", "in": "header", "description": description, "schema": schema}
+        return self._add("parameters", "IdempotencyKey", parameter)
+
     def api_version(self, spoken: tuple[str, ...]) -> Object:
-        """Return the parameter that chooses a minor version (CONTRACT 2)."""
+        """Return the parameter that chooses a minor version (CONTRACT 2), with one schema for each set of them."""
         majors = dict.fromkeys(version.partition(".")[0] for version in spoken)
+        name = f"APIVersion{'Or'.join(version.replace('.', '_') for version in spoken)}"
         parameter = {
             "name": "API-Version",
             "in": "header",
             "description": f"The minor version to be served by; {spoken[-1]} where it is absent.",
-            "schema": {"type": "string", "enum": [*spoken, *majors]},
+            "schema": self._add("schemas", name, {"type": "string", "enum": [*spoken, *majors], "title": name}),
         }
-        return self._add("parameters", f"APIVersion{'_'.join(spoken)}", parameter)
+        return self._add("parameters", name, parameter)
 
     def headers(self, told: Mapping[str, str], *, versioned: bool) -> Object:
         """Return the headers of a response: those that it is declared with, and the host's own."""

@@ -13,10 +13,12 @@ from plughost.ratelimits import RateLimit
 from plughost_openapi import errors
 from plughost_openapi.components import Components, Object
 from plughost_openapi.errors import Surroundings, host_errors
+from plughost_openapi.examples import example_of
 from plughost_openapi.schemas import Schemas, Use
 
 if TYPE_CHECKING:
     from plughost import HostView, PluginView
+    from plughost_openapi.settings import About
 
 OPENAPI: Final = "3.1.0"
 
@@ -30,16 +32,18 @@ _CONVERTERS: Final[Mapping[str, Object]] = {
     "uuid": {"type": "string", "format": "uuid"},
     "path": {"type": "string"},
 }
+_NO_NUL: Final = r"^[^\u0000]*$"
 _VERBS: Final = {"POST": "post", "PUT": "update", "PATCH": "change", "DELETE": "delete"}
 
 
-def describe(view: HostView, site: str, servers: Sequence[str]) -> Object:
+def describe(view: HostView, site: str, servers: Sequence[str], about: About) -> Object:
     """Return the OpenAPI object of a site.
 
     Args:
         view: The host.
         site: The site's name.
         servers: The addresses at which it is reached, the one to use first.
+        about: Whose API it is.
 
     Raises:
         KeyError: The host has no such site, or nothing is mounted there.
@@ -55,9 +59,10 @@ def describe(view: HostView, site: str, servers: Sequence[str]) -> Object:
     _make_unique(paths)
     version = metadata.version("plughost")
     description = f"Everything that plughost {version} serves on the site `{site}`, a tag for each plugin."
+    shown = about.shown()
     found = {
         "openapi": OPENAPI,
-        "info": {"title": f"plughost: {site}", "description": description, "version": version},
+        "info": {"title": f"plughost: {site}", "description": description, "version": version, **shown},
         "servers": [{"url": url} for url in servers],
         "tags": list(_tags(groups, plugins)),
         "security": [],  # none, unless an operation says so
@@ -91,8 +96,16 @@ def _tags(groups: Iterable[Owned], plugins: Mapping[str, PluginView]) -> Iterato
         titles.setdefault(owner, []).append(group.title)
     for name, given in titles.items():
         plugin = plugins[name]
-        title = ", ".join(filter(None, given)) or name
-        yield {"name": name, "description": f"{title} ({plugin.distribution} {plugin.version})"}
+        title = ", ".join(dict.fromkeys(filter(None, given))) or name
+        what = _summary(plugin.distribution) or title
+        yield {"name": name, "description": f"{what} ({plugin.distribution} {plugin.version})"}
+
+
+def _summary(distribution: str) -> str:
+    try:
+        return metadata.metadata(distribution)["Summary"] or ""
+    except metadata.PackageNotFoundError:  # it was uninstalled, and serves until the next reload
+        return ""
 
 
 class _GroupWriter:
@@ -136,14 +149,20 @@ class _GroupWriter:
             fields="{" in path,
             stores=self._stores,
             limited=self._limited,
+            told=self._told(operation),
         )
         written: Object = {
             "tags": [self._plugin.name],
             "summary": operation.summary,
             "description": operation.description,
-            "operationId": _operation_id(path, method, operation),
+            "operationId": operation.id or _operation_id(path, method, operation),
             "parameters": list(self._parameters(route, operation)),
         }
+        sunset = operation.sunset or self._group.sunset
+        if operation.deprecated or self._group.deprecated or sunset:
+            written["deprecated"] = True
+        if sunset:
+            written["x-sunset"] = sunset.isoformat()
         if operation.request is not None:
             written["requestBody"] = self._request_body(operation)
         written["responses"] = dict(self._responses(operation, around))
@@ -158,6 +177,8 @@ class _GroupWriter:
             schema = _CONVERTERS.get(field["converter"] or "", {"type": "string", "minLength": 1})
             yield _parameter(given or Parameter(name=field["name"], place="path", description="", schema=schema))
         yield from (_parameter(each) for each in declared.values() if each.place != "path")
+        if operation.idempotent:
+            yield self._components.idempotency_key()
         if self._versions:
             yield self._components.api_version(self._versions)
         yield self._components.request_id()
@@ -168,7 +189,7 @@ class _GroupWriter:
             media["examples"] = {
                 _example_name(name): {"summary": name, "value": value} for name, value in operation.examples.items()
             }
-        return {"required": True, "content": {"application/json": media}}
+        return {"required": True, "content": dict.fromkeys(operation.consumes or ("application/json",), media)}
 
     def _responses(self, operation: Operation, around: Surroundings) -> Iterator[tuple[str, Object]]:
         made = {status: (description, headers) for status, description, headers in host_errors(operation, around)}
@@ -178,14 +199,28 @@ class _GroupWriter:
                 yield str(status), self._response(status, answer, around)
             else:
                 description, headers = made[status]
-                yield str(status), self._components.error(status, description, headers, around)
+                yield str(status), self._components.error(status, description, {**headers, **around.told}, around)
+
+    def _told(self, operation: Operation) -> dict[str, str]:
+        """Return the headers that every response of an operation has, and what they say."""
+        return {
+            name: text
+            for told, fields in (
+                (self._limited, _RATE_LIMIT),
+                (operation.deprecated or self._group.deprecated, _DEPRECATION),
+                (operation.sunset or self._group.sunset, _SUNSET),
+                (operation.successor or self._group.successor, _SUCCESSOR),
+                (operation.idempotent, _REPLAYED),
+            )
+            if told
+            for name, text in fields.items()
+        }
 
     def _response(self, status: int, answer: Response, around: Surroundings) -> Object:
         headers = dict(answer.headers)
         if status in (429, 503):
             headers = {**errors.RETRY_AFTER, **headers}
-        if self._limited:
-            headers |= _RATE_LIMIT
+        headers |= around.told
         written: Object = {
             "description": answer.description,
             "headers": self._components.headers(headers, versioned=around.versioned),
@@ -200,8 +235,16 @@ class _GroupWriter:
             return {media_type: {"schema": answer.schema} for media_type in answer.media_types}
         models = _models(answer)
         if models:
-            return {name: {"schema": self._schemas.of(model, "serialization")} for name, model in models.items()}
+            return {
+                name: self._media(self._schemas.of(model, "serialization"), answer.example)
+                for name, model in models.items()
+            }
         return self._components.error_content(around) if status >= 400 and answer.media_types else {}
+
+    def _media(self, schema: Object, example: Any) -> Object:
+        if example is None and schema != {"type": "string"}:
+            example = example_of(schema, self._schemas.components)
+        return {"schema": schema} if example is None else {"schema": schema, "example": example}
 
 
 _RATE_LIMIT: Final[Mapping[str, str]] = {
@@ -211,11 +254,17 @@ _RATE_LIMIT: Final[Mapping[str, str]] = {
     "RateLimit-Remaining": "How many of them are left.",
     "RateLimit-Reset": "Seconds until the window ends.",
 }
+_DEPRECATION: Final = {"Deprecation": "Since when it is deprecated: `@` and the seconds since 1970 (RFC 9745)."}
+_SUNSET: Final = {"Sunset": "From when on it may be gone, as an HTTP date (RFC 8594)."}
+_SUCCESSOR: Final = {"Link": "What replaces it, with the relation `successor-version` (RFC 5829)."}
+_REPLAYED: Final = {"Idempotency-Replayed": "`true` where this is the answer to an earlier request with the same key."}
 
 
 def _parameter(declared: Parameter) -> Object:
     schema = dict(declared.schema)
     examples = schema.pop("examples", ())
+    if declared.place == "query" and schema.get("type", "string") == "string" and "enum" not in schema:
+        schema.setdefault("pattern", _NO_NUL)  # as the host has it
     written: Object = {"name": declared.name, "in": declared.place}
     if declared.description:
         written["description"] = declared.description
@@ -230,14 +279,14 @@ def _parameter(declared: Parameter) -> Object:
 
 
 def _operation_id(path: str, method: str, operation: Operation) -> str:
-    """Return an id that stays as long as path and method do, and reads well as the name of a function."""
+    """Return an id that stays as long as path and method do, such as `listNotes` and `getNoteByNoteId`."""
     verb = _VERBS.get(method, "get")
     if method == "GET" and any(_is_list(answer) for status, answer in operation.responses.items() if status == 200):
         verb = "list"
     if method == "POST" and 201 in operation.responses:
         verb = "create"
     path = re.sub(r"/\{(\w+)\}", r"/by_\1", path)
-    return "_".join([verb, *re.findall(r"[A-Za-z0-9]+", path)])
+    return verb + "".join(word[:1].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", path))
 
 
 def _is_list(answer: Response) -> bool:

@@ -18,6 +18,7 @@ _DETAILS: Final[Mapping[int, str]] = {
     401: "A token is needed.",
     404: "There is nothing at this address.",
     406: "The request's Accept excludes every media type that this resource is made as.",
+    409: "The first request with this Idempotency-Key is in progress.",
     413: "The request body is larger than this resource accepts.",
     415: "The request body is not application/json.",
     422: "The request breaks rules.",
@@ -39,6 +40,7 @@ class Surroundings:
         fields: Whether the path has fields.
         stores: Whether it may use stores.
         limited: Whether requests are counted against a rate limit.
+        told: The headers that every response has, and what they say.
     """
 
     errors: ErrorFormat
@@ -46,21 +48,24 @@ class Surroundings:
     fields: bool
     stores: bool
     limited: bool
+    told: Mapping[str, str]
 
 
 def host_errors(operation: Operation, around: Surroundings) -> Iterator[tuple[int, str, Mapping[str, str]]]:
     """Yield the errors that the host answers an operation's requests with: status, description and headers."""
     body = operation.request is not None
     possible = {
-        400: body or around.versioned,
+        400: body or around.versioned or operation.idempotent,
         401: bool(operation.security),
         404: around.fields,
         406: bool(operation.produces),
+        409: operation.idempotent,
         413: body,
         415: body,
+        422: operation.idempotent,
         429: around.limited,
         500: True,
-        503: around.stores or around.limited,
+        503: around.stores or around.limited or operation.idempotent,
     }
     if body or any(each.refusal == 400 for each in operation.parameters):
         possible[around.errors.validation_status] = True

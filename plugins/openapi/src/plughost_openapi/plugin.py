@@ -44,7 +44,7 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
 
     groups = []
     if context.settings.serves_description(dev=context.dev):
-        resource = Description(context.host, addresses, own_site)
+        resource = Description(context.host, addresses, own_site, context.settings.about)
         route = Route("", resource, {"GET": _describe_operation()})
         groups.append(RouteGroup(prefix=DESCRIPTION, routes=(route,), title="API description"))
     if context.settings.serves_swagger_ui(dev=context.dev):
@@ -52,7 +52,7 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
         assets = Assets(folder)
         page = Route("", SwaggerUI(folder, context.host, addresses, own_site), {"GET": _page_operation()})
         rest = Route("/{name}", assets, {"GET": _asset_operation(assets.names)})
-        groups.append(RouteGroup(prefix=SWAGGER_UI, routes=(page, rest), title="Swagger UI"))
+        groups.append(RouteGroup(prefix=SWAGGER_UI, routes=(page, rest), title="Swagger UI", described=False))
     return groups
 
 
@@ -74,6 +74,7 @@ def register_commands() -> list[click.Command]:
 def _describe_operation() -> Operation:
     shown = dict.fromkeys(YAML, str) | dict.fromkeys(JSON, dict[str, Any])
     return Operation(
+        id="getDescription",
         summary="Describe the API",
         description="OpenAPI 3.1 of all that is mounted on a site.",
         responses={

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
     from plughost import HostView
     from plughost.http import Request
+    from plughost_openapi.settings import About
 
 YAML: Final = ("application/yaml", "application/vnd.oai.openapi")
 JSON: Final = ("application/json", "application/vnd.oai.openapi+json")
 OFFERS: Final = (*YAML, *JSON)
 PAGE: Final = "index.html"
+_CONSOLE: Final = "/q/dev"  # CONTRACT 8
 
 _INSERTED_STYLE: Final = "'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='"
 """The one style sheet that the script of Swagger UI 5.35.0 inserts; a browser names another one's hash."""
@@ -62,14 +64,16 @@ class _Body:
 class Description:
     """The description of a site."""
 
-    def __init__(self, view: HostView, addresses: Addresses, own_site: Callable[[], str]) -> None:
+    def __init__(self, view: HostView, addresses: Addresses, own_site: Callable[[], str], about: About) -> None:
         """Take what is described.
 
         Args:
             view: The host.
             addresses: Where its sites are reached.
             own_site: Returns the site that is described unless a request names another.
+            about: Whose API it is.
         """
+        self._about = about
         self._view = view
         self._addresses = addresses
         self._own_site = own_site
@@ -87,7 +91,7 @@ class Description:
         self._rendered(self._view.generation, site, servers, as_format).send(req, resp, content_type)
 
     def _render(self, generation: int, site: str, servers: tuple[str, ...], as_format: Format) -> _Body:
-        return _Body.of(render(describe(self._view, site, servers), as_format).encode())
+        return _Body.of(render(describe(self._view, site, servers, self._about), as_format).encode())
 
 
 def _content_type(req: Request, asked: Format | None) -> str:
@@ -115,7 +119,10 @@ class SwaggerUI:
         """Show it."""
         own = self._own_site()
         sites = [own, *(site for site in self._view.sites if site != own)]
-        page = self._template.substitute(sites=html.escape(" ".join(sites)))
+        here = self._view.sites.get(req.site)
+        has_console = here is not None and any(group.prefix == _CONSOLE for _, group in here.groups)
+        back = f'<p class="back"><a href="{_CONSOLE}/routes">Back to the console</a></p>\n' if has_console else ""
+        page = self._template.substitute(sites=html.escape(" ".join(sites)), back=back)
         resp.set_header("Content-Security-Policy", self._policy(host_of(req)))
         resp.set_header("Referrer-Policy", "no-referrer")
         _Body.of(page.encode()).send(req, resp, "text/html; charset=utf-8")

@@ -72,15 +72,21 @@ def _adapter(model: Any, mode: Mode) -> TypeAdapter[Any] | None:
 
 
 def _names(components: Mapping[str, Schema]) -> dict[str, str]:
-    """Return pydantic's name of each component to the one to show.
+    """Return pydantic's name of each component to the one to show: its title.
 
-    Models of one name in several packages come as `plughost_notes__plugin__Note`; that one is shown as `NotesNote`.
+    Where different models have one title, the name of the package leads: `plughost_notes__plugin__Note` of pydantic is
+    shown as `NotesNote`. Models of one title that look the same, in several packages, are one component.
     """
+    titled: dict[str, list[str]] = {}
+    for long, schema in components.items():
+        titled.setdefault(_pascal(schema.get("title", long)), []).append(long)
     names: dict[str, str] = {}
-    for long in sorted(components, key=len):
-        path = _IN_MODULE.fullmatch(long)
-        short = _pascal(f"{path['package'].removeprefix('plughost_')}_{path['model']}" if path else long)
-        names[long] = short if short not in names.values() else long
+    for title, group in titled.items():
+        same = all(components[each] == components[group[0]] for each in group)
+        for long in group:
+            path = _IN_MODULE.fullmatch(long)
+            other = _pascal(f"{path['package'].removeprefix('plughost_')}_{title}") if path else _pascal(long)
+            names[long] = title if same or path is None else other
     return names
 
 

@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 Server = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s?#]*$")]
+
+
+class Contact(BaseModel):
+    """Whom to ask about the API."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field("The operator of this host", description="A person or a team")
+    url: str | None = Field(None, description="A page")
+    email: str | None = Field(None, description="An address")
+
+
+class License(BaseModel):
+    """Under which terms the API may be used."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field("Apache-2.0", description="Its name")
+    url: str | None = Field(
+        "https://www.apache.org/licenses/LICENSE-2.0", description="Where it can be read; none for no address"
+    )
+
+
+class About(BaseModel):
+    """Whose API the description tells of."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str | None = Field(None, description="The API's name; by default plughost and the site's")
+    description: str | None = Field(None, description="What it is for, in CommonMark")
+    terms_of_service: str | None = Field(None, description="Address of the terms")
+    contact: Contact = Contact()
+    license: License = License()
+
+    def shown(self) -> dict[str, Any]:
+        """Return what of the Info Object they set."""
+        given = {
+            "title": self.title,
+            "description": self.description,
+            "termsOfService": self.terms_of_service,
+            "contact": self.contact.model_dump(exclude_none=True),
+            "license": self.license.model_dump(exclude_none=True),
+        }
+        return {key: value for key, value in given.items() if value}
 
 
 class Settings(BaseModel):
@@ -19,6 +63,8 @@ class Settings(BaseModel):
     servers: dict[str, tuple[Server, ...]] = Field(
         {}, description="Addresses by site that clients use instead of the listeners' own, such as those of a proxy"
     )
+
+    about: About = About()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plughost import CommandError, NotRunning
+from plughost_packages.pip import PipError
 
 if TYPE_CHECKING:
     from plughost import PluginContext, ReloadReport
@@ -33,14 +34,14 @@ _trailing: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 # pip's own, passed on: what each is called, whether it takes a value, and the help.
 _INDEX_OPTIONS = (
-    ("--index-url", "-i", "Index to look in instead of PyPI."),
+    ("--index-url", "-i", "Index to look in; by default that of the settings, else none."),
     ("--extra-index-url", None, "Further index; repeatable."),
     ("--find-links", "-f", "Folder or page with distributions; repeatable."),
     ("--trusted-host", None, "Host to reach without a valid certificate; repeatable."),
     ("--constraint", "-c", "File with constraints on versions; repeatable."),
 )
 _INDEX_FLAGS = (
-    ("--no-index", "Look in no index, only where --find-links says."),
+    ("--no-index", "Look in no index, even if the settings name one."),
     ("--pre", "Take pre-releases too."),
 )
 
@@ -110,6 +111,27 @@ def audited(context: PluginContext[Any], plan: Plan) -> Iterator[dict[str, Any]]
         for verb in sorted({change.verb for change in plan.changes}):
             target = [f"{each.distribution} {each.after or each.before}" for each in plan.changes if each.verb == verb]
             context.audit(verb, ended["outcome"], target=target)
+
+
+@contextmanager
+def refusals_audited(context: PluginContext[Any], given: Sequence[str]) -> Iterator[None]:
+    """Write an event of the audit trail where an installation is refused, or fails, before it has changed anything.
+
+    Args:
+        context: Of the plugin.
+        given: What was to be installed.
+    """
+    try:
+        yield
+    except CommandError as error:
+        outcome = "failed" if isinstance(error, PipError) else "refused"
+        context.audit("install", outcome, target=[_redacted(each) for each in given], reason=_redacted(str(error)))
+        raise
+
+
+def _redacted(text: str) -> str:
+    """Return a text with no user or password in its URLs."""
+    return re.sub(r"://[^/\s]*@", "://", text)
 
 
 @contextmanager

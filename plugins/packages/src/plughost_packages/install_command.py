@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,18 +20,19 @@ from plughost_packages.commands import (
     index_options,
     json_option,
     readable_errors,
+    refusals_audited,
     show_plan,
     taking_up,
     wheels_of,
     working,
 )
-from plughost_packages.locking import LOCK_NAME, write_lock
-from plughost_packages.names import refuse_options, to_requirement
+from plughost_packages.locking import LOCK_NAME, hash_of, write_lock
+from plughost_packages.names import is_source, place_of, refuse_options, to_requirement
 from plughost_packages.places import places, remember
-from plughost_packages.planning import plan_install
+from plughost_packages.planning import plan_install, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from plughost import PluginContext
     from plughost_packages.settings import Settings
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Install the set of this bundle, without any network.",
 )
+@click.option("--yes", is_flag=True, help="Build what is no wheel without asking.")
 @index_options
 @changing_options
 @json_option
@@ -57,6 +59,7 @@ def install(
     upgrade: bool,
     as_is: bool,
     bundle: Path | None,
+    yes: bool,
     where: list[str],
     dry_run: bool,
     no_reload: bool,
@@ -66,14 +69,16 @@ def install(
     """Install plugins with pip, and let the running host serve them.
 
     NAME is a plugin's name, such as messages, which means the distribution plughost-messages; or what pip takes:
-    messages==1.2, a path, a URL. When pip fails, or the running host can't serve with the change, the versions that
-    were there before are put back. Exit code 0 when all serves, 1 when it does not.
+    messages==1.2, a path, a URL. Where that is no wheel, its own code is run before it can be shown what it requires:
+    it is asked first. When pip fails, or the running host can't serve with the change, the versions that were there
+    before are put back. Exit code 0 when all serves, 1 when it does not.
     """
     if bool(names) == bool(bundle):
         raise click.UsageError("Give the plugins' names, or --bundle.")
     with ExitStack() as stack:
         stack.enter_context(readable_errors())
-        with working(as_json) as tell:
+        refused = refusals_audited(context, [str(bundle)] if bundle else names)
+        with nullcontext() if dry_run else refused:
             for name in names:
                 refuse_options(name)
             if bundle is None:
@@ -87,21 +92,38 @@ def install(
                 looked = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
             options = [*looked, *(["--upgrade"] if upgrade else [])]
             allowed = context.host.why_not_allowed
-            planning = plan_install(
-                requirements, options, wheels_of(context), tell, allowed=allowed, attested=_attested(context.settings)
-            )
-            plan = stack.enter_context(planning)
+            _ask_to_build(filter(is_source, names), yes=yes)
+            with working(as_json) as tell:
+                attested = _attested(context.settings)
+                kept = wheels_of(context)
+                planning = plan_install(requirements, options, kept, tell, allowed=allowed, attested=attested)
+                plan = stack.enter_context(planning)
         show_plan(plan, as_json, "Installed already; nothing to install.")
         if dry_run:
             finish(Outcome(changes=plan.changes), as_json, dry_run=True)
             return
         with audited(context, plan) as event, working(as_json) as tell:
             take_up = taking_up(context, no_reload)
-            outcome = carry_out(plan, wheels_of(context), tell, take_up=take_up, allowed=allowed, keep=keep)
+            outcome = carry_out(plan, kept, tell, take_up=take_up, allowed=allowed, keep=keep)
             event["outcome"] = outcome.word
     if bundle is None and not outcome.undone:
         remember(where)
     finish(outcome, as_json)
+
+
+def _ask_to_build(sources: Iterable[str], *, yes: bool) -> None:
+    """Show what would be built, and ask: nobody can tell what it requires before its own code has run."""
+    asked = False
+    for source in sources:
+        asked = True
+        file = Path(place_of(source))
+        told = hash_of(file) if file.is_file() else "without a hash"
+        click.echo(
+            f"{without_credentials(place_of(source))} is no wheel: to see what it is, its own code is run.\n  {told}",
+            err=True,
+        )
+    if asked and not yes:
+        click.confirm("Build it?", abort=True, err=True)
 
 
 def _attested(settings: Settings) -> Callable[[Path], None]:

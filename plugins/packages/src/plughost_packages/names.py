@@ -6,7 +6,8 @@ import difflib
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -17,7 +18,11 @@ from plughost_packages.environment import HOST, PREFIX
 if TYPE_CHECKING:
     from plughost import Environment
 
-_ARCHIVES = (".whl", ".tar.gz", ".zip")
+# What pip takes for a file, where there is one of that name.
+_ARCHIVES: Final = (
+    *(".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz"),
+    *(".tar.xz", ".txz", ".tar.lz", ".tlz", ".tar.lzma"),
+)
 
 
 def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
@@ -61,7 +66,18 @@ def refuse_options(given: str) -> None:
 def is_place(given: str) -> bool:
     """Tell whether a path or a URL was given."""
     head = given.split(" @ ", maxsplit=1)[0]
-    return "://" in head or os.sep in head or "/" in head or head.startswith(".") or head.endswith(_ARCHIVES)
+    return "://" in head or os.sep in head or "/" in head or head.startswith(".") or head.lower().endswith(_ARCHIVES)
+
+
+def place_of(requirement: str) -> str:
+    """Return the URL or path of a requirement such as `name @ URL`; what names none is returned as it is."""
+    return re.sub(r"^[^/:]*@\s*", "", requirement)
+
+
+def is_source(requirement: str) -> bool:
+    """Tell whether pip may have to build what was given: its path or URL is not that of a wheel."""
+    place = place_of(requirement)
+    return is_place(place) and not urlsplit(place).path.partition("[")[0].endswith(".whl")
 
 
 def to_distributions(given: Collection[str], environment: Environment) -> list[str]:

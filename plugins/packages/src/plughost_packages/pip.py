@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 from packaging.version import Version
 
 from plughost import CommandError
+from plughost_packages import careful_pip
 
 Tell = Callable[[str], None]
 """Told each line that pip prints, as it comes."""
@@ -28,7 +29,7 @@ OLDEST: Final = "22.3"
 _LAST_LINES: Final = 12
 _NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)==")
 _UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "Could not fetch URL")
-_INDEX: Final = re.compile(r"^\S*\.(?:extra-)?index-url=", re.MULTILINE)
+_INDEX: Final = re.compile(r"^\S*\.index-url=", re.MULTILINE)  # with a further one alone, PyPI would be the first
 _QUIETLY: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
 
 
@@ -73,21 +74,26 @@ def pip_command() -> list[str]:
     raise CommandError(f"The environment {sys.prefix} has no pip, which this needs. Add it: {fix}")
 
 
-def run(arguments: Sequence[str], tell: Tell) -> None:
+def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = None) -> None:
     """Run pip, and wait for it.
 
     Args:
         arguments: The command and its options, such as `["install", "plughost-messages"]`.
         tell: Told each line that it prints.
+        places: The only URLs that packages may name as the place of what they require; any by default.
 
     Raises:
         NotFound: A distribution is nowhere where it was told to look.
         PipError: It failed otherwise.
-        CommandError: There is no pip, or it is too old.
+        CommandError: There is no pip, or it is too old; or a package names another URL, where pip has not been then.
     """
     lines: list[str] = []
+    command = pip_command()
+    if places is not None:
+        location = "" if "-m" in command else str(Path(command[-1]).parent)
+        command = [*command[:2], str(careful_pip.__file__), location, json.dumps([*places])]
     process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave  # nosec B603
-        [*pip_command(), *arguments],
+        [*command, *arguments],
         env={**os.environ, **_QUIETLY},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -104,8 +110,11 @@ def run(arguments: Sequence[str], tell: Tell) -> None:
         raise _error(arguments[0], lines, process.returncode)
 
 
-def _error(command: str, lines: Sequence[str], code: int) -> PipError:
+def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
     errors = [line for line in lines if line.startswith("ERROR: ")]
+    placed = next((line for line in errors if careful_pip.TOLD in line), None)
+    if placed is not None:
+        return CommandError(placed.removeprefix("ERROR: "))
     told = "\n".join(errors or [line for line in lines if line][-_LAST_LINES:])
     message = f"pip {command} failed:\n{told or f'exit code {code}'}"
     missing = next(filter(None, map(_NOT_FOUND.match, errors)), None)
@@ -128,22 +137,23 @@ def names_index() -> bool:
     return bool(_INDEX.search(listed.stdout))
 
 
-def report(arguments: Sequence[str], tell: Tell) -> list[dict[str, Any]]:
+def report(arguments: Sequence[str], tell: Tell, places: Collection[str] = ()) -> list[dict[str, Any]]:
     """Let pip resolve what an installation would do, and do nothing.
 
     Args:
         arguments: What follows `pip install`.
         tell: Told each line that it prints.
+        places: The only URLs that packages may name as the place of what they require.
 
     Returns:
         What it would install: the items of `install` in pip's installation report.
 
     Raises:
         PipError: It can't be resolved.
-        CommandError: There is no pip.
+        CommandError: There is no pip; or a package names another URL.
     """
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
         file = Path(folder, "report.json")
-        run(["install", "--dry-run", "--report", str(file), *arguments], tell)
+        run(["install", "--dry-run", "--report", str(file), *arguments], tell, places)
         items: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["install"]
     return items

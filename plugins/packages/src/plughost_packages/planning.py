@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 
@@ -15,8 +15,13 @@ from packaging.utils import canonicalize_name
 
 from plughost import CommandError, Environment
 from plughost_packages import pip
+from plughost_packages.careful_pip import TOLD
 from plughost_packages.locking import hash_of, hash_told
+from plughost_packages.names import place_of
 from plughost_packages.verifying import brings_plugins, verify_wheel
+
+# A source distribution runs code as soon as pip asks for its metadata: before anybody has seen what it is.
+_WHEELS_ONLY: Final = ("--only-binary", ":all:")
 
 Allowed = Callable[[str, str], str | None]
 """Tells why a distribution of a version may not be installed; None where it may."""
@@ -133,20 +138,20 @@ def plan_install(
 
     Raises:
         PipError: It can't be resolved.
-        CommandError: A wheel was tampered with, or is not allowed.
+        CommandError: A wheel was tampered with, or is not allowed; or a package names a URL that was not asked for.
     """
-    where = list(options)
+    where = [*_WHEELS_ONLY, *options]
+    given = {without_credentials(each): each for each in map(place_of, requirements)}
     try:
-        told = pip.report([*where, *requirements], tell)
+        told = pip.report([*where, *requirements], tell, given)
     except pip.PipError as error:
         if not any(wheels.glob("*.whl")):
-            raise _advised(error, options) from None
+            raise _advised(error, where) from None
         where += ["--find-links", str(wheels)]
         try:
-            told = pip.report([*where, *requirements], tell)
+            told = pip.report([*where, *requirements], tell, given)
         except pip.PipError:
-            raise _advised(error, options) from None
-    given = {without_credentials(each): each for each in (text.split(" @ ")[-1] for text in requirements)}
+            raise _advised(error, where) from None
     items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in told]
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
         yield _planned(items, _only_places(where), Path(folder), tell, allowed=allowed, attested=attested)
@@ -197,6 +202,8 @@ def _planned(
     changes, pins, sources = [], [], []
     for item in sorted(items, key=lambda each: canonicalize_name(each.name)):
         key = canonicalize_name(item.name)
+        if item.told.get("is_direct") and not item.told.get("requested"):  # should a pip have gone there all the same
+            raise CommandError(f"{TOLD}{item.name} from {without_credentials(item.url)}.")
         change = Change(
             distribution=item.name,
             before=versions.get(key),
@@ -255,10 +262,16 @@ def _is_wheel(item: _Item) -> bool:
 
 
 def _advised(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
-    if "--no-index" not in options or "--require-hashes" in options:
+    if "--require-hashes" in options:
         return error
-    advice = "No index was named, so only folders were looked in: name one by --index-url, or a folder by --find-links."
-    return pip.PipError(f"{error}\n{advice}")
+    advice = [str(error)]
+    if "--no-index" in options:
+        advice.append(
+            "No index was named, so only folders were looked in: name one by --index-url, or a folder by --find-links."
+        )
+    if "No matching distribution" in advice[0]:
+        advice.append("Only wheels are taken there: build one (pip wheel), or name a source distribution by its path.")
+    return pip.PipError("\n".join(advice))
 
 
 def _only_places(options: Sequence[str]) -> list[str]:

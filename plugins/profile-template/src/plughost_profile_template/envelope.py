@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from plughost.http import encode
 
@@ -22,13 +22,13 @@ DataT = TypeVar("DataT")
 
 
 class Success(BaseModel, Generic[DataT]):
-    """A success, as the API description shows it."""
+    """A success, and what was asked for in `data`."""
 
     status: Literal["success"]
     data: DataT
     message: str | None = Field(None, description="Present after a change.")
-    code: int = Field(description="The HTTP status code.")
-    timestamp: int = Field(description="When it was answered, in milliseconds since 1970.")
+    code: int = Field(description="The HTTP status code.", examples=[200])
+    timestamp: int = Field(description="When it was answered, in milliseconds since 1970.", examples=[1790000000000])
 
 
 class FieldError(BaseModel):
@@ -39,7 +39,9 @@ class FieldError(BaseModel):
 
 
 class Error(BaseModel):
-    """An error, as the API description shows it."""
+    """An error, and the invalid fields where there are some."""
+
+    model_config = ConfigDict(title="ErrorEnvelope")
 
     status: Literal["error"]
     message: str

@@ -19,7 +19,9 @@ FitnessLevel = Choice("BEGINNER", "INTERMEDIATE", "ADVANCED")
 Gender = Choice("MALE", "FEMALE", "OTHER", "UNDISCLOSED")
 DarkMode = Choice("SYSTEM", "LIGHT", "DARK")
 
-_Milliseconds = Annotated[int, WithJsonSchema({"type": "integer", "description": "Milliseconds since 1970."})]
+_Milliseconds = Annotated[
+    int, WithJsonSchema({"type": "integer", "description": "Milliseconds since 1970.", "examples": [1790000000000]})
+]
 _Measure = Annotated[int | float, WithJsonSchema({"type": "number"})]
 
 
@@ -51,19 +53,23 @@ def _measure(value: Decimal) -> float:
 class SettingsJSON(_JSON):
     """How a user likes the app."""
 
+    model_config = ConfigDict(title="ProfileSettings")
+
     use_metric_system: bool
     enable_notifications: bool
     dark_mode_preference: Annotated[str, DarkMode]
-    rest_timer_duration: int = Field(description="Seconds.")
+    rest_timer_duration: int = Field(description="Seconds.", examples=[60])
 
 
 class ProfileJSON(_JSON):
     """A profile in version 1.0. What a user never told is null."""
 
-    user_id: str
-    display_name: str
-    email: str | None
-    profile_image_url: str | None
+    model_config = ConfigDict(title="Profile")
+
+    user_id: str = Field(examples=["user@example.org"])
+    display_name: str = Field(examples=["Alex"])
+    email: str | None = Field(examples=["user@example.org"])
+    profile_image_url: str | None = Field(examples=["https://images.example.org/alex.png"])
     date_joined: _Milliseconds
     fitness_level: Annotated[str, FitnessLevel]
     height_cm: _Measure | None
@@ -76,6 +82,8 @@ class ProfileJSON(_JSON):
 
 class ProfileJSON11(ProfileJSON):
     """A profile in version 1.1: a client sees whether its copy is out of date."""
+
+    model_config = ConfigDict(title="ProfileV11")
 
     updated_at: _Milliseconds = Field(description="When the profile was last changed.")
 

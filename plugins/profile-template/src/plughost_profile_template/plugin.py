@@ -49,7 +49,7 @@ def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the service: everything below `/users` is this plugin's, and answers in its envelope."""
     schemes = security(context)
-    resource = UserProfile(Profiles(context.stores[STORE.name]), by_user=bool(schemes))
+    resource = UserProfile(Profiles(context.store(STORE)), by_user=bool(schemes))
     return [
         RouteGroup(
             prefix=PREFIX,

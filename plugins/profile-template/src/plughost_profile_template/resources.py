@@ -49,7 +49,10 @@ class UserProfile:
         resp.set_header("Cache-Control", "private, no-cache")
 
 
-_PROFILE: Final = Success[ProfileJSON11 | ProfileJSON]
+class ProfileEnvelope(Success[ProfileJSON11 | ProfileJSON]):
+    """A profile, in the version that was asked for."""
+
+
 _LIMITS: Final = {
     "RateLimit": "What is left of the limit, and the seconds until its window ends.",
     "RateLimit-Policy": "The limit: its quota, and the seconds of its window.",
@@ -73,20 +76,23 @@ def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, O
     refusals = {429: _TOO_MANY} | ({401: _UNAUTHORIZED, 403: _FORBIDDEN} if security else {})
     return {
         "GET": Operation(
+            id="getProfile",
             summary="Show the user's profile",
+            description="The profile of the user that the token names, or the one that all share.",
             responses={
-                200: Response(description="The profile.", model=_PROFILE, headers=_LIMITS),
+                200: Response(description="The profile.", model=ProfileEnvelope, headers=_LIMITS),
                 **refusals,
             },
             security=security,
             roles=roles,
         ),
         "PUT": Operation(
+            id="updateProfile",
             summary="Change the user's profile",
             description="Fields that are absent stay as they are.",
             request=ProfileChange,
             responses={
-                200: Response(description="The profile as it is now.", model=_PROFILE, headers=_LIMITS),
+                200: Response(description="The profile as it is now.", model=ProfileEnvelope, headers=_LIMITS),
                 400: Response(description="The body is no JSON.", model=Error),
                 422: Response(description="Fields are invalid; all of them are named.", model=Error),
                 **refusals,

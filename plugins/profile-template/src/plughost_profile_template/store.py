@@ -59,7 +59,7 @@ def _find(session: Session, owner: str, lock: str = "") -> Profile | None:
 
 def _change(session: Session, owner: str, fresh: Profile, changes: Mapping[str, Any], now: int) -> Profile:
     # Locked until the end of the transaction, so that no other change comes between reading and writing.
-    profile = _find(session, owner, " FOR UPDATE" if session.engine_name == "postgresql" else "")
+    profile = _find(session, owner, " FOR UPDATE" if session.dialect == "postgresql" else "")
     if profile is None:
         columns = asdict(fresh)
         columns.update(columns.pop("settings"))

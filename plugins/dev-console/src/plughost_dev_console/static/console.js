@@ -9,14 +9,13 @@ function applyFilter(name) {
   if (!list) return;
   const words = document.querySelector(`[data-filter="${name}"]`).value.toLowerCase().split(/\s+/).filter(Boolean);
   const only = document.querySelector(`[data-only="${name}"]`);
-  const items = [...list.children].flatMap((each) => (each.matches("[data-item]") ? [each] : [...each.querySelectorAll(":scope > [data-item]")]));
+  const items = list.querySelectorAll("[data-item]");
   let shown = 0;
   for (const item of items) {
     const text = item.textContent.toLowerCase();
     const hidden =
       !words.every((word) => text.includes(word)) ||
-      (only?.checked && !item.hasAttribute("data-changed")) ||
-      item.hasAttribute("data-below");
+      (only?.checked && !item.hasAttribute("data-changed"));
     if (item.hidden !== hidden) item.hidden = hidden;
     shown += !hidden;
   }
@@ -33,8 +32,8 @@ function setUpFilters() {
   }
 }
 
-function setUpCopying() {
-  for (const button of document.querySelectorAll("[data-copy]")) {
+function setUpCopying(root) {
+  for (const button of root.querySelectorAll("[data-copy]")) {
     button.hidden = false;
     button.addEventListener("click", async () => {
       const text = button.parentElement.querySelector("code").textContent;
@@ -48,6 +47,44 @@ function setUpCopying() {
       setTimeout(() => { button.textContent = "Copy"; }, 2000);
     });
   }
+}
+
+// A form marked data-inline is sent without leaving the page; of the page that answers, one element is taken.
+// One marked data-confirm asks first.
+function setUpForms() {
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (form.dataset.confirm && !form.confirmed) {
+      event.preventDefault();
+      if (await confirmed(form.dataset.confirm)) { form.confirmed = true; form.requestSubmit(event.submitter); form.confirmed = false; }
+      return;
+    }
+    if (!form.dataset.inline) return;
+    event.preventDefault();
+    const place = document.querySelector(form.dataset.inline);
+    event.submitter?.setAttribute("aria-busy", "true");
+    try {
+      const body = new URLSearchParams(new FormData(form, event.submitter));
+      const answer = await fetch(form.action, { method: "post", body });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const found = page.querySelector(form.dataset.inline) ?? page.querySelector("main");
+      place.replaceChildren(...document.adoptNode(found).childNodes);
+      setUpCopying(place);
+    } catch {
+      place.replaceChildren(make("p", { class: "notice bad" }, "The host did not answer."));
+    }
+    event.submitter?.removeAttribute("aria-busy");
+    place.focus({ preventScroll: true });
+    place.scrollIntoView({ block: "nearest" });
+  });
+}
+
+function confirmed(question) {
+  const dialog = make("dialog", { "aria-labelledby": "question" }, make("p", { id: "question" }, question),
+    make("form", { method: "dialog", class: "tools" }, make("button", { value: "yes" }, "Go ahead"), make("button", { value: "", class: "quiet" }, "Cancel")));
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); }));
 }
 
 // A job goes on in the host; its result is shown by the page as the host writes it.
@@ -69,29 +106,57 @@ async function waitForJob() {
   location.reload();
 }
 
-// Ask for what is new, while somebody looks; hand it over, oldest first.
-function follow(path, after, take) {
-  let paused = false;
-  const button = document.querySelector("[data-pause]");
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    paused = !paused;
-    button.setAttribute("aria-pressed", String(paused));
-    button.textContent = paused ? "Go on" : "Pause";
-  });
-  const ask = async () => {
-    if (!paused && !document.hidden) {
-      try {
-        const answer = await fetch(`${prefix}${path}?after=${after}`);
-        if (answer.status === 403) { location.reload(); return; }
-        const found = answer.ok ? await answer.json() : [];
-        if (found.length) after = found.at(-1).number;
-        take(found);
-      } catch { /* the host is away; it may come back */ }
-    }
-    setTimeout(ask, 1000);
+// Follow a feed, while somebody looks, as the form data-live says what is wanted.
+// `take(found, fresh)` gets what is new, oldest first; where fresh is true it is all there is.
+function follow(path, known, take) {
+  const form = document.querySelector("[data-live]");
+  const pause = document.querySelector("[data-pause]");
+  let after = known, paused = false, round = 0;
+  const wanted = () => new URLSearchParams([...new FormData(form)]).toString();
+  const ask = async (fresh) => {
+    const mine = round;
+    try {
+      const answer = await fetch(`${prefix}${path}?after=${fresh ? 0 : after}&${wanted()}`);
+      if (answer.status === 403) { location.reload(); return; }
+      const found = answer.ok ? await answer.json() : [];
+      if (mine !== round) return; // asked again meanwhile, for something else
+      after = Math.max(fresh ? 0 : after, ...found.map((each) => each.number));
+      take(found, fresh);
+    } catch { /* the host is away; it may come back */ }
   };
-  ask();
+  const again = () => {
+    round += 1;
+    history.replaceState(null, "", `?${wanted()}`);
+    ask(true);
+  };
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Go on" : "Pause";
+  });
+  form.querySelector("[data-apply]").hidden = true;
+  form.addEventListener("submit", (event) => { event.preventDefault(); again(); });
+  form.addEventListener("input", () => { clearTimeout(form.pending); form.pending = setTimeout(again, 150); });
+  setInterval(() => { if (!paused && !document.hidden) ask(false); }, 1000);
+}
+
+// Ids are shortened; a click shows the whole one, here and wherever it is drawn again.
+const whole = new Set();
+
+function setUpIds() {
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest("button.id");
+    if (!button) return;
+    whole.add(button.dataset.whole);
+    button.replaceWith(id(button.dataset.whole));
+  });
+}
+
+function id(text) {
+  if (text.length <= 12) return make("code", { class: "id" }, text);
+  if (whole.has(text)) return make("code", { class: "id whole" }, text);
+  return make("button", { type: "button", class: "id", "data-whole": text, title: "Show the whole id" }, `${text.slice(0, 8)}…`);
 }
 
 // Make an element: a name, attributes, and what is in it, always as text and never as HTML.
@@ -103,6 +168,8 @@ function make(name, attributes = {}, ...inside) {
 }
 
 setUpFilters();
-setUpCopying();
+setUpCopying(document);
+setUpForms();
+setUpIds();
 waitForJob();
 document.querySelector(".side [aria-current], .side .within")?.scrollIntoView({ block: "nearest", inline: "center" });

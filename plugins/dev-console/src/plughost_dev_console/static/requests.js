@@ -7,24 +7,32 @@ const MOST_PLOTS = 12;
 const SVG = "http://www.w3.org/2000/svg";
 const width = 320, height = 110, left = 44, bottom = 14;
 const body = document.querySelector("[data-requests]");
+const count = document.querySelector("[data-count]");
 const told = document.querySelector("[data-told]");
 
 function row(each) {
-  const request = make("td", {}, make("span", { class: `method ${each.method.toLowerCase().replace(/[^a-z]/g, "")}` }, each.method), " ", make("code", { class: "path" }, each.path));
-  return make("tr", { "data-item": "", "data-number": each.number, "data-at": each.at, "data-ms": each.ms, "data-plugin": each.plugin, "data-status": each.status },
-    make("td", { class: "time" }, each.time), request,
+  const link = make("a", { class: "plain", href: `${prefix}/requests/${each.number}` },
+    make("span", { class: `method ${each.method.toLowerCase().replace(/[^a-z]/g, "")}` }, each.method), " ", make("code", { class: "path" }, each.path));
+  return make("tr", { "data-at": each.at, "data-ms": each.ms, "data-plugin": each.plugin, "data-status": each.status },
+    make("td", { class: "time" }, each.time), make("td", {}, link),
     make("td", {}, make("span", { class: `status s${Math.floor(each.status / 100)}` }, String(each.status))),
-    make("td", { class: "number" }, each.ms.toFixed(2)), make("td", {}, each.plugin || "none"), make("td", {}, each.site),
-    make("td", {}, make("code", { class: "id" }, each.id)));
+    make("td", { class: "number", "data-label": "ms" }, each.ms.toFixed(2)), make("td", { "data-label": "Plugin" }, each.plugin || "none"),
+    make("td", { "data-label": "Site" }, each.site), make("td", {}, id(each.id)));
 }
 
-function take(found) {
-  if (found.length) {
-    body.prepend(...found.toReversed().map(row));
+let number = Number.parseInt(count.textContent.replaceAll(",", ""), 10);
+
+function take(found, fresh) {
+  if (fresh) { body.replaceChildren(); number = 0; }
+  if (found.length || fresh) {
+    const slowest = document.querySelector("#order").value === "slowest";
+    number += found.length;
+    body.prepend(...found.slice(-MOST).toReversed().map(row));
+    if (slowest && !fresh) body.append(...[...body.children].sort((one, other) => other.dataset.ms - one.dataset.ms));
     while (body.children.length > MOST) body.lastElementChild.remove();
-    document.querySelector("[data-empty]").hidden = true;
-    told.textContent = found.length === 1 ? `${found[0].method} ${found[0].path}: ${found[0].status}` : `${found.length} new requests`;
-    applyFilter("requests");
+    document.querySelector("[data-empty]").hidden = body.children.length > 0;
+    count.textContent = `${number.toLocaleString("en")} request${number === 1 ? "" : "s"}`;
+    told.textContent = found.length === 1 ? `${found[0].method} ${found[0].path}: ${found[0].status}` : `${found.length} ${fresh ? "" : "new "}requests`;
   }
   draw();
 }
@@ -90,4 +98,5 @@ function written(ms) {
   return ms >= 1000 ? `${(ms / 1000).toPrecision(2)} s` : `${ms >= 10 ? Math.round(ms) : Number(ms.toPrecision(2))} ms`;
 }
 
-follow("/requests/new", Number(body.firstElementChild?.dataset.number ?? 0), take);
+draw();
+follow("/requests/new", Number(body.dataset.last), take);

@@ -1,0 +1,131 @@
+"""The page Try: an operation's form, and the answer to what was sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import falcon
+
+from plughost_dev_console.forms import LOGIN, Outgoing, body_of, find, inputs, outgoing
+from plughost_dev_console.guard import PREFIX
+from plughost_dev_console.html import MEDIA_TYPE
+from plughost_dev_console.sending import send
+from plughost_dev_console.snippets import snippets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plughost.http import Request
+    from plughost_dev_console.exchanges import Exchanges
+    from plughost_dev_console.html import Pages
+    from plughost_dev_console.recording import Requests
+
+_NOT_RESENT: Final = frozenset({"HOST", "CONTENT-LENGTH", "CONNECTION", "TRANSFER-ENCODING", "X-REQUEST-ID"})
+
+
+class Try:
+    """Shows the form of an operation, and sends what is filled in."""
+
+    def __init__(self, pages: Pages, requests: Requests) -> None:
+        """Send to the host of the pages."""
+        self._pages = pages
+        self._requests = requests
+
+    def on_get(self, req: Request, resp: falcon.Response, site: str, method: str, path: str) -> None:
+        """Write the form."""
+        self._write(req, resp, {"site": site, "method": method, "path": path})
+
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Send the request, and write the form with the answer."""
+        self._write(req, resp, req.context.form, sends=True)
+
+    def _write(self, req: Request, resp: falcon.Response, form: Mapping[str, str], *, sends: bool = False) -> None:
+        host = self._pages.host
+        site, method, path = (form.get(each, "") for each in ("site", "method", "path"))
+        found = find(host, site, method, path)
+        if found is None:
+            raise falcon.HTTPNotFound(description=f"There is no operation {method} {path} on a site {site}.")
+        plugin, group, operation = found
+        schemes = sorted({each.scheme for each in host.listeners if each.site == site})
+        logins = self._pages.control.logins
+        shown: dict[str, Any] = {"answer": None, "number": None, "snippets": (), "issued": ""}
+        if sends:
+            shown = self._sent(outgoing(site, method, path, operation, form), form.get("account", ""))
+        first = next((f"{LOGIN}{each}" for each in logins), "")
+        resp.content_type = MEDIA_TYPE
+        resp.text = self._pages.render(
+            req,
+            "try",
+            f"{method} {path}",
+            plugin=plugin,
+            site=site,
+            method=method,
+            path=path,
+            operation=operation,
+            inputs=inputs(group, operation, path, form),
+            body=form.get("body", body_of(operation)) if operation.request is not None else None,
+            accounts=sorted(logins),
+            chosen=form.get("account", first),
+            schemes=schemes,
+            scheme=form.get("scheme", schemes[0] if schemes else ""),
+            **shown,
+        )
+
+    def _sent(self, request: Outgoing, account: str) -> dict[str, Any]:
+        issued = ""
+        if account.startswith(LOGIN):
+            issue = self._pages.control.logins.get(account.removeprefix(LOGIN))
+            if issue is None:
+                raise falcon.HTTPBadRequest(description="There is no such demo account.")
+            issued = issue()
+            request = replace(request, authorization=f"Bearer {issued}")
+        answer = send(self._pages.host, request)
+        return {
+            "answer": answer,
+            "number": self._requests.number_of(answer.request_id),
+            "snippets": snippets(request, base_of(self._pages, request)),
+            "issued": issued,
+        }
+
+
+class Replay:
+    """Sends a request again that was answered before, with all its headers and its body."""
+
+    def __init__(self, pages: Pages, requests: Requests, exchanges: Exchanges) -> None:
+        """Send to the host of the pages what was kept."""
+        self._pages = pages
+        self._requests = requests
+        self._exchanges = exchanges
+
+    def on_post(self, req: Request, resp: falcon.Response, number: str) -> None:
+        """Send it, and lead to the page of the new request."""
+        found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
+        exchange = self._exchanges.of(found[1].arrived) if found is not None else None
+        if found is None or exchange is None or exchange.body is None:
+            raise falcon.HTTPNotFound(description="What this request was made of is not kept, or not any more.")
+        record = found[1]
+        schemes = {each.scheme for each in self._pages.host.listeners if each.site == record.site}
+        answer = send(
+            self._pages.host,
+            Outgoing(
+                site=record.site,
+                scheme="http" if "http" in schemes else "https",
+                method=record.method,
+                target=record.target,
+                headers={name: value for name, value in exchange.headers.items() if name not in _NOT_RESENT},
+                body=exchange.body or None,
+            ),
+        )
+        again = self._requests.number_of(answer.request_id)
+        if again is None:
+            raise falcon.HTTPServiceUnavailable(description=f"It was not answered: {answer.reason}")
+        resp.status = falcon.HTTP_303
+        resp.location = f"{PREFIX}/requests/{again}"
+
+
+def base_of(pages: Pages, request: Outgoing) -> str:
+    """Return the address of a request's site, for commands on this machine."""
+    here = (request.site, request.scheme)
+    port = next((port for each, port in pages.host.listeners.items() if (each.site, each.scheme) == here), 0)
+    return f"{request.scheme}://localhost:{port}"

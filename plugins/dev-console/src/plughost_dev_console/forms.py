@@ -1,0 +1,183 @@
+"""Forms to try operations with, made of what plugins declare, and the request that a filled one stands for."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
+
+from plughost import Parameter
+from plughost_dev_console.trying import FIELD, example_of, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plughost import HostView, Operation, RouteGroup
+
+_ORDER: Final = ("path", "query", "header")
+_NOBODY: Final = ""
+_OWN_TOKEN: Final = "token"  # noqa: S105 - the choice of the form that says so
+LOGIN: Final = "login:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A request that is to be sent.
+
+    Attributes:
+        site: The site.
+        scheme: `http` or `https`.
+        method: The HTTP method.
+        target: Path and query.
+        headers: Its headers, but for credentials.
+        authorization: The header `Authorization`. Empty for none.
+        body: Its body. None for none.
+    """
+
+    site: str
+    scheme: str
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    authorization: str = ""
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A field of a form.
+
+    Attributes:
+        name: Its name in the form, such as `query:page`.
+        label: The parameter's name.
+        place: Where the parameter stands.
+        about: What it is for.
+        choices: The values it may have. Empty for any.
+        value: What it is at first.
+        hint: What is shown while it is empty.
+        required: Whether it has to be given.
+    """
+
+    name: str
+    label: str
+    place: str
+    about: str
+    choices: tuple[str, ...]
+    value: str
+    hint: str
+    required: bool
+
+
+def find(host: HostView, site: str, method: str, path: str) -> tuple[str, RouteGroup, Operation] | None:
+    """Return an operation with its plugin and group, by its site, method and URI template. None where there is none."""
+    view = host.sites.get(site)
+    for plugin, group in view.groups if view is not None else ():
+        for route in group.routes:
+            if group.prefix + route.path == path and method in route.operations:
+                return plugin, group, route.operations[method]
+    return None
+
+
+def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[str, str]) -> list[Input]:
+    """Return the fields of an operation's form: of the path, the query, then headers.
+
+    Args:
+        group: Its group.
+        operation: The operation.
+        path: Its URI template.
+        given: What was filled in before, by the fields' names.
+    """
+    declared = {(each.place, each.name): each for each in operation.parameters}
+    for name in FIELD.findall(path):
+        declared.setdefault(("path", name), Parameter(name=name, place="path", description=""))
+    if group.versions:
+        schema = {"type": "string", "enum": list(group.versions)}
+        about = "The minor version to speak; the newest by default."
+        declared.setdefault(
+            ("header", "API-Version"), Parameter(name="API-Version", place="header", description=about, schema=schema)
+        )
+    return [
+        _input(each, given) for each in sorted(declared.values(), key=lambda parameter: _ORDER.index(parameter.place))
+    ]
+
+
+def body_of(operation: Operation) -> str | None:
+    """Return an example of an operation's body, as JSON for people. None where it has no body."""
+    if operation.request is None:
+        return None
+    return json.dumps(example_of(operation), default=plain, ensure_ascii=False, indent=2)
+
+
+def outgoing(site: str, method: str, path: str, operation: Operation, form: Mapping[str, str]) -> Outgoing:
+    """Return the request that a filled form stands for, without a demo account's token.
+
+    Args:
+        site: The operation's site.
+        method: Its method.
+        path: Its URI template.
+        operation: The operation.
+        form: The fields of the form.
+    """
+    given = {name: value for name, value in form.items() if value}
+
+    def filled(found: re.Match[str]) -> str:
+        return quote(given.get(f"path:{found[1]}", ""), safe="")
+
+    target = FIELD.sub(filled, path)
+    query = urlencode(
+        [(name[6:], each) for name, value in given.items() if name.startswith("query:") for each in _each(value)]
+    )
+    headers = {name[7:]: value for name, value in given.items() if name.startswith("header:")}
+    body = None
+    if operation.request is not None:
+        headers["Content-Type"] = "application/json"
+        body = form.get("body", "").encode()
+    return Outgoing(
+        site=site,
+        scheme="https" if form.get("scheme") == "https" else "http",
+        method=method,
+        target=f"{target}?{query}" if query else target,
+        headers=headers,
+        authorization=_authorization(form),
+        body=body,
+    )
+
+
+def _authorization(form: Mapping[str, str]) -> str:
+    if form.get("account") == _OWN_TOKEN and form.get("token"):
+        return f"Bearer {form['token'].strip()}"
+    if form.get("user"):
+        pair = f"{form['user']}:{form.get('password', '')}".encode()
+        return f"Basic {b64encode(pair).decode()}"
+    return _NOBODY
+
+
+def _each(value: str) -> Iterator[str]:
+    """Yield the values of a parameter; each stands on a line of its own."""
+    return (each for each in value.splitlines() if each)
+
+
+def _input(parameter: Parameter, given: Mapping[str, str]) -> Input:
+    schema = parameter.schema
+    name = f"{parameter.place}:{parameter.name}"
+    choices = tuple(str(each) for each in schema.get("enum", ()))
+    if schema.get("type") == "boolean":
+        choices = ("true", "false")
+    examples = [str(each) for each in schema.get("examples", ())]
+    required = parameter.required or parameter.place == "path"
+    default = str(schema["default"]) if schema.get("default") is not None else ""
+    first = (examples or choices or ("",))[0] if required else ""
+    return Input(
+        name=name,
+        label=parameter.name,
+        place=parameter.place,
+        about=parameter.description,
+        choices=choices,
+        value=given.get(name, first),
+        hint=(f"default {default}" if default else f"such as {examples[0]}" if examples else ""),
+        required=required,
+    )

@@ -1,0 +1,107 @@
+"""The last lines of the host's log, in two rings: one of all, and one of those that tell of something wrong."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import count
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost_dev_console.recording import clock
+
+if TYPE_CHECKING:
+    from plughost import Event
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+MOST_SHOWN: Final = 500
+_WRONG: Final = frozenset({"warning", "error", "critical"})
+_LONGEST_LINE: Final = 4000
+
+
+class Lines:
+    """Records the lines of the host's log, as a subscriber."""
+
+    def __init__(
+        self, ring: deque[dict[str, Any]], wrong: deque[dict[str, Any]], numbers: count[int], own: str
+    ) -> None:
+        """Record into rings.
+
+        Args:
+            ring: Where every line goes.
+            wrong: Where warnings and errors go, too: lines on requests can't push them out of here.
+            numbers: Numbers the lines.
+            own: The plugin whose requests are left out: the console's, which asks all the time.
+        """
+        self._ring = ring
+        self._wrong = wrong
+        self._numbers = numbers
+        self._own = own
+
+    def __call__(self, event: Event) -> None:
+        """Record a line, as text: what it held may change or be large."""
+        if self._ring and self._ring[-1]["event"] is event:  # two instances watch while one takes over from the other
+            return
+        fields = dict(event.fields)
+        if event.plugin == self._own and fields.get("event") == "request":
+            return
+        long = [name for name, value in fields.items() if isinstance(value, str) and "\n" in value and name != "event"]
+        trace = "\n".join([_trace(fields.pop("exc_info", None)), *(fields.pop(name) for name in long)]).strip()
+        level, text = str(fields.pop("level", "info")), str(fields.pop("event", ""))
+        fields.pop("plugin", None)
+        line = {
+            "event": event,
+            "number": next(self._numbers),
+            "time": clock(time()),
+            "level": level,
+            "plugin": event.plugin or "",
+            "text": text[:_LONGEST_LINE],
+            "fields": "  ".join(_written(fields))[:_LONGEST_LINE],
+            "trace": trace[-_LONGEST_LINE:],
+            "id": str(fields.get("request_id") or ""),
+        }
+        self._ring.append(line)
+        if level in _WRONG:
+            self._wrong.append(line)
+
+    def since(self, number: int, *, level: str = "", q: str = "", request: str = "") -> list[dict[str, Any]]:
+        """Return the lines after a number, oldest first.
+
+        Args:
+            number: The number of the last line that is known.
+            level: The lowest level wanted.
+            q: Words that a line has, in whatever case.
+            request: The id of the request that a line is about.
+        """
+        lowest = LEVELS.index(level) if level in LEVELS else 0
+        words = q.lower().split()
+        kept = {each["number"]: each for each in (*tuple(self._wrong), *tuple(self._ring))}
+        return [
+            {name: value for name, value in kept[each].items() if name != "event"}
+            for each in sorted(kept)
+            if each > number and _wanted(kept[each], lowest, words, request)
+        ]
+
+
+def _wanted(line: Mapping[str, Any], lowest: int, words: list[str], request: str) -> bool:
+    if request and line["id"] != request:
+        return False
+    if lowest and line["level"] in LEVELS and LEVELS.index(line["level"]) < lowest:
+        return False
+    if not words:
+        return True
+    text = f"{line['text']} {line['fields']} {line['plugin']} {line['level']} {line['trace']}".lower()
+    return all(word in text for word in words)
+
+
+def _written(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        yield f"{name}={value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)}"
+
+
+def _trace(given: Any) -> str:
+    if isinstance(given, tuple) and len(given) == 3:
+        given = given[1]
+    return "".join(traceback.format_exception(given)) if isinstance(given, BaseException) else ""

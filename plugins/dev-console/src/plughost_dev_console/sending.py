@@ -1,0 +1,140 @@
+"""Sending a request to this host's own listeners, as a client on this machine would, and showing the answer."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from plughost import CertificateError, about_to_wait
+
+if TYPE_CHECKING:
+    from plughost import HostView
+    from plughost_dev_console.forms import Outgoing
+
+_LONGEST: Final = 128 * 1024
+_SECONDS: Final = 30.0
+_STREAMED: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a request.
+
+    Attributes:
+        status: The status code. 0 where there was no answer.
+        reason: The status's words, or why there was no answer.
+        milliseconds: How long it took until the answer was read.
+        headers: The response's headers, in their order.
+        body: The body, for people to read.
+        note: What is left out of the body. Empty for nothing.
+        request_id: What `X-Request-ID` carries.
+    """
+
+    status: int
+    reason: str
+    milliseconds: float
+    headers: tuple[tuple[str, str], ...] = ()
+    body: str = ""
+    note: str = ""
+    request_id: str = ""
+
+
+def send(host: HostView, outgoing: Outgoing) -> Answer:
+    """Send a request to a listener of this host, and return what came of it."""
+    about_to_wait(long=True)
+    begun = perf_counter()
+    try:
+        connection = _connection(host, outgoing)
+        try:
+            headers = dict(outgoing.headers)
+            if outgoing.authorization:
+                headers["Authorization"] = outgoing.authorization
+            connection.request(outgoing.method, outgoing.target, outgoing.body, headers)
+            response = connection.getresponse()
+            raw, note = _read(response)
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError, LookupError, CertificateError) as error:
+        return Answer(status=0, reason=f"{type(error).__name__}: {error}", milliseconds=_since(begun))
+    shown, kind = _readable(raw, response.getheader("Content-Type", ""))
+    return Answer(
+        status=response.status,
+        reason=response.reason,
+        milliseconds=_since(begun),
+        headers=tuple(response.getheaders()),
+        body=shown,
+        note=" ".join(each for each in (kind, note) if each),
+        request_id=response.getheader("X-Request-ID", ""),
+    )
+
+
+def _connection(host: HostView, outgoing: Outgoing) -> http.client.HTTPConnection:
+    """Return a connection to the listener, on the loopback.
+
+    Raises:
+        LookupError: The site has no such listener.
+    """
+    found = next(
+        (
+            (each, port)
+            for each, port in host.listeners.items()
+            if (each.site, each.scheme) == (outgoing.site, outgoing.scheme)
+        ),
+        None,
+    )
+    if found is None:
+        message = f"the site {outgoing.site} has no {outgoing.scheme} listener"
+        raise LookupError(message)
+    listener, port = found
+    address = "::1" if ":" in listener.address else "127.0.0.1"
+    if outgoing.scheme == "http":
+        return http.client.HTTPConnection(address, port, timeout=_SECONDS)
+    return http.client.HTTPSConnection(address, port, timeout=_SECONDS, context=_own_certificate(host))
+
+
+def _own_certificate(host: HostView) -> ssl.SSLContext:
+    """Return a context that trusts the certificate that this host shows, whatever its names, and no other."""
+    certificate = host.certificate()
+    if certificate is None:
+        message = "no certificate is shown"
+        raise LookupError(message)
+    context = ssl.create_default_context(cafile=str(certificate.path))
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _read(response: http.client.HTTPResponse) -> tuple[bytes, str]:
+    """Return the body, as far as it is shown, and what is left out."""
+    raw, begun = bytearray(), perf_counter()
+    while len(raw) < _LONGEST:
+        part = response.read1(_LONGEST - len(raw))
+        if not part:
+            return bytes(raw), ""
+        raw += part
+        if perf_counter() - begun > _STREAMED:
+            return bytes(raw), f"It streams on; these are the first {_STREAMED:g} seconds."
+    return bytes(raw), f"These are the first {_LONGEST // 1024} KiB."
+
+
+def _readable(raw: bytes, content_type: str) -> tuple[str, str]:
+    """Return a body as text, JSON with line breaks, and a note where it is no text."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return "", f"{len(raw):,} bytes of {media_type or 'an unknown type'}, which are no text."
+    if media_type == "application/json" or media_type.endswith("+json"):
+        with suppress(msgspec.DecodeError):  # then it is shown as it came
+            return msgspec.json.format(text, indent=2), ""
+    return text, ""
+
+
+def _since(begun: float) -> float:
+    return (perf_counter() - begun) * 1000

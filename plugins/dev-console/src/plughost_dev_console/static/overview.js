@@ -1,0 +1,13 @@
+// The vital signs, drawn anew by the host every two seconds.
+"use strict";
+
+setInterval(async () => {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(`${prefix}/vitals`);
+    const place = document.querySelector("[data-vitals]");
+    if (!answer.ok || place.contains(document.activeElement)) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    place.replaceChildren(...document.adoptNode(page.body).children);
+  } catch { /* the host is away; it may come back */ }
+}, 2000);

@@ -1,0 +1,237 @@
+"""Vital signs: requests, errors, times and health over the last minutes, counted as they come."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from threading import Lock
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from plughost import HostView, RequestKind
+
+STEP: Final = 5  # seconds
+STEPS: Final = 60
+_STEPS_OF_NOW: Final = 2
+_STEPS_OF_TIMES: Final = 12
+_PER_DOUBLING: Final = 8  # so that a time read back is at most a twentieth off
+_HEALTH_SECONDS: Final = 15.0
+
+# What is kept of a step: requests, errors, most in flight, checks that were down (None: nobody looked), times by size.
+_Step = list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """A vital sign.
+
+    Attributes:
+        name: What it is.
+        value: What it is now, for people.
+        about: More about it, in one line.
+        bad: Whether somebody should look at it.
+        points: Its values, oldest first, one each five seconds. None where there is none.
+        link: The page of the console that tells more.
+    """
+
+    name: str
+    value: str
+    about: str
+    bad: bool
+    points: tuple[float | None, ...]
+    link: str
+
+    def bars(self) -> list[tuple[int, float]]:
+        """Return place and height, of 100 at most, of each point that is there."""
+        top = max((each for each in self.points if each is not None), default=0.0) or 1.0
+        return [(place, max(4.0, 100 * each / top) if each else 0.0) for place, each in enumerate(self.points) if each]
+
+
+class Vitals:
+    """Counts requests, as an observer."""
+
+    def __init__(self, steps: dict[int, _Step], lock: Lock, seen: dict[str, Any], own: str, host: HostView) -> None:
+        """Count into steps of five seconds.
+
+        Args:
+            steps: Where to, by the number of the step.
+            lock: Guards them.
+            seen: What was found out last, of health and of reloads.
+            own: The plugin whose requests are left out.
+            host: The host.
+        """
+        self._steps = steps
+        self._lock = lock
+        self._seen = seen
+        self._own = own
+        self._host = host
+
+    def observe(self, times: Mapping[RequestKind, Sequence[float]]) -> None:
+        """Count requests by how long they took."""
+        others = [(kind, seconds) for kind, seconds in times.items() if kind.plugin != self._own]
+        in_flight = self._in_flight()
+        with self._lock:
+            step = self._step()
+            step[2] = max(step[2], in_flight)
+            for kind, seconds in others:
+                step[0] += len(seconds)
+                step[1] += len(seconds) * (kind.code >= 500)
+                step[4].update(map(_size, seconds))
+
+    def note_reload(self, report: Mapping[str, Any]) -> None:
+        """Keep when the host was reloaded, and whether all was well."""
+        self._seen["reload"] = (time(), bool(report.get("swapped")) and not report.get("failed"))
+
+    def signs(self, check: Callable[[], tuple[int, int]]) -> list[Sign]:
+        """Return the vital signs.
+
+        Args:
+            check: Runs the health checks; returns how many are up, and how many there are.
+        """
+        self._host.catch_up()
+        up, total = self._health(check)
+        with self._lock:
+            now = self._step()
+            in_flight = self._in_flight()
+            now[2] = max(now[2], in_flight)
+            now[3] = total - up
+            last = int(time() // STEP)
+            steps = [self._steps.get(number) for number in range(last - STEPS + 1, last + 1)]
+        return [
+            *_traffic(steps),
+            Sign(
+                name="In flight",
+                value=str(in_flight),
+                about="being answered now",
+                bad=False,
+                points=tuple(each[2] if each else None for each in steps),
+                link="/threads",
+            ),
+            Sign(
+                name="Health",
+                value="no check" if not total else "all up" if up == total else f"{total - up} of {total} down",
+                about=f"{total} checks, each quarter of a minute",
+                bad=up < total,
+                points=tuple(None if not each or each[3] is None else float(each[3]) for each in steps),
+                link="/health",
+            ),
+            self._last_reload(last),
+        ]
+
+    def _last_reload(self, last: int) -> Sign:
+        at, well = self._seen.get("reload", (0.0, True))
+        place = int(at // STEP) - (last - STEPS + 1)
+        return Sign(
+            name="Last reload",
+            value=_ago(time() - at) if at else "none yet",
+            about=f"generation {self._host.generation} serves" + ("" if well else "; look at it"),
+            bad=not well,
+            points=tuple(1.0 if each == place else None for each in range(STEPS)),
+            link="/load",
+        )
+
+    def _health(self, check: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        at, up, total = self._seen.get("health", (0.0, 0, 0))
+        if time() - at > _HEALTH_SECONDS:
+            up, total = check()
+            self._seen["health"] = (time(), up, total)
+        return up, total
+
+    def _in_flight(self) -> int:
+        return sum(number for plugin, number in self._host.in_flight_by_plugin.items() if plugin != self._own)
+
+    def _step(self) -> _Step:
+        number = int(time() // STEP)
+        if number not in self._steps:
+            self._steps[number] = [0, 0, 0, None, Counter()]
+            for old in [each for each in self._steps if each <= number - STEPS]:
+                del self._steps[old]
+        return self._steps[number]
+
+
+def _traffic(steps: Sequence[_Step | None]) -> list[Sign]:
+    """Return the signs of requests: how many, how many failed, and how long they took."""
+    recent = _merged(steps[-_STEPS_OF_NOW:])
+    errors = sum(each[1] for each in steps if each)
+    return [
+        Sign(
+            name="Requests",
+            value=f"{recent[0] / (STEP * _STEPS_OF_NOW):.1f} a second",
+            about="over the last ten seconds",
+            bad=False,
+            points=tuple(each[0] / STEP if each else None for each in steps),
+            link="/requests",
+        ),
+        Sign(
+            name="Errors",
+            value=f"{errors:,}",
+            about="answered 5xx in five minutes",
+            bad=errors > 0,
+            points=tuple(each[1] if each else None for each in steps),
+            link="/requests?status=5",
+        ),
+        _times("Half within", 0.5, steps, "/requests"),
+        _times("95 of 100 within", 0.95, steps, "/requests?order=slowest"),
+    ]
+
+
+def _times(name: str, share: float, steps: Sequence[_Step | None], link: str) -> Sign:
+    return Sign(
+        name=name,
+        value=_written(_quantile(_merged(steps[-_STEPS_OF_TIMES:])[4], share)),
+        about=f"p{100 * share:.0f} of the last minute",
+        bad=False,
+        points=tuple(_quantile(each[4], share) if each else None for each in steps),
+        link=link,
+    )
+
+
+def _merged(steps: Iterable[_Step | None]) -> _Step:
+    found = [each for each in steps if each]
+    return [
+        sum(each[0] for each in found),
+        sum(each[1] for each in found),
+        max((each[2] for each in found), default=0),
+        None,
+        sum((each[4] for each in found), Counter()),
+    ]
+
+
+def _size(seconds: float) -> int:
+    return round(math.log2(max(seconds, 1e-6)) * _PER_DOUBLING)
+
+
+def _quantile(times: Counter[int], share: float) -> float | None:
+    """Return the time that a share of requests took at most, in milliseconds. None of no request."""
+    left = times.total() * share
+    for size in sorted(times):
+        left -= times[size]
+        if left <= 0:
+            return float(2 ** (size / _PER_DOUBLING) * 1000)
+    return None
+
+
+def _written(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return "no request"
+    return (
+        f"{milliseconds / 1000:.2f} s"
+        if milliseconds >= 1000
+        else f"{milliseconds:.2g} ms"
+        if milliseconds < 10
+        else f"{milliseconds:.0f} ms"
+    )
+
+
+def _ago(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s ago"
+        if seconds < 60
+        else f"{seconds / 60:.0f} min ago"
+        if seconds < 3600
+        else f"{seconds / 3600:.0f} h ago"
+    )

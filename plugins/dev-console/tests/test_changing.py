@@ -1,0 +1,97 @@
+"""Changing settings, purging, and what else stops: asked first, told to every tab."""
+
+from __future__ import annotations
+
+import html
+import threading
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from plughost import hookimpl
+
+if TYPE_CHECKING:
+    from .conftest import Console, Start
+
+
+class Shelf:
+    """A plugin with a setting."""
+
+    class Settings(BaseModel):
+        """Its table."""
+
+        days: int = Field(3, ge=1, description="Days that `tea` is kept")
+
+    @hookimpl
+    def register_settings(self) -> type[Settings]:
+        """Return the model."""
+        return self.Settings
+
+
+KEY = "plugins.shelf.days"
+
+
+def _file(console: Console) -> str:
+    file = console.host.host.settings.file
+    assert file is not None
+    return file.read_text()
+
+
+def test_a_setting_is_changed_when_the_difference_was_seen(start: Start) -> None:
+    """The first form shows it and writes nothing; the second writes and reloads."""
+    with start(shelf=Shelf) as console:
+        assert "Days that <code>tea</code> is kept" in console.get(f"/settings/edit?key={KEY}").text
+        before = _file(console)
+        page = html.unescape(console.post("/settings/edit", key=KEY, value="5").text)
+        assert "+days = 5" in page
+        assert _file(console) == before
+        page = console.finish(console.post("/settings/edit", key=KEY, value="5", seen="yes"))
+        assert f"Set {KEY}: done" in page
+        assert "days = 5" in _file(console)
+        console.finish(console.post("/settings/edit", key=KEY, what="default", seen="yes"))
+        assert "days = 5" not in _file(console)
+
+
+def test_what_is_not_valid_is_told_and_not_written(start: Start) -> None:
+    """The reason stands where the difference would; secrets and unknown keys have no form."""
+    settings = {"stores": {"urls": {"unused": "postgresql://me:hunter2@db.example/x"}}}
+    with start(shelf=Shelf, _settings=settings) as console:
+        before = _file(console)
+        assert "greater than or equal to 1" in html.unescape(console.post("/settings/edit", key=KEY, value="0").text)
+        assert console.get("/settings/edit?key=stores.urls").status_code == 409
+        assert console.get("/settings/edit?key=nothing").status_code == 404
+        assert _file(console) == before
+
+
+def test_only_what_a_disabled_plugin_keeps_is_purged(start: Start) -> None:
+    """One that serves is refused, and one without a store says so."""
+    with start(shelf=Shelf) as console:
+        assert console.post("/plugins/shelf/purge").status_code == 409
+        console.finish(console.post("/plugins/shelf/state", state="disabled"))
+        assert "Purge its data" in console.get("/plugins/shelf").text
+        page = console.finish(console.post("/plugins/shelf/purge"))
+        assert "No installed plugin named shelf has a store" in html.unescape(page)
+
+
+def test_every_tab_is_told_of_a_reload(start: Start) -> None:
+    """A stream tells the generation at once, and what came of a reload as it happens; a later one tells that, too."""
+    with start(shelf=Shelf) as console:
+        with console.client.stream("GET", "/q/dev/events", timeout=60) as stream:
+            lines = (line for line in stream.iter_lines() if line.startswith("data"))
+            assert '"generation":1' in next(lines)
+            switching = threading.Thread(target=console.host.host.switch, args=["shelf"], kwargs={"enabled": False})
+            switching.start()
+            told = next(lines)
+            switching.join()
+        assert '"generation":2' in told
+        assert "disabled: shelf" in told
+        with console.client.stream("GET", "/q/dev/events", timeout=60) as stream:
+            assert "disabled: shelf" in next(line for line in stream.iter_lines() if line.startswith("data"))
+
+
+def test_the_palette_leads_everywhere(console: Console) -> None:
+    """Pages, plugins, operations and settings have a place, and each place is there."""
+    places = console.get("/palette").json()
+    kinds = {each["kind"]: each["href"] for each in places}
+    assert {"page", "plugin, active", "page of shop", "try", "setting"} <= set(kinds)
+    assert [console.client.get(href).status_code for href in kinds.values()] == [200] * len(kinds)

@@ -1,0 +1,1 @@
+"""The documentation of plughost as a site, served by the host itself."""

@@ -1,0 +1,135 @@
+"""A span for each request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import structlog
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from plughost_opentelemetry.happenings import chosen, unsampled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextvars import Token
+
+    import falcon
+    from opentelemetry.trace import Span, Tracer
+
+    from plughost.http import Request
+    from plughost_opentelemetry.happenings import StoreSpans
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+
+
+class _Tracing(NamedTuple):
+    """What is to be ended with a request.
+
+    Attributes:
+        span: Its span.
+        stores: What makes spans of its store operations; None where it isn't sampled.
+        token: What detaches its context; None under an agent, which does so itself.
+        bound: What resets the context of the log.
+    """
+
+    span: Span = trace.INVALID_SPAN
+    stores: StoreSpans | None = None
+    token: Token[Any] | None = None
+    bound: Mapping[str, Token[Any]] = {}
+
+
+class Requests:
+    """Traces requests, as a Falcon middleware around every site.
+
+    A request whose `traceparent` was sampled is part of that trace, one whose wasn't passes it on and has no span. Of
+    those without, a part is sampled here, and the others begin a trace that says that nobody records it. Under the
+    agent, which made a span already, that one is completed.
+    """
+
+    def __init__(self, sample: float, *, under_agent: bool) -> None:
+        """Trace nothing yet.
+
+        Args:
+            sample: Which part of the requests without a trace is sampled.
+            under_agent: Whether an agent makes the spans.
+        """
+        self._making: tuple[Tracer, StoreSpans] | None = None
+        self._sample = sample
+        self._under_agent = under_agent
+
+    def begin(self, tracer: Tracer, stores: StoreSpans) -> None:
+        """Trace from now on."""
+        self._making = tracer, stores
+
+    def end(self) -> None:
+        """Trace no more."""
+        self._making = None
+
+    def process_request(self, req: Request, resp: falcon.Response) -> None:
+        """Begin the span, or not."""
+        if self._making is None:
+            return
+        tracer, stores = self._making
+        if self._under_agent:
+            current = trace.get_current_span()
+            if current.get_span_context().is_valid:
+                stores.enter()
+                req.context.tracing = _Tracing(current, stores)
+                req.trace_id = format_trace_id(current.get_span_context().trace_id)
+            return
+        environ = req.env
+        parent = contexts.Context()
+        if "HTTP_TRACEPARENT" in environ:
+            carrier = {"traceparent": environ["HTTP_TRACEPARENT"], "tracestate": environ.get("HTTP_TRACESTATE", "")}
+            parent = _PROPAGATOR.extract(carrier, parent)
+        elif self._sample < 1 and not chosen(self._sample):
+            req.context.tracing = _Tracing(token=contexts.attach(unsampled()))
+            return
+        span = tracer.start_span(
+            req.method if req.method.isupper() else "HTTP",
+            parent,
+            SpanKind.SERVER,
+            {
+                "http.request.method": req.method,
+                "url.path": environ.get("REQUEST_URI", req.path).partition("?")[0],
+                "url.scheme": req.scheme,
+                "server.address": req.host,
+                "client.address": environ.get("REMOTE_ADDR", ""),
+                "network.protocol.version": environ.get("SERVER_PROTOCOL", "").removeprefix("HTTP/"),
+                "plughost.request_id": req.request_id,
+            },
+        )
+        token = contexts.attach(trace.set_span_in_context(span, parent))
+        req.trace_id = format_trace_id(span.get_span_context().trace_id)
+        bound = structlog.contextvars.bind_contextvars(trace_id=req.trace_id)
+        if span.is_recording():
+            stores.enter()
+        req.context.tracing = _Tracing(span, stores if span.is_recording() else None, token, bound)
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """End it, with what is known by now: whom the request was for, and the status."""
+        tracing: _Tracing | None = getattr(req.context, "tracing", None)
+        if tracing is None:
+            return
+        if tracing.stores is not None:
+            tracing.stores.leave()
+            self._complete(tracing.span, req, resp)
+        if tracing.token is not None:
+            tracing.span.end()
+            structlog.contextvars.reset_contextvars(**tracing.bound)
+            contexts.detach(tracing.token)
+
+    def _complete(self, span: Span, req: Request, resp: falcon.Response) -> None:
+        span.set_attribute("plughost.site", req.site)
+        mounted = req.mounted
+        if mounted is not None:
+            span.set_attribute("plughost.plugin", mounted.plugin)
+            span.set_attribute("http.route", mounted.template)
+            if not self._under_agent and req.method.isupper():
+                span.update_name(f"{req.method} {mounted.template}")
+        span.set_attribute("http.response.status_code", resp.status_code)
+        if resp.status_code >= 500:
+            span.set_status(StatusCode.ERROR)

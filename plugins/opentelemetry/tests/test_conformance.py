@@ -1,0 +1,7 @@
+"""What holds for every plugin (CONTRACT 2)."""
+
+from __future__ import annotations
+
+from plughost.testing import conformance
+
+TestConformance = conformance("opentelemetry")

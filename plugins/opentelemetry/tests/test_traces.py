@@ -1,0 +1,253 @@
+"""Traces, as a collector receives them from a running host."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from opentelemetry import propagate, trace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from plughost import Job, Operation, Route, RouteGroup, Store, hookimpl
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import falcon
+
+    from plughost import JobRun, PluginContext
+    from plughost.stores import OpenStore
+
+TRACER = trace.get_tracer("library")  # taken before any host runs, as libraries do
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+class Span(NamedTuple):
+    """A span that was sent."""
+
+    name: str
+    trace: str
+    id: str
+    parent: str
+    attributes: dict[str, Any]
+    failed: bool
+
+
+class Collector:
+    """Receives traces as OTLP over HTTP."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.spans: list[Span] = []
+        self.came = threading.Condition()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                collector.take(self.rfile.read(int(self.headers["Content-Length"])), self.headers["Content-Encoding"])
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+
+    def take(self, body: bytes, coding: str | None) -> None:
+        """Keep the spans of a request."""
+        assert coding is None
+        sent = ExportTraceServiceRequest.FromString(body)
+        with self.came:
+            for resource in sent.resource_spans:
+                for scope in resource.scope_spans:
+                    self.spans += map(_span, scope.spans)
+            self.came.notify_all()
+
+    def named(self, name: str) -> Span:
+        """Return the only span of a name."""
+        (found,) = [each for each in self.spans if each.name == name]
+        return found
+
+
+def _span(span: Any) -> Span:
+    attributes = {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+    ids = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
+    return Span(span.name, *ids, attributes, span.status.code == 2)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A collector that runs for a test."""
+    made = Collector()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+class Shelf:
+    """Reads a store, and tells what it would send to another service."""
+
+    def __init__(self, store: OpenStore[Any]) -> None:
+        """Read it."""
+        self.store = store
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
+        """Answer."""
+        if name == "broken":
+            raise ValueError(name)
+        self.store.read(lambda session: session.row("SELECT 1"))
+        with TRACER.start_as_current_span("search the shelf"):
+            pass
+        headers: dict[str, str] = {}
+        propagate.inject(headers)
+        resp.media = headers
+
+
+class Library:
+    """A plugin to be traced."""
+
+    def __init__(self, migrations: Path) -> None:
+        """Declare a store."""
+        (migrations / "sqlite").mkdir()
+        (migrations / "sqlite" / "0001_begin.sql").write_text("SELECT 1;")
+        self.store = Store(name="books", migrations=migrations, tables=())
+        self.context: PluginContext[Any]
+
+    @hookimpl
+    def register_stores(self) -> list[Store]:
+        """Keep books."""
+        return [self.store]
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount the shelf."""
+        self.context = context
+        operation = Operation(summary="Show a book")
+        return [
+            RouteGroup(prefix="/books", routes=(Route("/{name}", Shelf(context.stores["books"]), {"GET": operation}),))
+        ]
+
+    @hookimpl
+    def register_jobs(self, context: PluginContext[Any]) -> list[Job]:
+        """Count the books each minute."""
+
+        def count(run: JobRun) -> None:
+            context.stores["books"].read(lambda session: session.row("SELECT 1"))
+            with TRACER.start_as_current_span("count"):
+                pass
+
+        return [Job(name="count", run=count, every=60)]
+
+
+@contextmanager
+def _host(folder: Path, endpoint: str, **settings: Any) -> Iterator[RunningHost]:
+    table = {"plugins": {"opentelemetry": {"endpoint": endpoint, **settings}}}
+    beside = [plugin_distribution("library", Library(folder))]
+    with running_host(["opentelemetry"], beside=beside, settings=table, now=datetime(2026, 1, 1, tzinfo=UTC)) as host:
+        yield host
+
+
+def test_a_request_and_its_store_operation_are_part_of_the_callers_trace(collector: Collector, tmp_path: Path) -> None:
+    """The context comes in and goes out as W3C has it; spans name plugin, route, status and store."""
+    with _host(tmp_path, collector.endpoint) as host, host.client() as client:
+        sent = client.get("/books/one?secret=x", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"}).json()
+    request, store = collector.named("GET /books/{name}"), collector.named("read books")
+    assert (request.trace, request.parent, request.failed) == (TRACE, PARENT, False)
+    assert (store.trace, store.parent) == (TRACE, request.id)
+    assert sent == {"traceparent": f"00-{TRACE}-{request.id}-01"}
+    wanted = {"plughost.plugin": "library", "http.route": "/books/{name}", "http.response.status_code": 200}
+    assert wanted.items() <= request.attributes.items()
+    assert request.attributes["url.path"] == "/books/one"
+    assert (store.attributes["plughost.store"], store.attributes["plughost.store.outcome"]) == ("books", "ok")
+
+
+def test_the_log_and_problem_details_name_the_trace(collector: Collector, tmp_path: Path) -> None:
+    """An error can be looked up by what the client was told."""
+    with _host(tmp_path, collector.endpoint) as host, host.client() as client:
+        lines: list[Any] = []
+        host.host.lines.subscribe(lines.append)
+        problem = client.get("/books/broken").json()
+        missing = client.get("/nowhere").json()
+    request = collector.named("GET /books/{name}")
+    assert problem["trace_id"] == request.trace
+    assert [line.fields.get("trace_id") for line in lines] == [request.trace]
+    assert request.failed
+    assert missing["trace_id"] == collector.named("GET").trace
+
+
+def test_a_run_of_a_job_is_a_trace_of_its_own(collector: Collector, tmp_path: Path) -> None:
+    """What the job asks of stores is below it."""
+    with _host(tmp_path, collector.endpoint) as host:
+        host.advance(60)
+        _until(lambda: host.host.view.jobs[0].runs == 1)
+    job, store = collector.named("job count"), collector.named("read books")
+    assert (store.trace, store.parent, job.parent) == (job.trace, job.id, "")
+    assert job.attributes["plughost.job.outcome"] == "ok"
+
+
+def test_what_is_not_sampled_has_no_trace(collector: Collector, tmp_path: Path) -> None:
+    """Neither what the caller did not sample, whose context goes on, nor what the settings leave out."""
+    with _host(tmp_path, collector.endpoint, sample=0) as host, host.client() as client:
+        passed = client.get("/books/one", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"}).json()
+        chosen_here = client.get("/books/one").json()
+        assert "trace_id" not in client.get("/books/broken").json()
+        assert client.get("/books/one", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"}).status_code == 200
+    assert passed["traceparent"].startswith(f"00-{TRACE}-")
+    assert [each["traceparent"][-3:] for each in (passed, chosen_here)] == ["-00", "-00"]
+    assert sorted(each.name for each in collector.spans) == ["GET /books/{name}", "read books", "search the shelf"]
+
+
+def test_what_a_job_calls_is_not_sampled_where_the_job_is_not(collector: Collector, tmp_path: Path) -> None:
+    """A run that the settings leave out sends nothing: not its span, nor those of stores and libraries within."""
+    with _host(tmp_path, collector.endpoint, sample=0) as host:
+        host.advance(60)
+        _until(lambda: host.host.view.jobs[0].runs == 1)
+    assert collector.spans == []
+
+
+def test_spans_of_libraries_are_part_of_the_request(collector: Collector, tmp_path: Path) -> None:
+    """A tracer of the process leads to the host that runs, whichever ran before, and to none where none does."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        with _host(tmp_path / name, collector.endpoint) as host, host.client() as client:
+            client.get(f"/books/{name}")
+        assert not TRACER.start_span("nobody runs").is_recording()
+    requests, own = (
+        [each for each in collector.spans if each.name == name] for name in ("GET /books/{name}", "search the shelf")
+    )
+    assert [each.parent for each in own] == [each.id for each in requests]
+
+
+def test_without_an_endpoint_nothing_is_around_requests(tmp_path: Path) -> None:
+    """The plugin may be installed everywhere: it mounts nothing and has no thread."""
+    with _host(tmp_path, "") as host, host.client() as client:
+        assert client.get("/books/one").json() == {}
+        assert not any(site.middleware for site in host.host.view.sites.values())
+        assert not host.host.events.watched
+        assert not [each.name for each in threading.enumerate() if "Otel" in each.name]
+
+
+def test_requests_do_not_wait_for_a_collector_that_is_away(collector: Collector, tmp_path: Path) -> None:
+    """They are answered, and the host stops; a reload that takes the plugin away leaves no thread of its."""
+    collector.server.server_close()
+    with _host(tmp_path, "http://127.0.0.1:9/v1/traces") as host, host.client() as client:
+        assert [client.get("/books/one").status_code for _ in range(20)] == [200] * 20
+    _until(lambda: not [each.name for each in threading.enumerate() if "Otel" in each.name])
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 30
+    while not condition():
+        assert monotonic() < deadline, "it did not come to pass"
+        threading.Event().wait(0.01)

@@ -1,0 +1,105 @@
+"""Fill: put rows into every table of a store, made of what the columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from plughost.stores import StoreError
+
+if TYPE_CHECKING:
+    from plughost.stores import OpenStore, Session
+
+_ROWS: Final = 3
+_TABLES: Final = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'",
+    "postgresql": "SELECT table_name FROM information_schema.tables "
+    "WHERE table_schema = 'public' AND table_type = 'BASE TABLE'",
+}
+_COLUMNS: Final = {
+    "sqlite": "SELECT name, type, 0 FROM pragma_table_info(?)",  # generated columns are not in it
+    "postgresql": "SELECT column_name, coalesce(character_maximum_length::text, '') || data_type, "
+    "(is_identity = 'YES' OR is_generated = 'ALWAYS' OR coalesce(column_default, '') LIKE 'nextval%')::int "
+    "FROM information_schema.columns WHERE table_name = ? AND table_schema = 'public'",
+}
+_VALUES: Final[tuple[tuple[str, Callable[[int], object]], ...]] = (
+    ("bool", lambda number: bool(number % 2)),
+    ("interval", lambda number: f"{number} days"),
+    ("int", lambda number: number),
+    ("timestamp", lambda number: f"2026-01-0{number} 12:00:00"),
+    ("datetime", lambda number: f"2026-01-0{number} 12:00:00"),
+    ("date", lambda number: f"2026-01-0{number}"),
+    ("time", lambda number: f"12:00:0{number}"),
+    ("uuid", lambda number: f"00000000-0000-0000-0000-00000000000{number}"),
+    ("json", lambda number: f'{{"number": {number}}}'),
+    ("blob", lambda number: bytes([number])),
+    ("bytea", lambda number: bytes([number])),
+    ("num", lambda number: number),
+    ("dec", lambda number: number),
+    ("real", lambda number: number),
+    ("doub", lambda number: number),
+    ("float", lambda number: number),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table, and what its columns hold, by name; those that the database fills by itself are left out."""
+
+    name: str
+    columns: dict[str, str]
+
+
+def fill(store: OpenStore[Session]) -> dict[str, str]:
+    """Put rows into each table of a store that has none.
+
+    Tables that refer to others are filled after those.
+
+    Returns:
+        The tables that could not be filled, with the database's reason.
+    """
+    waiting = store.read(_empty_tables)
+    while waiting:
+        refused: dict[str, str] = {}
+        for table in waiting:
+            try:
+                store.run(_insert, table)
+            except (StoreError, ValueError) as error:
+                refused[table.name] = str(error)
+        if len(refused) == len(waiting):
+            return refused
+        waiting = [table for table in waiting if table.name in refused]
+    return {}
+
+
+def _empty_tables(session: Session) -> list[_Table]:
+    names = [name for (name,) in session.rows(_TABLES[session.dialect]) if not name.startswith("plughost_")]
+    return [
+        _Table(
+            name, {column: kind for column, kind, given in session.rows(_COLUMNS[session.dialect], name) if not given}
+        )
+        for name in names
+        if session.row(f"SELECT 1 FROM {_quoted(name)}") is None  # noqa: S608 - a quoted name  # nosec B608
+    ]
+
+
+def _insert(session: Session, table: _Table) -> None:
+    for number in range(1, _ROWS + 1):
+        values = [_value(kind, number) for kind in table.columns.values()]
+        columns = ", ".join(map(_quoted, table.columns))
+        marks = ", ".join("?" for _ in values)
+        what = f"({columns}) VALUES ({marks})" if values else "DEFAULT VALUES"
+        session.change(f"INSERT INTO {_quoted(table.name)} {what}", *values)
+
+
+def _value(kind: str, number: int) -> Any:
+    for word, make in _VALUES:
+        if word in kind.lower():
+            return make(number)
+    longest = "".join(letter for letter in kind if letter.isdigit())
+    return f"text {number}"[-int(longest) :] if longest else f"text {number}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,108 @@
+"""`plughost migrate`: number the migrations of a plugin, and try them from every earlier version."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from packaging.utils import canonicalize_name
+
+from plughost import Environment
+from plughost_scaffold.trying import DIALECTS, try_migrations
+
+if TYPE_CHECKING:
+    from plughost import PluginContext, PluginView, Store
+
+_NUMBERED: Final = re.compile(r"(\d{4})_.*\.(?:sql|py)")
+_SQL: Final = "-- {what}\n"
+_PYTHON: Final = '''"""{what}."""
+
+from plughost.stores import Session
+
+
+def migrate(session: Session) -> None:
+    """Change the data; `session.dialect` is sqlite or postgresql. Never changes once it is published."""
+'''
+
+
+@click.group("migrate")
+def migrate() -> None:
+    """Number the migrations of a plugin's store, and try them."""
+
+
+@migrate.command("new")
+@click.argument("plugin")
+@click.argument("what")
+@click.option("--store", help="The store, where the plugin has several.")
+@click.option("--python", "in_python", is_flag=True, help="A function in Python, for data that SQL can't change.")
+@click.pass_obj
+def new_migration(context: PluginContext[Any], *, plugin: str, what: str, store: str | None, in_python: bool) -> None:
+    """Write the files of the next migration of PLUGIN, which is installed in place, for both databases.
+
+    WHAT says in a few words what it does, and names the files.
+    """
+    found = _plugin(context, plugin)
+    folder = _folder(found, _store(found, store))
+    numbers = [int(match[1]) for file in folder.rglob("*") if (match := _NUMBERED.fullmatch(file.name))]
+    words = re.sub(r"[^a-z0-9]+", "_", what.lower()).strip("_")
+    if not words:
+        raise click.UsageError(f"{what!r} has no letter or digit that could name a file.")
+    stem = f"{max(numbers, default=0) + 1:04}_{words}"
+    files = [folder / f"{stem}.py"] if in_python else [folder / each / f"{stem}.sql" for each in DIALECTS]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text((_PYTHON if in_python else _SQL).format(what=what.rstrip(".")), encoding="utf-8")
+        click.echo(f"Wrote {file}")
+
+
+@migrate.command("test")
+@click.argument("plugins", nargs=-1)
+@click.pass_obj
+def test_migrations(context: PluginContext[Any], plugins: tuple[str, ...]) -> None:
+    """Run every migration from empty, and from each earlier version with rows in it, on SQLite and PostgreSQL.
+
+    Of the PLUGINS named, else of all that are installed. Each try has a database of its own. Exit code 1 when one
+    fails.
+    """
+    views = [_plugin(context, name) for name in plugins] or list(context.host.preview().plugins)
+    stores = [(each.name, store) for each in views for store in each.declared.stores]
+    if not stores:
+        raise click.ClickException("No plugin that was asked for has a store.")
+    failed = False
+    for plugin, store in stores:
+        for dialect in DIALECTS:
+            for line in try_migrations(plugin, store, dialect):
+                click.echo(line.text)
+                failed = failed or line.failed
+    if failed:
+        raise SystemExit(1)
+
+
+def _plugin(context: PluginContext[Any], name: str) -> PluginView:
+    """Return an installed plugin that has a store."""
+    found = next((each for each in context.host.preview().plugins if each.name == name), None)
+    if found is None:
+        raise click.ClickException(f"No plugin {name} is installed. Install it in place: pip install -e FOLDER")
+    if not found.declared.stores:
+        raise click.ClickException(f"{name} declares no store{f': {found.reason}' if found.reason else ''}.")
+    return found
+
+
+def _store(plugin: PluginView, name: str | None) -> Store[Any]:
+    stores = {store.name: store for store in plugin.declared.stores}
+    if name is None and len(stores) > 1:
+        raise click.UsageError(f"{plugin.name} has several stores; choose one by --store: {', '.join(stores)}.")
+    if name is not None and name not in stores:
+        raise click.UsageError(f"{plugin.name} has no store {name}; it has {', '.join(stores)}.")
+    return stores[name or next(iter(stores))]
+
+
+def _folder(plugin: PluginView, store: Store[Any]) -> Path:
+    """Return the folder of a store's migrations, where it is one to write into."""
+    distribution = Environment().installed[canonicalize_name(plugin.distribution)]
+    if not distribution.is_editable or not isinstance(store.migrations, Path):
+        advice = "Install it in place, from the folder that you edit: pip install -e FOLDER"
+        raise click.ClickException(f"{plugin.distribution} {plugin.version} is not installed in place. {advice}")
+    return store.migrations

@@ -1,0 +1,99 @@
+"""`plughost new`: write a plugin to begin with."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from plughost_scaffold.writing import FEATURES, Scaffold, write
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST: Final = 30
+
+
+def _feature_options(command: FunctionT) -> FunctionT:
+    """Add an option for each of the features."""
+    for name, about in reversed(FEATURES.items()):
+        command = click.option(f"--{name}", is_flag=True, help=f"It {about}.")(command)
+    return command
+
+
+@click.command("new")
+@click.argument("name", required=False)
+@_feature_options
+@click.option("--all", "everything", is_flag=True, help="All of these.")
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write a plugin of this single file.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Folder in which the folder plughost-NAME is made; by default the current one.",
+)
+@click.pass_context
+def new(
+    ctx: click.Context, /, *, name: str | None, file: Path | None, into: Path, everything: bool, **chosen: bool
+) -> None:
+    """Write the plugin NAME, a complete distribution with tests, or a plugin of a single file.
+
+    Without an option for what it has, a person at a terminal is asked; else it has a route.
+    """
+    features = [each for each in FEATURES if everything or chosen[each]]
+    if file is not None:
+        if name is not None or features:
+            raise click.UsageError("A plugin of a single file is named by the file, and has a route.")
+        _write_file(ctx, file)
+    elif name is None:
+        raise click.UsageError("Name the plugin: plughost new NAME, or plughost new --file hello.py.")
+    else:
+        _check_name(ctx, name)
+        _write_distribution(Scaffold(name, features or _ask()), into)
+
+
+def _write_distribution(plugin: Scaffold, into: Path) -> None:
+    folder = into / f"plughost-{plugin.name}"
+    files = list(plugin.files())
+    try:
+        write(files, folder)
+    except OSError as error:
+        raise click.ClickException(f"Nothing was written: {error}.") from error
+    click.echo(f"Wrote {folder} ({len(files)} files). Next:\n")
+    for line in (f"cd {folder}", "pip install -e '.[dev]'", "pytest", "plughost serve --dev --reload"):
+        click.echo(f"  {line}")
+
+
+def _write_file(ctx: click.Context, file: Path) -> None:
+    name = file.stem.replace("_", "-")
+    if file.suffix != ".py":
+        raise click.UsageError(f"{file} is no Python file: its name ends with .py.")
+    _check_name(ctx, name)
+    try:
+        write([(file.name, Scaffold(name, ()).single_file())], file.parent)
+    except OSError as error:
+        raise click.ClickException(f"Nothing was written: {error}.") from error
+    folder = file.absolute().parent.name
+    click.echo(f'Wrote {file}. With plugins_dir = "{folder}" in plughost.toml, this serves it:\n')
+    click.echo("  plughost serve --dev --reload")
+
+
+def _check_name(ctx: click.Context, name: str) -> None:
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        rule = f"write lower-case words, joined by hyphens, of at most {_LONGEST} characters together"
+        raise click.UsageError(f"{name!r} is no name for a plugin: {rule}.")
+    root = ctx.find_root()
+    if isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None:
+        raise click.UsageError(f"No new plugin can be called {name}: a command or an installed plugin is.")
+
+
+def _ask() -> list[str]:
+    """Return what the plugin is to have, as the person at the terminal says; a route where there is none."""
+    if not sys.stdin.isatty():
+        return ["route"]
+    answers = {name: click.confirm(f"It {about}?", default=name == "route") for name, about in FEATURES.items()}
+    return [name for name, wanted in answers.items() if wanted]

@@ -1,0 +1,86 @@
+"""`plughost new`: what it writes is complete, and nothing that is there is overwritten."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from click.testing import CliRunner, Result
+
+from plughost._cli import main
+from plughost_scaffold.writing import FEATURES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BIN: Final = Path(sys.executable).parent
+CASES: Final = ["all", *(pytest.param(name, marks=pytest.mark.thorough) for name in FEATURES)]
+
+
+def run(command: Sequence[str | Path], folder: Path, **environment: str) -> None:
+    """Run a command, which must succeed."""
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def new(folder: Path, *arguments: str) -> Result:
+    """Call `plughost new` for a folder."""
+    return CliRunner().invoke(main, ["new", "--into", str(folder), *arguments])
+
+
+@pytest.mark.parametrize("feature", CASES)
+def test_a_new_plugin_installs_and_passes_tests_lint_and_types(feature: str, tmp_path: Path) -> None:
+    """Whatever it is to have, on both databases, with the longest of names."""
+    name = f"{feature}-of-a-name-as-long-as-may-be"[:29] + "x"
+    assert new(tmp_path, name, f"--{feature}").exit_code == 0
+    (project,) = tmp_path.iterdir()
+    run([BIN / "ruff", "check"], project)
+    run([BIN / "ruff", "format", "--check"], project)
+    run([BIN / "mypy"], project)
+    installed = tmp_path / "installed"
+    target: list[str | Path] = ["--python", sys.executable, "--no-deps", "--target", installed]
+    run([BIN / "uv", "pip", "install", "--quiet", *target, project], project)
+    run([sys.executable, "-m", "pytest", "-q"], project, PYTHONPATH=str(installed))
+
+
+def test_a_person_at_a_terminal_is_asked(tmp_path: Path) -> None:
+    """Each feature is a question; what is answered with yes is written."""
+    mine, theirs = os.openpty()
+    command: list[str | Path] = [BIN / "plughost", "new", "asked"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    os.close(theirs)
+    os.write(mine, "".join("y\n" if name in {"store", "page"} else "n\n" for name in FEATURES).encode())
+    assert process.wait(60) == 0
+    os.close(mine)
+    package = tmp_path / "plughost-asked" / "src" / "plughost_asked"
+    assert {each.name for each in package.glob("*.py")} == {"__init__.py", "plugin.py", "store.py"}
+    assert "def register_pages" in (package / "plugin.py").read_text()
+
+
+def test_without_a_terminal_it_has_a_route(tmp_path: Path) -> None:
+    """A script that says nothing gets the least that answers."""
+    assert new(tmp_path, "quiet").exit_code == 0
+    assert (tmp_path / "plughost-quiet" / "src" / "plughost_quiet" / "resources.py").is_file()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    """What is there already is named, and left."""
+    new(tmp_path, "twice")
+    (tmp_path / "plughost-twice" / "README.md").write_text("mine")
+    answer = new(tmp_path, "twice", "--all")
+    assert answer.exit_code == 1
+    assert "is there already" in answer.output
+    assert (tmp_path / "plughost-twice" / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["Notes", "my_notes", "serve", "scaffold", "x" * 31, "-", "1st"])
+def test_a_name_that_no_plugin_may_have_is_refused(name: str, tmp_path: Path) -> None:
+    """Nothing is written, and the rule or the command in the way is named."""
+    answer = new(tmp_path, "--", name)
+    assert answer.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
