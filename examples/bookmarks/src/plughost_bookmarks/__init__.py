@@ -1,0 +1,1 @@
+"""Bookmarks for a team: an example of a plugin for plughost."""
