@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import suppress
 from importlib.metadata import distributions, requires
 from pathlib import Path
 from typing import Final
@@ -33,7 +34,12 @@ def _closure(name: str) -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of tests that are one of many of their kind."""
+    """Register the marker of tests that are one of many of their kind, and let no property fail for its time."""
+    with suppress(ImportError):
+        from hypothesis import HealthCheck, settings  # noqa: PLC0415 - not every environment has it
+
+        settings.register_profile("plughost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        settings.load_profile("plughost")
     config.addinivalue_line("markers", "thorough: one of many of its kind, which only a complete run needs")
 
 

@@ -84,6 +84,13 @@ def test_tox_has_an_environment_for_every_plugin() -> None:
     assert set(re.findall(r"-e plugins/(\S+)", tox["common"]["plugins"])) == names
 
 
+def test_the_examples_are_written_on_public_names_alone() -> None:
+    """No example names a module of the host, or a name in one, that begins with an underscore."""
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.py")}
+    assert len(sources) > 4
+    assert [path for path, text in sources.items() if re.search(r"\bplughost[\w.]*(\.| import .*\b)_", text)] == []
+
+
 def test_environments_name_what_they_test_as_a_default() -> None:
     """None gives pytest a path: `./dev test -e NAME -- FILE` runs that file and nothing beside it."""
     text = (ROOT / "tox.ini").read_text(encoding="utf-8").replace("\\\n", " ")

@@ -36,7 +36,8 @@ def test_every_peer_answers_as_plughost_does() -> None:
     with scratch() as place, running(kinds, "http", "sqlite", *place) as servers:
         compare_answers(ROWS_ON_SQLITE, servers)
         one_more = json.dumps(product(101))
-        assert servers[-1].ask("POST", "/api/v2/products", one_more)[0] == 201
+        single = next(each for each in servers if each.kind.name == "falcon")  # one process, thus one memory
+        assert single.ask("POST", "/api/v2/products", one_more)[0] == 201
         with pytest.raises(DifferentError, match="GET /api/v2/products"):
             compare_answers([BY_NAME["list"]], servers)
 

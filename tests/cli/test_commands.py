@@ -108,7 +108,9 @@ def test_settings_masks_secrets_and_tells_sources(line: Line) -> None:
     line.install("secretive", SECRETS)
     line.configure("grace_time = 5\n[plugins.secretive]\ntoken = 'hunter2'")
     told = {each["key"]: each for each in json.loads(line.run("settings", "--json").output)}
-    assert told["grace_time"] == {"key": "grace_time", "value": 5.0, "default": 30.0, "source": "plughost.toml"}
+    grace = told["grace_time"]
+    assert (grace["value"], grace["default"], grace["source"]) == (5.0, 30.0, "plughost.toml")
+    assert grace["description"].startswith("Seconds ")
     assert told["plugins.secretive.token"]["source"] == "plughost.toml"
     assert "hunter2" not in json.dumps(told) + line.run("settings").output
 

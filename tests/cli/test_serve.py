@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -52,6 +53,16 @@ def fails(url: str) -> None:
     """Ask, and see the connection end without an answer."""
     with pytest.raises(httpx.HTTPError):
         httpx.get(url, trust_env=False, timeout=60)
+
+
+def refuses(url: str) -> bool:
+    """Return whether nobody listens there any more."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=60).close()
+    except ConnectionError:
+        return True
+    return False
 
 
 def test_it_prints_what_is_served_where(line: Line, serving: Serve) -> None:
@@ -128,6 +139,7 @@ def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, numbe
     asking.start()
     until((line.folder / "begun").exists)
     host.process.send_signal(number)
+    until(lambda: refuses(host.url()))
     (line.folder / "go-on").touch()
     code, errors = host.ended()
     asking.join(60)

@@ -38,7 +38,7 @@ PORTS: Final = {
     ("library", "http"): 9998,
     ("library", "https"): 4443,
 }
-LONGEST: Final = {"docs/operators/install.md", "docs/plugin-authors/README.md"}
+LONGEST: Final = {"docs/operators/install.md", "docs/plugin-authors/README.md", "docs/plugin-authors/tutorial.md"}
 """The pages that build and install; they take as long as all others together, and only a complete run follows them."""
 PATIENCE: Final = 120.0
 """Seconds after which a command that hangs is ended, and the test fails."""

@@ -12,15 +12,26 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from plughost.testing import running_host
+from plughost import Job, hookimpl
+from plughost.testing import plugin_distribution, running_host
 
 FOLDER = Path(__file__).parents[2] / "docs" / "operators" / "monitoring"
 
 
+class Tidying:
+    """A plugin with a job."""
+
+    @hookimpl
+    def register_jobs(self) -> list[Job]:
+        """Do nothing each day."""
+        return [Job(name="tidy", run=lambda run: None, every=86400)]
+
+
 @pytest.fixture(scope="module")
 def samples() -> dict[str, set[str]]:
-    """Name of each sample that a host with a store, a login and a reload behind it exposes, to its labels."""
-    with running_host(["metrics", "messages", "library-auth"]) as host, host.client() as client:
+    """Name of each sample that a host with a store, a job, a login and a reload behind it exposes, to its labels."""
+    beside = [plugin_distribution("tidying", Tidying())]
+    with running_host(["metrics", "messages", "library-auth"], beside=beside) as host, host.client() as client:
         client.get("/messages")
         with host.client("library", "https") as library:
             library.get("/mylibrary/setup/login", auth=("user@example.org", "wrong"))

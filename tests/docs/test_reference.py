@@ -176,6 +176,7 @@ def _unparsed(node: ast.FunctionDef) -> str:
     "described",
     [
         *(getattr(declarations, name) for name in plughost.__all__ if hasattr(declarations, name)),
+        plughost.Job,
         PluginContext,
     ],
     ids=lambda each: each.__name__,
@@ -265,3 +266,20 @@ def test_the_architecture_has_a_line_for_each_package() -> None:
     folders = {path.parent.name for path in host.glob("*/__init__.py")}
     listed = set(re.findall(r"^\| `(?:plughost\.)?(\w+)/?` \| ", page, re.MULTILINE)) - {"plughost"}
     assert listed == folders
+
+
+def test_the_reference_of_names_is_made_of_the_docstrings() -> None:
+    """Each public name is there, with its arguments and what its docstring says."""
+    spec = importlib.util.spec_from_file_location("api_reference", Path(__file__).parent / "api_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert _page("plugin-authors/reference.md") == made.reference()
+
+
+def test_the_pages_that_assistants_are_sent_to_are_there() -> None:
+    """Each link of llms.txt leads to a page."""
+    links = re.findall(r"\]\(([^)]+)\)", (DOCS.parent / "llms.txt").read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (DOCS.parent / link).is_file()] == []

@@ -1,4 +1,4 @@
-"""Writes what test_reference.py wants into the references of settings and commands: `python update_references.py`.
+"""Writes what test_reference.py wants into the references of settings, commands and names: `update_references.py`.
 
 New plugins and commands get a section of their own; what stands around the tables is for people to write. All plugins
 of the checkout have to be installed.
@@ -16,7 +16,12 @@ HERE = Path(__file__).parent
 
 def _references() -> Any:
     """Return test_reference.py as a module, which knows what the pages are to hold."""
-    spec = importlib.util.spec_from_file_location("test_reference", HERE / "test_reference.py")
+    return _module("test_reference")
+
+
+def _module(name: str) -> Any:
+    """Return a file of this folder as a module."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -54,8 +59,10 @@ def with_commands(page: str, references: Any) -> str:
 
 
 def main() -> None:
-    """Rewrite both pages in place."""
+    """Rewrite the pages in place."""
     references = _references()
+    made = HERE.parents[1] / "docs" / "plugin-authors" / "reference.md"
+    made.write_text(_module("api_reference").reference(), encoding="utf-8")
     for name, change in (("settings.md", with_settings), ("cli.md", with_commands)):
         page = HERE.parents[1] / "docs" / "operators" / name
         page.write_text(change(page.read_text(encoding="utf-8"), references), encoding="utf-8")

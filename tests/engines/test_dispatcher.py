@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
 
-from plughost._servers.dispatcher import Crew, Dispatcher, Job
+from plughost._servers.dispatcher import Crew, Dispatcher
+from plughost._servers.work import Job
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
@@ -218,10 +220,11 @@ def test_a_job_that_raises_ends_no_thread(dispatcher: Dispatcher, caplog: pytest
 
 
 class Receivers:
-    """Threads that receive jobs from a channel, as granian's do, and know nothing of each other."""
+    """Threads that receive jobs from a channel: as granian's do, knowing nothing of each other, or one alone."""
 
-    def __init__(self, dispatcher: Dispatcher, threads: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
         """Start them."""
+        self._alone = alone
         self.crew: Crew = dispatcher.crew(threads)
         self._dispatcher = dispatcher
         self._jobs: list[Job | None] = []
@@ -237,6 +240,8 @@ class Receivers:
 
     def _receive(self) -> None:
         while True:
+            if self._alone and self._dispatcher.stand_by(self.crew):
+                continue
             self._there.acquire()
             job = self._jobs.pop(0)
             if job is None:
@@ -253,10 +258,11 @@ class Receivers:
             assert not thread.is_alive()
 
 
-def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
+def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Event, until: Until, alone: bool) -> None:
     """Though slow requests hold more threads than an engine has, it goes on receiving; so do two engines at once."""
     with ExitStack() as stack:
-        engines = [Receivers(dispatcher, 3) for _ in range(2)]
+        engines = [Receivers(dispatcher, 3, alone=alone) for _ in range(2)]
         for each in engines:
             stack.callback(each.close)
         stack.callback(release.set)
@@ -272,7 +278,32 @@ def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Eve
                 assert done.wait(20)
 
 
-def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher) -> None:
+@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
+def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bool) -> None:
+    """After some requests a receiver hands the turn on, though more wait: what is new isn't starved."""
+    ended = threading.Event()
+    by: list[threading.Thread] = []
+
+    def again() -> None:
+        by.append(threading.current_thread())
+        if len(by) < 500:
+            dispatcher.put_back(lasting)
+        else:
+            ended.set()
+
+    lasting = Task(dispatcher, again)
+    lasting.begun = True
+    with ExitStack() as stack:
+        engine = Receivers(dispatcher, 3, alone=alone)
+        stack.callback(engine.close)
+        engine.give(lasting)
+        assert ended.wait(20)
+    in_a_row = [len(list(runs)) for thread, runs in groupby(by) if thread.name != "plughost-requests"]
+    assert max(in_a_row) <= 32
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
+def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) -> None:
     """Quick requests of two engines, and slow ones that end when a later one has been done, are all done, each once."""
     finished = threading.Semaphore(0)
     done: list[int] = []
@@ -287,7 +318,7 @@ def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher) -> None:
         finished.release()
 
     with ExitStack() as stack:
-        engines = [Receivers(dispatcher, 4) for _ in range(2)]
+        engines = [Receivers(dispatcher, 4, alone=alone) for _ in range(2)]
         for each in engines:
             stack.callback(each.close)
         for number in range(4000):
@@ -313,6 +344,25 @@ def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
     assert not dispatcher.close(0.1)
     release.set()
     assert dispatcher.close(20)
+
+
+def test_closing_wakes_a_watcher_that_goes_to_sleep_at_that_moment(until: Until) -> None:
+    """It has looked and found nothing to do, and does not sleep for ever."""
+    dispatcher = Dispatcher(2)
+    ended: list[bool] = []
+    closing = threading.Thread(target=lambda: ended.append(dispatcher.close(20)))
+
+    class Alarm(threading.Event):
+        def clear(self) -> None:
+            super().clear()
+            closing.start()
+            self.wait(20)
+            super().clear()
+
+    dispatcher._alarm = Alarm()
+    leave(dispatcher, lambda: None)
+    until(lambda: bool(ended))
+    assert ended == [True]
 
 
 def test_jobs_that_wait_for_long_hold_none_of_their_share(dispatcher: Dispatcher, release: threading.Event) -> None:

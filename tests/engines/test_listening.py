@@ -185,3 +185,17 @@ def test_who_comes_while_a_port_is_being_closed_is_refused_and_not_reset() -> No
             late.setblocking(True)
             select.select([], [late], [], 20)
             assert late.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to turn connections away")
+def test_a_connection_that_has_begun_before_a_port_is_closed_is_completed() -> None:
+    """A client that was answered its first packet is let in, however late the system gets to its next one."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        # The system holds what has begun until data comes, as it does for a moment on a busy machine.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 20)
+        listening.settimeout(20)
+        with socket.create_connection(listening.getsockname()) as begun:
+            turn_away(listening)
+            begun.sendall(b"begun")
+            with listening.accept()[0] as accepted:
+                assert accepted.recv(5) == b"begun"

@@ -311,3 +311,15 @@ def test_pipelined_requests_are_answered_in_order(serve: Serve, lane1: Lane, gat
             received += connection.recv(65536)
     bodies = [part.rpartition(b"\r\n\r\n")[2] for part in received.split(b"HTTP/1.1 200 OK")[1:]]
     assert bodies == [b"/%d" % n for n in range(10)]
+
+
+def test_waitress_answers_where_it_receives(serve: Serve) -> None:
+    """A request is not handed to another thread, which would wait for the interpreter's lock while this one polls."""
+
+    def name(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [threading.current_thread().name.encode()]
+
+    served = serve(name)
+    client = served.client()
+    assert {client.get("/").text for _ in range(20)} == {f"waitress-{served.engine.port}"}

@@ -8,10 +8,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost.testing import plugin_distribution
 
 if TYPE_CHECKING:
     import falcon
 
+    from plughost import RequestRecord
     from plughost.testing import RunningHost
 
 
@@ -95,3 +97,34 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert monotonic() < deadline, "it did not come to pass"
         Event().wait(0.01)
+
+
+class Watcher:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.batches: list[tuple[RequestRecord, ...]] = []
+
+    def __call__(self, requests: tuple[RequestRecord, ...]) -> None:
+        """Keep requests."""
+        self.batches.append(requests)
+
+    @property
+    def targets(self) -> list[str]:
+        """The targets of all requests so far."""
+        return [each.target for batch in self.batches for each in batch]
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    """Return a function that raises."""
+
+    def act() -> Any:
+        raise error
+
+    return act
+
+
+def beside(bad: object) -> list[Any]:
+    """Return what is installed: a bad plugin, and a good one."""
+    return [plugin_distribution("bad", bad), plugin_distribution("good", Speaker("good", "/good"))]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
 from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
 
-from plughost import Check, Health, Middleware, Page, Store
+from plughost import Check, Health, Middleware, Operation, Page, Response, Route, RouteGroup, Store
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -156,6 +157,23 @@ class Async:
         """Answer."""
 
 
+class Sockets:
+    """A resource for another protocol."""
+
+    async def on_websocket(self, req: falcon.Request, ws: object) -> None:
+        """Talk."""
+
+
+class Unsupported:
+    """What no JSON is made of."""
+
+
+def describing(**declared: Any) -> RouteGroup:
+    """Return a group whose operation declares something."""
+    operations = {"GET": Operation(summary="Say it", **declared)}
+    return RouteGroup(prefix="/say", routes=(Route("", Says("x"), operations),))
+
+
 UNMOUNTABLE: list[tuple[Any, str]] = [
     (lambda: group_of(Says("x"), "say"), "a prefix is one or more segments"),
     (lambda: group_of(Says("x"), "/say/"), "a prefix is one or more segments"),
@@ -168,7 +186,23 @@ UNMOUNTABLE: list[tuple[Any, str]] = [
     (lambda: group_of(Says("x"), site="moon"), "there is no site 'moon'; sites are main, library"),
     (lambda: group_of(Says), "the resource is a class"),
     (lambda: group_of(Async()), "on_get of Async is async"),
+    (lambda: group_of(Async()), "in threads without an event loop: use plain def"),
+    (lambda: group_of(Sockets()), "Sockets has on_websocket, and plughost serves no WebSockets: send to pages with"),
     (lambda: group_of(Says("x"), body_limit=-1), "body_limit -1"),
+    (lambda: describing(body_limit=0), "GET: body_limit 0 is no size"),
+    (lambda: describing(consumes="text/csv"), "GET: consumes is no tuple of media types"),
+    (lambda: describing(deprecated="now"), "GET: deprecated 'now' is no date"),
+    (lambda: describing(sunset=datetime(2027, 1, 1)), "has no zone"),
+    (lambda: describing(deprecated=date(2027, 1, 2), sunset=date(2027, 1, 1)), "is before 2027-01-02"),
+    (lambda: group_of(Says("x"), successor="</a>"), "its successor '</a>' is no URL or path"),
+    (
+        lambda: describing(responses={200: Response(description="It.", model=list[Unsupported])}),
+        "GET: the model list of the response 200 can't be described: Unable to generate pydantic-core schema for",
+    ),
+    (
+        lambda: describing(responses={200: Response(description="It.", model=list[Unsupported])}),
+        "Unsupported'>; give the field another type, or the response a schema",
+    ),
 ]
 
 

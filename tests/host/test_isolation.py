@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
+from tests.host.plugins import Plugin, Says, Speaker, beside, group_of, raising, reason, serving
 
 from plughost import (
     Check,
     Middleware,
     Operation,
     Page,
-    PluginContext,
-    PluginError,
     Route,
     RouteGroup,
     Store,
@@ -26,7 +24,6 @@ from plughost import (
     write_private,
 )
 from plughost._api.hookspecs import WITHOUT_CONTEXT
-from plughost._runtime.refusals import GenerationRefused
 from plughost.testing import plugin_distribution, running_host
 
 BUILD_HOOKS = (
@@ -57,20 +54,6 @@ def hook_of(name: str, act: Callable[[], Any]) -> Plugin:
     if name in WITHOUT_CONTEXT:
         hooks = {name: lambda *_: act()}
     return Plugin(**hooks)
-
-
-def raising(error: BaseException) -> Callable[[], Any]:
-    """Return a function that raises."""
-
-    def act() -> Any:
-        raise error
-
-    return act
-
-
-def beside(bad: object) -> list[Any]:
-    """Return what is installed: a bad plugin, and a good one."""
-    return [plugin_distribution("bad", bad), plugin_distribution("good", Speaker("good", "/good"))]
 
 
 ERRORS = [
@@ -105,7 +88,7 @@ def test_a_failure_names_the_place_in_the_plugin() -> None:
     bad = hook_of("register_routes", raising(LookupError("no shelf")))
     with running_host(distributions=beside(bad)) as host:
         told = reason(host, "bad")
-    assert "LookupError at test_isolation.py:" in told
+    assert "LookupError at plugins.py:" in told
     assert "no shelf" in told
     assert "disable the plugin" in told
 
@@ -317,102 +300,3 @@ def test_a_failing_life_cycle_hook_is_noted_and_the_plugin_serves(hook: str, err
         host.host.stop()
     assert entry is not None
     assert [failure.stage for failure in entry.trouble] == [hook]
-
-
-class Guarded:
-    """A plugin that can't serve without an authenticator; each instance may be asked once."""
-
-    made: ClassVar[list[Guarded]] = []
-
-    def __init__(self) -> None:
-        """Take note."""
-        self.made.append(self)
-        self.asked = 0
-
-    @hookimpl
-    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
-        """Mount what needs it."""
-        self.asked += 1
-        if context.authenticator is None:
-            raise PluginError("nobody names principals", "Install an authenticator.")
-        return [group_of(Says("guarded"), "/guarded")]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"register_routes": lambda context: [group_of(Says("bad"), "/good")]},
-        {"register_pages": lambda context: 7},
-        {"register_middleware": raising(ValueError("x"))},
-    ],
-    ids=["conflict", "later hook", "earlier hook"],
-)
-def test_the_authenticator_of_a_plugin_that_fails_later_is_withdrawn(bad: dict[str, Any]) -> None:
-    """Who can't do without is asked again, as a new instance, and fails with its own message; the rest serve."""
-    offers = Plugin(register_authenticator=lambda context: lambda request: None, **bad)
-    Guarded.made.clear()
-    installed = [
-        plugin_distribution("good", Speaker("good", "/good")),
-        plugin_distribution("guarded", Guarded),
-        plugin_distribution("offers", offers),
-    ]
-    with running_host(distributions=installed) as host, host.client() as client:
-        assert reason(host, "offers").startswith("failed: ")
-        told = "failed: register_routes: nobody names principals. Install an authenticator."
-        assert reason(host, "guarded") == told
-        assert client.get("/good").status_code == 200
-        assert client.get("/guarded").status_code == 404
-    assert [each.asked for each in Guarded.made] == [1, 1]
-
-
-def test_dependents_of_a_failed_plugin_are_blocked() -> None:
-    """What requires a failed plugin, directly or not, is blocked with its name, and never asked."""
-    asked: list[str] = []
-    installed = [
-        plugin_distribution("base", ImportError("no module")),
-        plugin_distribution("middle", Speaker("middle", "/middle"), requires=["plughost-base"]),
-        plugin_distribution(
-            "top", Plugin(register_checks=lambda context: asked.append("top")), requires=["plughost-middle>=1"]
-        ),
-        plugin_distribution("good", Speaker("good", "/good")),
-    ]
-    with running_host(distributions=installed) as host, host.client() as client:
-        assert client.get("/good").status_code == 200
-        for name in ("middle", "top"):
-            assert "it requires base (plughost-base 1.0), which is failed" in reason(host, name)
-            assert reason(host, name).startswith("blocked: ")
-    assert asked == []
-
-
-@pytest.mark.parametrize("settings", [{"disabled": ["bad"]}, {}])
-def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
-    """Neither `disabled` nor `without` loads the plugin's entry point, and what requires it is blocked."""
-    loaded: list[str] = []
-
-    class Loads(Speaker):
-        def __init__(self) -> None:
-            loaded.append("bad")
-            super().__init__("bad")
-
-    installed = [*beside(Loads), plugin_distribution("needy", Speaker("n", "/needy"), requires=["plughost-bad"])]
-    without = () if settings else ("bad",)
-    with running_host(distributions=installed, settings=settings, without=without) as host:
-        assert reason(host, "bad") == "disabled: None"
-        assert "requires bad (plughost-bad 1.0), which is disabled" in reason(host, "needy")
-    assert loaded == []
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"strict": True}, "bad is failed"),
-        ({"settings": {"strict": True}}, "bad is failed"),
-        ({"settings": {"required": ["bad"]}}, "the required plugin bad is failed"),
-        ({"settings": {"required": ["ghost"]}}, "the required plugin ghost is not installed"),
-        ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
-    ],
-)
-def test_a_host_that_must_have_a_plugin_refuses_to_start_without(options: dict[str, Any], told: str) -> None:
-    """`strict` and `required` refuse the start, naming the plugin, and no port stays open."""
-    with pytest.raises(GenerationRefused, match=told), running_host(distributions=beside(ImportError("x")), **options):
-        pass

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
-from tests.host.plugins import Plugin
+from tests.host.plugins import Plugin, Speaker
 
 from plughost._logging import make_logger
 from plughost._settings.models import LogSettings
@@ -116,3 +117,20 @@ def test_a_traceback_holds_no_local_variables(form: str) -> None:
         make_logger(LogSettings(format=form), stream).error("failed", exc_info=error)
     assert "no such user" in stream.getvalue()
     assert "hunter2" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(("form", "level", "lines"), [("json", "info", 1), ("text", "info", 1), ("json", "warning", 0)])
+def test_a_request_is_a_line_of_the_level_info(form: Literal["json", "text"], level: str, lines: int) -> None:
+    """It is as other lines are, though it is written in fewer steps, and left out where those are."""
+    stream = io.StringIO()
+    logger = make_logger(LogSettings.model_validate({"format": form, "level": level}), stream)
+    speaker = plugin_distribution("speaker", Speaker("hi"))
+    settings = {"log": {"access": True}}
+    with running_host(settings=settings, distributions=[speaker], logger=logger) as host, host.client() as client:
+        assert client.get("/say").status_code == 200
+    rows = [row for row in stream.getvalue().splitlines() if "/say" in row]
+    assert len(rows) == lines
+    for row in rows if form == "json" else []:
+        fields = json.loads(row)
+        assert {"event": "request", "level": "info", "status": 200, "plugin": "speaker"}.items() <= fields.items()
+        assert datetime.datetime.fromisoformat(fields["timestamp"]).tzinfo == datetime.UTC

@@ -10,7 +10,7 @@ import falcon
 import falcon.testing
 import pytest
 from structlog.testing import CapturingLogger
-from tests.host.plugins import Plugin, Speaker, reason, serving, until
+from tests.host.plugins import Plugin, Speaker, Watcher, reason, serving, until
 
 from plughost import Observer, RequestKind, RequestRecord
 from plughost._apps.site import Site
@@ -21,24 +21,8 @@ from plughost.testing import plugin_distribution, running_host
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+
 Observe = Any
-
-
-class Watcher:
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.batches: list[tuple[RequestRecord, ...]] = []
-
-    def __call__(self, requests: tuple[RequestRecord, ...]) -> None:
-        """Keep requests."""
-        self.batches.append(requests)
-
-    @property
-    def targets(self) -> list[str]:
-        """The targets of all requests so far."""
-        return [each.target for batch in self.batches for each in batch]
 
 
 class Fails:
@@ -262,7 +246,7 @@ def test_what_is_answered_before_observers_are_known_is_told_to_them() -> None:
     with running_host(distributions=installed) as host:
         generation, site = host.host.generation, host.host.serving.sites["main"]
         assert generation is not None
-        answered = RequestLog(host.host.logger)
+        answered = RequestLog(host.host.logger, host.host.events)
         app = falcon.App(request_type=Request, middleware=[answered])
         list(Site(site.name, app)(falcon.testing.create_environ("/early"), lambda status, headers: None))
         answered.hand_to(generation.observers())

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterator
-from importlib import metadata
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import BaseModel
-from tests.host.packages import plugin_entry, remove_package, saying, write_package
 from tests.host.plugins import Plugin, Says, Speaker, group_of, serving, until
 
 from plughost import hookimpl
@@ -148,7 +143,7 @@ def test_a_plugin_has_one_word_wherever_it_is_named() -> None:
     with running_host(distributions=installed) as host:
         installed[0] = plugin_distribution("base", ImportError("no lamp"), version="2.0")
         del installed[1]
-        installed.append(plugin_distribution("new", Speaker("new", "/new")))
+        installed.append(plugin_distribution("fresh", Speaker("fresh", "/fresh")))
         settings_file(host).write_text(f"disabled = ['off']\n{settings_file(host).read_text()}")
         report = host.host.reload(accept=["base", "top"]).as_plain()
         words = ("added", "changed", "disabled", "removed", "reused", "failed", "blocked")
@@ -156,7 +151,7 @@ def test_a_plugin_has_one_word_wherever_it_is_named() -> None:
             word: [each if isinstance(each, str) else each[0].split()[0] for each in report[word]] for word in words
         }
         assert listed == {
-            "added": ["new"],
+            "added": ["fresh"],
             "changed": [],
             "disabled": ["off"],
             "removed": ["gone"],
@@ -165,7 +160,7 @@ def test_a_plugin_has_one_word_wherever_it_is_named() -> None:
             "blocked": ["top"],
         }
         states = {each.name: each.state for each in host.host.view.plugins}
-        assert states == {"base": "failed", "new": "active", "off": "disabled", "top": "blocked"}
+        assert states == {"base": "failed", "fresh": "active", "off": "disabled", "top": "blocked"}
 
 
 class Slow(Says):
@@ -344,140 +339,6 @@ def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
         assert not report.swapped
         assert "top (plughost-top 1.0) would be blocked" in report.problems[0]
         assert client.get("/base").status_code == client.get("/top").status_code == 200
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of sys.path for packages of a test's own, whose modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
-class InFolder(list[metadata.Distribution]):
-    """What is installed in a folder, looked up each time it is asked."""
-
-    def __init__(self, folder: Path) -> None:
-        """Look into a folder."""
-        super().__init__()
-        self.folder = folder
-
-    def __iter__(self) -> Iterator[metadata.Distribution]:
-        return iter(list(metadata.distributions(path=[str(self.folder)])))
-
-
-def install(folder: Path, name: str, word: str, version: str, *requires: str, head: str = "") -> None:
-    """Install a plugin package with a submodule that holds its word."""
-    package = f"reloaded_{name}"
-    files = {
-        f"{package}/__init__.py": "",
-        f"{package}/words.py": f"WORD = {word}\n",
-        f"{package}/plugin.py": saying("WORD_", f"/{name}", head=f"from {package}.words import WORD as WORD_\n{head}"),
-    }
-    entry = plugin_entry(name, f"{package}.plugin")
-    write_package(folder, f"reloaded-{name}", files, version=version, requires=requires, entry_points=entry)
-
-
-def test_a_real_package_is_imported_afresh_with_what_requires_it(folder: Path) -> None:
-    """An upgraded package serves its new submodules, its dependents see them too, and unrelated ones keep memory."""
-    install(folder, "base", "'one'", "1.0")
-    head = "from reloaded_base.words import WORD as BASE\n"
-    install(folder, "top", "'unused'", "1.0", "reloaded-base", head=f"{head}WORD_ = BASE\n")
-    install(folder, "other", "'other'", "1.0")
-    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
-        assert client.get("/top").json() == {"word": "one", "count": 1}
-        client.get("/other")
-        install(folder, "base", "'two!'", "2.0")
-        report = host.host.reload()
-        assert (report.changed, report.reused) == (("base", "top"), ("other",))
-        assert client.get("/base").json() == {"word": "two!", "count": 1}
-        assert client.get("/top").json() == {"word": "two!", "count": 1}
-        assert client.get("/other").json() == {"word": "other", "count": 2}
-
-
-def test_a_failed_upgrade_puts_the_old_modules_back(folder: Path) -> None:
-    """When the new version can't be imported, sys.modules holds the modules of the version that goes on serving."""
-    install(folder, "base", "'one'", "1.0")
-    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
-        before = sys.modules["reloaded_base.words"]
-        install(folder, "base", "1 / 0", "2.0")
-        report = host.host.reload()
-        assert (report.swapped, "ZeroDivisionError" in report.failed[0][1]) == (False, True)
-        assert sys.modules["reloaded_base.words"] is before
-        assert client.get("/base").json()["word"] == "one"
-        install(folder, "base", "'three'", "3.0")
-        assert host.host.reload().ok
-        assert client.get("/base").json()["word"] == "three"
-
-
-def test_what_is_uninstalled_is_forgotten(folder: Path) -> None:
-    """A removed package leaves neither routes nor modules, and can be installed again in another version."""
-    install(folder, "base", "'one'", "1.0")
-    install(folder, "other", "'other'", "1.0")
-    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
-        remove_package(folder, "reloaded-base")
-        assert host.host.reload().removed == ("base",)
-        assert "reloaded_base.plugin" not in sys.modules
-        assert client.get("/base").status_code == 404
-        install(folder, "base", "'again'", "2.0")
-        assert host.host.reload().added == ("base",)
-        assert client.get("/base").json()["word"] == "again"
-
-
-def test_compiled_modules_need_a_restart(folder: Path) -> None:
-    """An upgrade of a package with compiled modules changes nothing and says that a restart is needed."""
-    write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""})
-    install(folder, "base", "'one'", "1.0", "reloaded-lib")
-    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
-        write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""}, version="2.0")
-        report = host.host.reload()
-        assert (report.swapped, report.ok) == (False, False)
-        why = "reloaded-lib changed from 1.0 to 2.0 on disk, and it brings compiled modules"
-        assert report.restart_needed == (why,)
-        assert client.get("/base").json()["word"] == "one"
-
-
-def test_what_the_host_runs_on_needs_a_restart(folder: Path) -> None:
-    """An upgrade of what the host itself requires changes nothing and says that a restart is needed."""
-    write_package(folder, "plughost", {}, requires=["reloaded-lib"])
-    write_package(folder, "reloaded-lib", {"reloaded_lib/core.py": ""})
-    install(folder, "base", "'one'", "1.0", "reloaded-lib")
-    with running_host(distributions=InFolder(folder)) as host:
-        write_package(folder, "reloaded-lib", {"reloaded_lib/core.py": ""}, version="2.0")
-        why = "reloaded-lib changed from 1.0 to 2.0 on disk, and the host itself runs on it"
-        assert host.host.reload().restart_needed == (why,)
-
-
-def test_what_was_never_imported_needs_no_restart(folder: Path) -> None:
-    """Compiled modules of plugins that are disabled, or lack a requirement, may change: they were never imported."""
-    for lib in ("reloaded-lib", "reloaded-other"):
-        write_package(folder, lib, {f"{lib.replace('-', '_')}/core.so": ""})
-    install(folder, "base", "'one'", "1.0", "reloaded-lib")
-    install(folder, "more", "'two'", "1.0", "reloaded-other", "reloaded-missing")
-    with running_host(distributions=InFolder(folder), settings={"disabled": ["base"]}) as host:
-        for lib in ("reloaded-lib", "reloaded-other"):
-            write_package(folder, lib, {f"{lib.replace('-', '_')}/core.so": ""}, version="2.0")
-        assert host.host.reload().restart_needed == ()
-
-
-def test_reloads_leave_nothing_behind(folder: Path) -> None:
-    """After twenty upgrades no old resource is alive, and there are no more threads and open files than before."""
-    install(folder, "base", "'0'", "1.0")
-    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
-        client.get("/base")
-        alive, descriptors, threads = [], len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
-        for number in range(20):
-            alive.append(weakref.ref(sys.modules["reloaded_base.plugin"].Says))
-            install(folder, "base", f"'{number}'", f"1.{number + 1}")
-            assert host.host.reload().ok
-            assert client.get("/base").json() == {"word": str(number), "count": 1}
-        gc.collect()
-        assert [ref for ref in alive if ref() is not None] == []
-        # What another thread has open for a moment is no leak, and an earlier test's may have been counted.
-        until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
-        until(lambda: threading.active_count() <= threads)
 
 
 def test_a_stop_does_not_wait_for_a_reload_that_hangs() -> None:

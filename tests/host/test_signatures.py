@@ -135,10 +135,37 @@ class Returns:
         return {"a": 1}
 
 
+class Misspells:
+    """Sets what Falcon doesn't know."""
+
+    def on_get(self, req: falcon.Request, resp: Any) -> None:
+        """Set it."""
+        resp.meda = {"a": 1}
+
+
+class Keeps:
+    """Keeps what is its own."""
+
+    def on_get(self, req: falcon.Request, resp: Any) -> None:
+        """Keep it."""
+        resp.mine = 1
+
+
+RETURNED = "Returns.on_get returned a dict, which Falcon ignores: set resp.media (or resp.text, resp.data), and return"
+
+
 @pytest.mark.parametrize("dev", [True, False])
-def test_what_a_responder_returns_is_missed_in_development(dev: bool) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (Returns, RETURNED),
+        (Misspells, "Misspells.on_get set resp.meda, which Falcon ignores: did you mean resp.media?"),
+        (Keeps, "Keeps.on_get set resp.mine, which Falcon ignores: keep what is yours in resp.context"),
+    ],
+)
+def test_what_falcon_ignores_is_missed_in_development(dev: bool, wrong: type[Any], said: str) -> None:
     """With `--dev` it is a 500 whose log line says what to do; else it is the empty 200 that Falcon makes of it."""
-    plugin = Plugin(Returns.on_get, "", Operation(summary="Get"))
+    plugin = Plugin(wrong.on_get, "", Operation(summary="Get"))
     settings = {"sites": {"main": {"listeners": ["http"]}}}
     logged: list[Any] = []
     logger = _keeping(logged)
@@ -150,7 +177,6 @@ def test_what_a_responder_returns_is_missed_in_development(dev: bool) -> None:
     ):
         assert client.get("/items").status_code == (500 if dev else 200)
     errors = [str(each["exc_info"]) for each in logged if each["event"] == "unhandled exception"]
-    said = "Returns.on_get returned a dict, which Falcon ignores: set resp.media (or resp.text, resp.data), and return"
     assert [each.startswith(said) for each in errors] == [True] * dev
 
 

@@ -192,6 +192,7 @@ def test_only_named_values_are_handed_over(client: httpx.Client) -> None:
         ("code=a", "code", "size must be at least 2"),
         ("code=abcde", "code", "size must be between 0 and 4"),
         ("code=ab%0A", "code", "must match ^[a-z]+$"),
+        ("code=ab%00", "code", "must not contain NUL"),
         ("gift=yes", "gift", "must be true or false"),
         ("tag=1&tag=x", "tag", "'x' must be an integer"),
     ],

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from tests.http.table import LANES, Lane, Table
 
+from plughost import Operation, Route, RouteGroup, hookimpl
+from plughost.http import Request, secure_url
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import httpx
+    import falcon
 
 PAGE = "https://app.example.org"
 SITE = {
@@ -138,3 +141,51 @@ def test_a_site_that_answers_every_host_warns(site: dict[str, Any], warned: bool
     assert [each.startswith("the site main is reached from elsewhere (0.0.0.0)") for each in warnings] == [
         True
     ] * warned
+
+
+class Links:
+    """A plugin whose one resource tells what it would link to."""
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Answer with both addresses that links are made from."""
+        resp.media = [req.prefix, secure_url(req)]
+
+    @hookimpl
+    def register_routes(self) -> list[RouteGroup]:
+        """Declare it."""
+        return [RouteGroup(prefix="/links", routes=(Route("", self, {"GET": Operation(summary="Tell")}),))]
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_no_link_is_made_from_a_host_that_was_not_checked(engine: str) -> None:
+    """Without `allowed_hosts` links name localhost; but for this machine's own names, and those of a trusted proxy."""
+    settings = {"sites": {"main": {"http_engine": engine}}, "trusted_proxies": ["127.0.0.2"]}
+    proxy = httpx.HTTPTransport(local_address="127.0.0.2")
+    with (
+        running_host(distributions=[plugin_distribution("links", Links())], settings=settings) as host,
+        host.client() as client,
+        host.client(transport=proxy, headers={"X-Forwarded-Host": "shop.example"}) as proxied,
+    ):
+        port, secure = host.port(), host.port(scheme="https")
+        for name in ("evil.example", "evil.example:81", "localhost.evil.example", "10.1.2.3"):
+            links = client.get("/links", headers={"Host": name}).json()
+            assert links == [f"http://localhost:{port}", f"https://localhost:{secure}/links"]
+        for name in ("127.0.0.1", "api.localhost", "[::1]"):
+            links = client.get("/links", headers={"Host": f"{name}:{port}"}).json()
+            assert links == [f"http://{name}:{port}", f"https://{name}:{secure}/links"]
+        assert proxied.get("/links").json() == ["http://shop.example", f"https://shop.example:{secure}/links"]
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_a_page_whose_name_was_rebound_writes_nothing(engine: str) -> None:
+    """Without `allowed_hosts` pages write that are of an address or this machine, and clients that are no browser."""
+    with table_host(site={"http_engine": engine}) as host, host.client() as client:
+
+        def written(name: str, **sent: str) -> int:
+            answer: httpx.Response = client.post("/table/items/a", json={"text": "x"}, headers={"Host": name, **sent})
+            return answer.status_code
+
+        for name, status in (("evil.example", 403), ("localhost", 201), ("10.1.2.3:81", 201), ("[fe80::1]", 201)):
+            assert written(name, Origin=f"http://{name}") == status
+            assert written(name, **{"Sec-Fetch-Site": "same-origin"}) == status
+        assert written("shop.example") == 201

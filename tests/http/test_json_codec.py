@@ -200,6 +200,13 @@ def test_decimals_survive_the_round_trip(number: Decimal) -> None:
     assert Decimal(decode(text)["n"]) == number
 
 
+def test_json_that_is_there_already_is_kept() -> None:
+    """What a database or another service wrote stands where it is put, whatever else is written beside it."""
+    for beside in ("Tea", "1E+5", "NaN"):
+        written = encode({"a": msgspec.Raw(b"19.90"), "b": beside})
+        assert decode(written) == {"a": Decimal("19.90"), "b": beside}
+
+
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | decimals | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from tests.http.table import LANES, Lane, route
 
@@ -16,7 +17,6 @@ from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
     import falcon
-    import httpx
 
     from plughost import PluginContext
 
@@ -205,3 +205,12 @@ def test_no_more_is_sent_than_content_length_says(client: httpx.Client, sends: S
     assert len(client.get("/stream").content) == 100_000
     sends.stream, sends.length = Parts([b"after"]), None
     assert client.get("/stream").content == b"after"
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_a_stream_that_ends_before_its_content_length_is_cut(client: httpx.Client, sends: Sends, encoding: str) -> None:
+    """No client takes a file for complete that is shorter than its resource said, compressed or not."""
+    sends.stream, sends.length = OnlyReads(b"x" * 2000), 3000
+    with pytest.raises(httpx.TransportError):
+        client.get("/stream", headers={"Accept-Encoding": encoding})
+    assert closed_once(client, sends.stream)

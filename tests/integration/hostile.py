@@ -152,8 +152,10 @@ HEADERS: Final[Mapping[str, tuple[bytes, ...]]] = {
         _token({"alg": "RS256", "kid": "9" * 1000}),
         _token([], "text"),
         _token({"alg": "HS256", "crit": ["x"], "b64": False}, {"exp": 1e308}),
+        _token({"alg": "RS256", "typ": ["at+jwt"]}, {"jti": {"a": 1}, "aud": 7, "iat": -1e308}),
     ),
-    "Origin": (b"null", b"https://evil.example", b"\xff"),
+    "Origin": (b"", b"null", b"https://evil.example", b"https://evil.example, null", b"https://[::1", b"\xff"),
+    "Sec-Fetch-Site": (b"", b"cross-site", b"same-origin, cross-site", b"x" * 5000, b"\xff"),
     "Cookie": (b"\xff", b"=;=;=", b";" * 5000, b"a=" + b"b" * 5000),
     "Range": (b"bytes=0-", b"bytes=a-b", b"bytes=-0", b"\xff"),
     "Accept-Encoding": (b"gzip;q=nan", b"*;q=0", b"identity;q=0", b"\xff", b"," * 1000),
@@ -173,6 +175,7 @@ LOGINS: Final = (
     _basic(b"user@example.org:" + b"x" * 100),
     _basic(b"user@example.org:\x00"),
     _basic("user@example.org:\U0001f600".encode()),
+    _basic("u\u017fer@example.org:user".encode()),
     _basic(b"\x00" * 100 + b":x"),
 )
 

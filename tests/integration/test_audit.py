@@ -28,7 +28,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess
     """A host of every plugin, with a file for its audit trail, on either engine."""
     engine = {"http_engine": request.param}
     settings = {
-        "sites": {"main": engine, "library": engine},
+        "sites": {"main": {**engine, "allowed_hosts": ["127.0.0.1", "localhost"]}, "library": engine},
         "log": {"audit": "audit.jsonl"},
         "trusted": ["dev-console"],
     }
@@ -68,7 +68,7 @@ def form(client: httpx.Client, page: str) -> dict[str, str]:
 
 
 def test_refusals_are_written_with_who_where_and_why(host: HostProcess) -> None:
-    """A role that is missing names the account as logins do; another site's page names nobody; no credentials: none."""
+    """A missing role names the account as logins do, other sites' pages and hosts nobody; no credentials: none."""
     with host.client(site="library") as library, host.client() as main:
         token = library.get("/mylibrary/setup/login", auth=("user@example.org", "user")).text
         who = last(host, "login")["who"]
@@ -90,9 +90,13 @@ def test_refusals_are_written_with_who_where_and_why(host: HostProcess) -> None:
         assert (last(host, "refusal")["outcome"], "who" in last(host, "refusal")) == ("401", False)
         assert main.post("/messages", headers={"Sec-Fetch-Site": "cross-site"}, json={}).status_code == 403
         assert last(host, "refusal")["plugin"] == "messages"
+        assert main.get("/messages", headers={"Host": "rebound.example"}).status_code == 400
+        event = last(host, "refusal")
+        assert "no host that this site is reached by" in event["reason"]
+        assert (event["outcome"], event["plugin"], event["path"]) == ("400", "messages", "/messages")
         assert library.get("/mylibrary/setup/secured").status_code == 401
         assert library.get("/mylibrary/setup/login", auth=("user@example.org", "wrong")).status_code == 401
-    assert len([event for event in events(host) if event["what"] == "refusal"]) == 3
+    assert len([event for event in events(host) if event["what"] == "refusal"]) == 4
 
 
 def test_commands_are_written_with_the_user_who_gave_them(host: HostProcess) -> None:
@@ -120,7 +124,7 @@ def test_commands_are_written_with_the_user_who_gave_them(host: HostProcess) -> 
 
 
 def test_what_is_done_in_the_console_is_written(host: HostProcess) -> None:
-    """A session that begins, one that is refused, a reload, a switched plugin, and the end."""
+    """A session that begins, one that is refused, a reload, a switched plugin, a changed setting, and the end."""
     link = command(host, "dev-console").stdout.strip()
     with host.client(headers={"Origin": host.url(), "Host": f"127.0.0.1:{host.port()}"}) as client:
         assert client.get(link).status_code == 303
@@ -134,6 +138,9 @@ def test_what_is_done_in_the_console_is_written(host: HostProcess) -> None:
         assert last(host, "reload").items() >= asked.items()
         client.post("/q/dev/reload", data=fields)
         until(lambda: last(host, "console")["action"] == "reload")
+        client.post("/q/dev/settings/edit", data={**fields, "key": "grace_time", "value": "20", "seen": "yes"})
+        until(lambda: last(host, "console")["action"] == "set")
+        assert last(host, "console").items() >= {"outcome": "ok", "target": ["grace_time"]}.items()
         client.post("/q/dev/leave", data=fields)
         assert last(host, "console")["action"] == "leave"
         assert client.get(link).status_code == 403

@@ -12,6 +12,7 @@ from tests.integration.kit import host_process
 
 AGENT = str(Path(sys.executable).with_name("opentelemetry-instrument"))
 EXPORT = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+ASKED = ("http.status_code", "plughost.plugin", "plughost.site")
 
 
 def spans(text: str) -> list[dict[str, Any]]:
@@ -20,14 +21,24 @@ def spans(text: str) -> list[dict[str, Any]]:
 
 
 def test_requests_are_traced_by_the_agent(tmp_path: Path) -> None:
-    """`opentelemetry-instrument plughost serve` serves, and traces requests by their route, after a reload too."""
+    """`opentelemetry-instrument plughost serve` serves, and traces requests by their route, after a reload too.
+
+    The plugin adds to the agent's spans whom they were for, and what the stores did.
+    """
     with host_process(tmp_path, under=[AGENT, "--"], environment=EXPORT) as host:
         with host.client() as client:
             assert client.get("/api/v2/products/none").status_code == 404
             assert host.ask("reload")["ok"]
-            assert client.get("/api/v2/products").status_code == 200
+            assert client.get("/messages").status_code == 200
         assert host.stop() == 0
         assert host.process.stdout is not None
-        told = [(each["name"], each["attributes"]["http.status_code"]) for each in spans(host.process.stdout.read())]
-    assert told == [("GET /api/v2/products/{sku}", 404), ("GET /api/v2/products", 200)]
+        missing, store, found = spans(host.process.stdout.read())
+    assert [each["name"] for each in (missing, store, found)] == [
+        "GET /api/v2/products/{sku}",
+        "read messages",
+        "GET /messages",
+    ]
+    whom = [[each["attributes"].get(name) for name in ASKED] for each in (missing, found)]
+    assert whom == [[404, "catalog-v2", "main"], [200, "messages", "main"]]
+    assert store["parent_id"] == found["context"]["span_id"]
     assert "Traceback" not in host.errors.read_text()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import random
 import shutil
+import socket
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -246,6 +249,51 @@ def test_what_will_be_installed_is_shown_with_its_file_source_and_hash(sandbox: 
     assert "plughost-helper" in sandbox.run("uninstall", "greeter", "--dry-run")  # nobody asked for it by name
 
 
+def _running_source(folder: Path, name: str, mark: Path) -> Path:
+    """Write a source distribution whose build backend leaves a mark as soon as it is asked anything."""
+    backend = f"open({str(mark)!r}, 'w').close()\nraise SystemExit('built')\n"
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "evil"\nbackend-path = ["."]\n',
+        "evil.py": backend,
+    }
+    archive = folder / f"{name.replace('-', '_')}-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as opened:
+        for each, text in files.items():
+            entry = tarfile.TarInfo(f"{name.replace('-', '_')}-1.0/{each}")
+            entry.size = len(text)
+            opened.addfile(entry, io.BytesIO(text.encode()))
+    return archive
+
+
+def test_nothing_of_a_package_is_run_before_it_is_shown(sandbox: Sandbox) -> None:
+    """A source distribution that is found, also as a requirement, is not built."""
+    mark = sandbox.folder / "was-run"
+    _running_source(sandbox.wheels, "plughost-evil", mark)
+    speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-evil"])
+    for name in ("evil", "greeter"):
+        told = sandbox.run("install", name, code=1)
+        assert "Only wheels are taken" in told
+        assert not mark.exists()
+
+
+def test_what_is_no_wheel_is_built_only_where_that_was_asked(sandbox: Sandbox) -> None:
+    """It is shown with its hash; who doesn't answer, or answers no, has run nothing of it, also for a dry run."""
+    mark = sandbox.folder / "was-run"
+    archive = _running_source(sandbox.folder, "plughost-evil", mark)
+    shutil.copy(archive, sandbox.folder / "plughost-evil.tgz")
+    for given, typed in ((f"plughost-evil @ {archive.as_uri()}", "n\n"), ("plughost-evil.tgz", ""), (archive, "n\n")):
+        told = sandbox.run("install", given, "--dry-run", "--json", code=1, typed=typed)
+        assert "is no wheel: to see what it is, its own code is run" in told
+        assert not mark.exists()
+    assert hash_of(archive) in told
+    sandbox.run("install", archive, "--dry-run", code=1, typed="y\n")
+    assert mark.exists()
+    mark.unlink()
+    sandbox.run("install", archive, "--yes", code=1)
+    assert mark.exists()
+
+
 @pytest.mark.parametrize("name", ["-rfile", "--index-url=https://evil.example", "messages --pre", "./x -r y"])
 def test_a_name_that_is_or_carries_an_option_is_refused(sandbox: Sandbox, name: str) -> None:
     """Also behind `--`, and where names are taken as they are."""
@@ -261,7 +309,8 @@ def test_no_index_is_looked_in_that_nobody_named(sandbox: Sandbox) -> None:
         "PIP_RETRIES": "0",
         "https_proxy": "http://127.0.0.1:9",
     }
-    told = sandbox.run("install", "greeter", code=1, **nowhere)
+    further = {"PIP_EXTRA_INDEX_URL": "https://127.0.0.1:9/simple"}  # beside which pip looks in PyPI
+    told = sandbox.run("install", "greeter", code=1, **nowhere, **further)
     assert "No index was named" in told
     assert "127.0.0.1" not in told
     assert "Could not fetch" not in told
@@ -270,6 +319,37 @@ def test_no_index_is_looked_in_that_nobody_named(sandbox: Sandbox) -> None:
     with (sandbox.folder / "plughost.toml").open("a") as file:
         file.write('\n[plugins.packages]\nfind_links = ["shop"]\n')
     assert hash_of(wheel)[7:] in sandbox.run("install", "greeter", **nowhere)
+
+
+def test_a_requirement_with_a_place_of_its_own_is_refused(sandbox: Sandbox) -> None:
+    """What a package requires comes from where the operator looks, or is named by the operator, too."""
+    helper = build_wheel(sandbox.folder / "elsewhere", "plughost-helper", "1.0", {"helping.py": ""})
+    placed = f"plughost-helper @ {helper.as_uri()}"
+    speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=[placed])
+    before = sandbox.files()
+    told = sandbox.run("install", "greeter", code=1)
+    assert f"nobody else does: plughost-helper from {helper.as_uri()}" in told
+    assert sandbox.files() == before
+    assert hash_of(helper)[7:] in sandbox.run("install", "greeter", placed, "--dry-run")
+
+
+def test_where_a_requirement_names_nobody_goes_and_nothing_is_built(sandbox: Sandbox) -> None:
+    """Neither a server is asked nor a file built that a package or a constraint names as a place."""
+    mark = sandbox.folder / "was-run"
+    archive = _running_source(sandbox.folder, "plughost-evil", mark)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        there = f"http://127.0.0.1:{server.getsockname()[1]}/{archive.name}"
+        for url in (there, archive.as_uri()):
+            speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=[f"plughost-evil @ {url}"])
+            assert f"nobody else does: plughost-evil from {url}" in sandbox.run("install", "greeter", code=1)
+        speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-evil"])
+        constraints = sandbox.folder / "constraints.txt"
+        constraints.write_text(f"plughost-evil @ {archive.as_uri()}\n")
+        assert "nobody else does" in sandbox.run("install", "greeter", "-c", constraints, code=1)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert not mark.exists()
 
 
 def test_what_is_not_allowed_is_neither_installed_nor_locked_nor_served(sandbox: Sandbox, wheelhouse: Path) -> None:
@@ -295,17 +375,3 @@ def test_what_is_not_allowed_is_neither_installed_nor_locked_nor_served(sandbox:
     assert "plughost-greeter 2.0 is not allowed" in sandbox.run("lock", "-f", wheelhouse, code=1)
     settings.write_text('allowed = ["greeter[x]"]\n' + given)
     assert "is more than a distribution with a range of versions" in sandbox.run("check", code=2)
-
-
-def test_installed_files_that_were_changed_added_or_removed_are_found(sandbox: Sandbox) -> None:
-    """`plughost check --files` names each; what was only compiled since is well."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files={"speaking_greeter/more.py": "x = 1\n"}))
-    assert "all well" in sandbox.run("check", "--files")
-    package = sandbox.site / "speaking_greeter"
-    (package / "__init__.py").write_text((package / "__init__.py").read_text() + "evil = 1\n")
-    (package / "more.py").unlink()
-    (package / "evil.py").write_text("evil = 1\n")
-    told = sandbox.run("check", "--files", code=1)
-    for file, fault in (("__init__.py", "was changed"), ("more.py", "is gone"), ("evil.py", "was added")):
-        assert f"problem: plughost-greeter 1.0: {package / file} {fault}" in told
-    assert sandbox.run("check").endswith("all well.\n")

@@ -39,3 +39,31 @@ def test_installed_upgraded_and_uninstalled_distributions_are_written(sandbox: S
     assert {(event["by"], event["where"]) for event in events} == {
         (pwd.getpwuid(os.getuid()).pw_name, "command line"),
     }
+
+
+def test_refused_installations_are_written_with_the_reason(sandbox: Sandbox) -> None:
+    """What isn't allowed, was changed, or is nowhere; with no password of an address, and not for a dry run."""
+    settings = sandbox.folder / "plughost.toml"
+    settings.write_text(f'allowed = ["plughost-packages"]\n{settings.read_text()}\n[log]\naudit = "audit.jsonl"\n')
+    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    (sandbox.folder / "empty").mkdir()
+    sandbox.run("install", "greeter", "--dry-run", code=1)
+    for given in (
+        ["greeter"],
+        ["--", "-rfile"],
+        ["--bundle", "empty"],
+        ["plughost-x @ http://me:secret@127.0.0.1:9/x-1-py3-none-any.whl"],
+    ):
+        sandbox.run("install", *given, code=1, PIP_RETRIES="0")
+    text = (sandbox.folder / "audit.jsonl").read_text()
+    assert "secret" not in text
+    events = list(map(json.loads, text.splitlines()))
+    assert {event["what"] for event in events} == {"install"}
+    assert {event["by"] for event in events} == {pwd.getpwuid(os.getuid()).pw_name}
+    assert [(event["outcome"], event["target"]) for event in events] == [
+        ("refused", ["greeter"]),
+        ("refused", ["-rfile"]),
+        ("refused", ["empty"]),
+        ("failed", ["plughost-x @ http://127.0.0.1:9/x-1-py3-none-any.whl"]),
+    ]
+    assert events[0]["reason"] == "plughost-greeter 1.0 is not allowed: the setting allowed does not name it."

@@ -1,4 +1,4 @@
-"""Browsing: the rows of a store's tables, to read, the same on both engines."""
+"""Browsing: the rows of a store's tables, to read, the same on both databases."""
 
 from __future__ import annotations
 
@@ -53,3 +53,14 @@ def test_only_the_stores_own_tables_are_shown(filled: OpenStore[Any]) -> None:
     """What else is in the database is none of the store's business."""
     with pytest.raises(KeyError):
         browse(filled, "plughost_migrations")
+
+
+def test_rows_are_sorted_and_chosen_by_a_value(filled: OpenStore[Any]) -> None:
+    """Any column sorts, either way, and a value is one that a row has exactly; other columns are refused."""
+    assert _skus(filled, order="id", descending=True) == ["<script>", "axb", "a_b", "100%", "tea"]
+    assert _skus(filled, where={"sku": "a_b"}) == ["a_b"]
+    assert _skus(filled, where={"sku": "a_b"}, search="tea") == []
+    assert _skus(filled, where={"sku": "a\0"}) == []
+    for how in ({"order": "sku; --"}, {"where": {"nothing": "x"}}):
+        with pytest.raises(KeyError):
+            _skus(filled, **how)

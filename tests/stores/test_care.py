@@ -75,7 +75,7 @@ def test_a_store_that_is_being_purged_opens_later(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
     """A host that starts at that moment neither fails nor spoils the purge."""
-    with prepared(config, products).engine.alone():
+    with prepared(config, products).database.alone():
         stores = opening(config, products)
         assert (stores.failures, check(stores["catalog"]).up) == ({}, False)
     stores["catalog"].run(add, "a")
@@ -215,7 +215,7 @@ def test_statistics_tell_schema_rows_and_size(store: OpenStore[Any]) -> None:
     assert (found.store, found.plugin, found.schema, found.latest) == ("catalog", "catalog-plugin", 1, 1)
     assert (dict(found.rows), found.trouble) == ({"products": 3}, None)
     assert found.size > 4096
-    assert found.engine in found.place or "catalog.sqlite3" in found.place
+    assert found.dialect in found.place or "catalog.sqlite3" in found.place
 
 
 def test_statistics_of_what_cannot_be_reached_say_why(tmp_path: Path, products: Store, psycopg2: Any) -> None:
@@ -260,7 +260,7 @@ def test_a_store_that_another_process_holds_is_busy(
 def test_health_tells_the_engine_and_the_schema(store: OpenStore[Any]) -> None:
     """An open store is up."""
     health = check(store)
-    assert (health.up, health.data) == (True, {"engine": store.engine_name, "schema": 1})
+    assert (health.up, health.data) == (True, {"database": store.dialect, "schema": 1})
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,9 @@ def test_places_show_no_password(tmp_path: Path, url: str, place: str) -> None:
 
 
 def test_each_store_may_have_a_place_of_its_own(tmp_path: Path) -> None:
-    """One URL for all, exceptions by name, and other engines refused."""
+    """One URL for all, exceptions by name, and other databases refused."""
     config = StoresConfig(folder=tmp_path, url="postgresql://db/x", urls={"local": "sqlite", "odd": "mysql://db/x"})
-    assert (config.of("shared").engine, config.of("local").engine) == ("postgresql", "sqlite")
+    assert (config.of("shared").dialect, config.of("local").dialect) == ("postgresql", "sqlite")
     assert replace(config, url=None).of("shared").path == tmp_path / "shared.sqlite3"
     with pytest.raises(SetupError, match="odd is set to 'mysql://db/x'"):
         config.of("odd")

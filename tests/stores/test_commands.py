@@ -46,7 +46,7 @@ def test_the_list_shows_engine_schema_rows_and_size(invoke: Invoke, config: Stor
     """As a table for people, and as JSON for programs."""
     shown = invoke(stores_command)
     assert shown.exit_code == 0
-    for part in ("catalog", "catalog-plugin", config.of("catalog").engine, "products 2", "kB"):
+    for part in ("catalog", "catalog-plugin", config.of("catalog").dialect, "products 2", "kB"):
         assert part in shown.stdout
     (found,) = json.loads(invoke(stores_command, "--json").stdout)
     assert (found["store"], found["schema"], found["rows"]) == ("catalog", 1, {"products": 2})

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from plughost._waiting import this_thread
 from plughost.stores import (
     Busy,
     OpenStore,
@@ -156,6 +157,31 @@ def test_who_finds_all_connections_in_use_waits(
     assert store.figures["connections_open"] == 1, "those that nobody needs are closed, but for the last"
 
 
+def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """Else a thread that gives its connection back and comes again is the quickest each time, and others starve."""
+    store = opening(replace(config, pool_size=1, patience=30), products)["catalog"]
+    order: list[str] = []
+    holds = threading.Event()
+
+    def hold(session: Session) -> None:
+        skus(session)
+        holds.set()
+        wait_for(lambda: store._presence.opened.sessions.pool.turns.queue)  # type: ignore[union-attr]  # it is open
+
+    def come(session: Session, name: str) -> None:
+        skus(session)
+        order.append(name)
+
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(lambda: holds.wait(30) and store.read(come, "waited"))
+        store.read(hold)
+        store.read(come, "came later")
+        waiting.result()
+    assert order == ["waited", "came later"]
+
+
 def test_a_server_that_takes_few_connections_is_waited_for(
     opening: Callable[..., Stores], postgresql: str, psycopg2: Any, products: Store, tmp_path: Path
 ) -> None:
@@ -290,3 +316,20 @@ def test_a_folder_that_may_not_be_looked_into_is_no_defect(
     finally:
         file.parent.chmod(0o700)
     wait_for(lambda: check(serving).up)
+
+
+def test_others_have_their_turn_while_statements_take_long(
+    opening: Callable[..., Stores], postgresql: str, products: Store, tmp_path: Path
+) -> None:
+    """A server that is slow, or far away, keeps no other request waiting: operations give their turn away."""
+    store = opening(StoresConfig(folder=tmp_path, url=postgresql), replace(products, entities=None))["catalog"]
+    turns: list[bool] = []
+    this_thread.give_way = turns.append
+    try:
+        for operate in (store.read, store.single):
+            turns.clear()
+            for _ in range(9):
+                operate(lambda session: session.rows("SELECT pg_sleep(0.02)"))
+            assert turns
+    finally:
+        this_thread.give_way = None

@@ -15,7 +15,7 @@ import pytest
 
 from plughost.stores import StoreError, Stores, StoresConfig, migrate_stores, open_stores, prepare_stores
 from plughost.stores._looking import check, statistics
-from plughost.stores._manager import engine_for
+from plughost.stores._manager import database_for
 
 from .conftest import Declare, product_entities
 from .operations import add, count, skus
@@ -149,7 +149,7 @@ def test_a_database_that_goes_away_between_two_commits(
         each.append(f"ALTER TABLE {name} ADD COLUMN further INTEGER;")
     upgraded = {name: (declare(*steps[name], name=name),) for name in steps}
     new = migrate_stores(prepare_stores(upgraded, config, old), old)
-    with engine_for(lost, config.of(lost)).administer() as db:
+    with database_for(lost, config.of(lost)).administer() as db:
         db.rows("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation::regclass::text = ?", lost)
     if lost == "alpha":
         with pytest.raises(StoreError):

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from pony.orm import core
 
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, StoresConfig, open_stores
-from plughost.stores._manager import engine_for
+from plughost.stores._manager import database_for
 from plughost.stores._migrations import read_migrations
 from plughost.stores._opening import Opening, Place
 from plughost.stores._sqlite import split_statements
@@ -24,32 +25,32 @@ from .conftest import PRODUCTS, Declare, product_entities
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
-    from plughost.stores._engines import Engine
+    from plughost.stores._databases import Database
 
 NOTES = "CREATE TABLE notes (id {identity}, text VARCHAR(20) NOT NULL);"
 AN_EMPTY_NOTE = "INSERT INTO notes (text) VALUES ('');"
 
 
-def migrate(store: Store, engine: Engine, logger: Any = None) -> int:
+def migrate(store: Store, database: Database, logger: Any = None) -> int:
     """Migrate a store, and return its schema."""
-    migrations = read_migrations(store, engine.config.engine)
-    opened = Opening(Place(store, "plugin", engine, migrations, logger or silent_logger())).finish()
+    migrations = read_migrations(store, database.config.dialect)
+    opened = Opening(Place(store, "plugin", database, migrations, logger or silent_logger())).finish()
     opened.close()
     return opened.schema
 
 
 def rows(config: StoresConfig, sql: str, store: str = "catalog") -> list[tuple[Any, ...]]:
     """Return what a query finds in a store's database."""
-    with engine_for(store, config.of(store)).administer() as db:
+    with database_for(store, config.of(store)).administer() as db:
         return db.rows(sql)
 
 
 def test_the_first_and_later_steps_run_once_and_in_order(config: StoresConfig, declare: Declare) -> None:
     """A newer version of a plugin adds its steps to what the older one made."""
-    engine = engine_for("catalog", config.of("catalog"))
-    assert migrate(declare(NOTES), engine) == 1
-    assert migrate(declare(NOTES, AN_EMPTY_NOTE), engine) == 2
-    assert migrate(declare(NOTES, AN_EMPTY_NOTE), engine) == 2
+    database = database_for("catalog", config.of("catalog"))
+    assert migrate(declare(NOTES), database) == 1
+    assert migrate(declare(NOTES, AN_EMPTY_NOTE), database) == 2
+    assert migrate(declare(NOTES, AN_EMPTY_NOTE), database) == 2
     assert rows(config, "SELECT count(*) FROM notes") == [(1,)]
     assert rows(config, "SELECT store, number, name FROM plughost_migrations ORDER BY number") == [
         ("catalog", 1, "0001_step.sql"),
@@ -64,9 +65,9 @@ def test_a_failing_step_leaves_nothing_behind_and_names_store_plugin_and_file(
     store = declare(NOTES, f"CREATE TABLE more (id {{identity}}); {AN_EMPTY_NOTE} SELECT nonsense;", tables=("notes",))
     with open_stores_of(store, config) as failures:
         message = str(failures["plugin"])
-    for part in ("plugin plugin", "store catalog", f"{config.of('catalog').engine}/0002_step.sql", "nonsense"):
+    for part in ("plugin plugin", "store catalog", f"{config.of('catalog').dialect}/0002_step.sql", "nonsense"):
         assert part in message
-    with engine_for("catalog", config.of("catalog")).administer() as db:
+    with database_for("catalog", config.of("catalog")).administer() as db:
         assert (db.schema_number(), db.has_table("more"), db.has_table("notes")) == (0, False, False)
 
 
@@ -82,10 +83,10 @@ def open_stores_of(store: Store, config: StoresConfig) -> Iterator[Mapping[str, 
 
 def test_a_newer_schema_is_refused_with_both_numbers(config: StoresConfig, declare: Declare) -> None:
     """An older version of a plugin leaves the data of a newer one alone."""
-    engine = engine_for("catalog", config.of("catalog"))
-    migrate(declare(NOTES, AN_EMPTY_NOTE, AN_EMPTY_NOTE), engine)
+    database = database_for("catalog", config.of("catalog"))
+    migrate(declare(NOTES, AN_EMPTY_NOTE, AN_EMPTY_NOTE), database)
     with pytest.raises(MigrationError, match=r"has schema 3, .* knows no newer one than 1"):
-        migrate(declare(NOTES), engine)
+        migrate(declare(NOTES), database)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_numbers_that_do_not_follow_each_other_are_refused(declare: Declare, fil
 
 
 def test_an_engine_without_migrations_is_refused(declare: Declare, tmp_path: Path) -> None:
-    """A plugin that was written for one engine says so on the other."""
+    """A plugin that was written for one database says so on the other."""
     with pytest.raises(MigrationError, match="no migrations for postgresql"):
         read_migrations(store_on_sqlite_only(declare), "postgresql")
 
@@ -128,28 +129,28 @@ def test_a_step_that_ends_its_transaction_is_refused(declare: Declare, end: str)
 
 
 @pytest.mark.parametrize(
-    ("engine", "step"),
+    ("database", "step"),
     [
         ("sqlite", "CREATE TRIGGER t AFTER INSERT ON notes\nBEGIN\n  DELETE FROM notes;\nEND;"),
         ("postgresql", "CREATE FUNCTION f() RETURNS int AS $$\nBEGIN\n  RETURN 1;\nEND;\n$$ LANGUAGE plpgsql;"),
     ],
 )
-def test_a_step_may_make_a_trigger_or_a_function(declare: Declare, engine: str, step: str) -> None:
+def test_a_step_may_make_a_trigger_or_a_function(declare: Declare, database: str, step: str) -> None:
     """What begins and ends within a trigger or a function is no transaction of the step's."""
-    assert len(read_migrations(declare(f"{NOTES}\n{step}"), engine)) == 1
+    assert len(read_migrations(declare(f"{NOTES}\n{step}"), database)) == 1
 
 
 def test_an_edited_step_is_told_and_not_run_again(config: StoresConfig, declare: Declare) -> None:
     """A corrected comment stops nothing, and a real change is not silent."""
-    engine = engine_for("catalog", config.of("catalog"))
-    migrate(declare(NOTES), engine)
+    database = database_for("catalog", config.of("catalog"))
+    migrate(declare(NOTES), database)
     log = structlog.testing.CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[])
-    assert migrate(declare(NOTES.replace("\n", "\r\n")), engine, logger) == 1
+    assert migrate(declare(NOTES.replace("\n", "\r\n")), database, logger) == 1
     assert log.calls == []
-    assert migrate(declare("-- better\n" + NOTES), engine, logger) == 1
+    assert migrate(declare("-- better\n" + NOTES), database, logger) == 1
     assert [(call.method_name, call.kwargs["file"]) for call in log.calls] == [
-        ("warning", f"{config.of('').engine}/0001_step.sql")
+        ("warning", f"{config.of('').dialect}/0001_step.sql")
     ]
 
 
@@ -161,11 +162,25 @@ def test_entities_that_do_not_fit_the_tables_are_found_at_open(config: StoresCon
         assert "stock" in str(failures["plugin"])
 
 
+def test_a_column_of_a_type_that_cannot_be_stored_is_named(config: StoresConfig, declare: Declare) -> None:
+    """Pony names the type alone."""
+
+    class Color:
+        """What no database has."""
+
+    def entities(db: Any) -> Any:
+        type("Note", (db.Entity,), {"_table_": "notes", "color": core.Required(Color)})
+        return db
+
+    with open_stores_of(declare(NOTES, entities=entities), config) as failures:
+        assert "(of Note.color)" in str(failures["plugin"])
+
+
 def test_stores_in_one_database_are_recorded_apart(postgresql: str, tmp_path: Path, declare: Declare) -> None:
     """On PostgreSQL, each store has numbers of its own."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
-    migrate(declare(NOTES, AN_EMPTY_NOTE, name="notes"), engine_for("notes", config.of("notes")))
-    migrate(declare(PRODUCTS), engine_for("catalog", config.of("catalog")))
+    migrate(declare(NOTES, AN_EMPTY_NOTE, name="notes"), database_for("notes", config.of("notes")))
+    migrate(declare(PRODUCTS), database_for("catalog", config.of("catalog")))
     applied = "SELECT store, max(number) FROM plughost_migrations GROUP BY store ORDER BY store"
     assert rows(config, applied) == [("catalog", 1), ("notes", 2)]
 
@@ -197,7 +212,7 @@ def test_a_step_keeps_other_writers_out_from_its_beginning(sqlite_config: Stores
     """Otherwise two processes could both read that a step is still to be done."""
     config = sqlite_config.of("catalog")
     with (
-        engine_for("catalog", config).administer() as db,
+        database_for("catalog", config).administer() as db,
         closing(sqlite3.connect(str(config.path), timeout=0, isolation_level=None)) as other,
     ):
         db.begin()
@@ -230,3 +245,46 @@ def test_postgresql_without_its_driver_names_the_extra(tmp_path: Path, declare: 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'plughost[postgresql]'" in done.stdout
+
+
+PYTHON = """
+from plughost.stores import Session
+
+
+def migrate(session: Session) -> None:
+    note = session.insert("INSERT INTO notes (text) VALUES (?)", session.dialect)
+    session.change("UPDATE notes SET text = ? WHERE id = ?", "100 % " + session.dialect, note)
+"""
+
+
+def test_a_step_in_python_is_part_of_the_transaction(config: StoresConfig, declare: Declare) -> None:
+    """It is one file for both databases, runs once, and in the order of its number."""
+    store = declare(NOTES)
+    assert isinstance(store.migrations, Path)
+    (store.migrations / "0002_fill.py").write_text(PYTHON)
+    database = database_for("catalog", config.of("catalog"))
+    assert [migrate(store, database), migrate(store, database)] == [2, 2]
+    assert rows(config, "SELECT text FROM notes") == [(f"100 % {database.config.dialect}",)]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def migrate(session):\n    {}['lost']", "KeyError at line 2: 'lost'"),
+        ("def migrate(session):\n    session.rows('SELECT nothing')", "nothing"),
+        ("def other(session): pass", "it has no function migrate"),
+        ("def migrate(", "SyntaxError"),
+    ],
+)
+def test_a_failing_step_in_python_leaves_nothing_behind(
+    config: StoresConfig, declare: Declare, source: str, reason: str
+) -> None:
+    """The message names the file, the line and the reason, and the steps before it are undone, too."""
+    store = declare(NOTES)
+    assert isinstance(store.migrations, Path)
+    (store.migrations / "0002_fill.py").write_text(source)
+    database = database_for("catalog", config.of("catalog"))
+    with pytest.raises(MigrationError, match=f"0002_fill.py failed, and nothing of it was kept: .*{reason}"):
+        migrate(store, database)
+    with database.administer() as db:
+        assert not db.has_table("notes")

@@ -1,4 +1,4 @@
-"""Operations: values, errors and rules, the same on both engines."""
+"""Operations: values, errors and rules, the same on both databases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_strings_come_back_as_they_were_stored(store: OpenStore[Any], sku: str) 
 
 @pytest.mark.parametrize("sku", ["a\0b", "a\ud800b"], ids=["NUL", "lone surrogate"])
 def test_a_string_that_cannot_be_stored_is_a_value_error(store: OpenStore[Any], sku: str) -> None:
-    """Neither engine takes it, and neither half-stores it."""
+    """Neither database takes it, and neither half-stores it."""
     with pytest.raises(ValueError, match=r"NUL|surrogates"):
         store.run(add, sku)
     assert store.read(count) == 0

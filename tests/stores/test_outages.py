@@ -123,6 +123,26 @@ def test_connections_that_the_server_ends_are_replaced(store: OpenStore[Any], po
     assert store.read(skus) == ["after", "before"]
 
 
+def test_a_database_that_is_read_only_is_not_ready_and_is_read(
+    store: OpenStore[Any], postgresql: str, psycopg2: Any, wait_for: Any
+) -> None:
+    """A standby or a setting refuses writes: readiness says so before a client is told, and when it is over."""
+    name = urlsplit(postgresql).path[1:]
+    end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
+        server.autocommit = True
+        cursor.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        cursor.execute(end_all, (name,))
+        wait_for(lambda: not check(store).up)
+        with pytest.raises(Unavailable):
+            store.run(add, "during")
+        assert (store.read(skus), store.state) == (["before"], "open")
+        cursor.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        cursor.execute(end_all, (name,))
+        wait_for(lambda: check(store).up)
+        store.run(add, "after")
+
+
 def test_a_server_that_hangs_holds_nobody(
     opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, wait_for: Any
 ) -> None:

@@ -1,4 +1,4 @@
-"""Rows: operations of stores without entities, on each engine."""
+"""Rows: operations of stores without entities, on each database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -105,7 +105,7 @@ def test_a_session_is_of_no_use_after_its_operation(store: OpenStore[Session]) -
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", 2**63, -(2**63) - 1, Decimal("NaN"), Decimal("Infinity")])
 def test_what_no_column_can_hold_is_a_value_error(store: OpenStore[Session], value: Any) -> None:
-    """The same on each engine, whether it is stored or looked for."""
+    """The same on each database, whether it is stored or looked for."""
     with pytest.raises(ValueError):
         store.read(Session.rows, "SELECT 1 FROM products WHERE sku = ?", value)
     with pytest.raises(ValueError):
@@ -113,15 +113,20 @@ def test_what_no_column_can_hold_is_a_value_error(store: OpenStore[Session], val
 
 
 def test_decimals_and_moments_can_be_kept(store: OpenStore[Session]) -> None:
-    """SQLite keeps them as numbers and text, of which both engines make the same again."""
+    """SQLite keeps them as numbers and text, of which both databases make the same again."""
     moment = datetime(2026, 11, 22, 1, 2, 3)
     store.run(Session.insert, "INSERT INTO products (sku, price, stock) VALUES (?, ?, 1)", "a", Decimal("0.1"))
     (price, found) = store.read(Session.row, "SELECT price, CAST(? AS VARCHAR(40)) FROM products", moment) or ()
     assert (Decimal(str(price)).normalize(), datetime.fromisoformat(found)) == (Decimal("0.1"), moment)
 
 
-def test_racing_single_statements_are_each_kept_or_refused(store: OpenStore[Session]) -> None:
+def test_racing_single_statements_are_each_kept_or_refused(
+    opening: Callable[..., Stores], config: StoresConfig, declare: Declare
+) -> None:
     """Statements that share a commit fail each for itself."""
+    # Patient, since twelve that share five connections to a slow disk rightly find it busy soon.
+    declared = declare(PRODUCTS, entities=None, tables=("products",))
+    store: OpenStore[Session] = opening(replace(config, patience=60), declared)["catalog"]
 
     def create(number: int) -> int | None:
         try:
@@ -157,7 +162,7 @@ def test_single_statements_that_wait_share_a_commit(
         holding = threads.submit(store.run, hold)
         assert holds.wait(30)
         together = [threads.submit(store.single, add, f"sku {number}") for number in range(8)]
-        while len(store._presence.opened.sessions.writer._queue) < 8:  # type: ignore[union-attr]
+        while len(store._presence.opened.sessions.writer.turns.queue) < 8:  # type: ignore[union-attr]  # it is SQLite, and open
             threading.Event().wait(0.001)
         go_on.set()
         holding.result()
@@ -242,7 +247,7 @@ def test_an_error_that_an_operation_swallows_keeps_nothing_half(store: OpenStore
         with suppress(Exception):  # an author's mistake
             add(session, "a")
 
-    if store.engine_name == "sqlite":
+    if store.dialect == "sqlite":
         store.run(swallow)
         assert store.read(skus) == ["a"]
     else:

@@ -46,9 +46,9 @@ def test_it_logs_in(host: RunningHost, generated: Generated) -> None:
     library, api = generated("generated_library"), "generated_library.api.library_auth"
     credentials = base64.b64encode(b"admin@example.org:admin").decode()
     with library.AuthenticatedClient(host.url("library"), token=credentials, prefix="Basic") as client:
-        token = generated(f"{api}.get_mylibrary_setup_login").sync(client=client)
+        token = generated(f"{api}.login").sync(client=client)
     with library.AuthenticatedClient(host.url("library"), token=token) as client:
-        identity = generated(f"{api}.get_mylibrary_setup_secured_admin").sync(client=client)
+        identity = generated(f"{api}.get_admin_identity").sync(client=client)
     assert (identity.email, identity.roles) == ("admin@example.org", ["admin"])
 
 
@@ -62,10 +62,10 @@ def test_it_creates_reads_and_deletes_products(
     api = f"generated_main.api.catalog_{version}"
     product = getattr(generated("generated_main.models"), draft)(sku=f"a/b {version}", name="é", price=19.99, stock=3)
     with generated("generated_main").Client(host.url()) as client:
-        created = generated(f"{api}.create_api_{version}_products").sync(client=client, body=product)
-        read = generated(f"{api}.get_api_{version}_products_by_sku").sync(product.sku, client=client)
-        listed = generated(f"{api}.list_api_{version}_products").sync(client=client)
-        gone = generated(f"{api}.delete_api_{version}_products_by_sku").sync_detailed(product.sku, client=client)
+        created = generated(f"{api}.create_product_{version}").sync(client=client, body=product)
+        read = generated(f"{api}.get_product_{version}").sync(product.sku, client=client)
+        listed = generated(f"{api}.list_products_{version}").sync(client=client)
+        gone = generated(f"{api}.delete_product_{version}").sync_detailed(product.sku, client=client)
     assert created == read
     assert (read.sku, read.price, read.stock) == (product.sku, 19.99, 3)
     assert read in listed
@@ -77,9 +77,9 @@ def test_it_creates_reads_and_deletes_messages(host: RunningHost, generated: Gen
     api = "generated_main.api.messages"
     draft = generated("generated_main.models").MessageDraft(content="Hello, wörld")
     with generated("generated_main").Client(host.url()) as client:
-        created = generated(f"{api}.create_messages").sync(client=client, body=draft)
-        read = generated(f"{api}.get_messages_by_message_id").sync(created.id, client=client)
-        delete = generated(f"{api}.delete_messages_by_message_id").sync_detailed
+        created = generated(f"{api}.create_message").sync(client=client, body=draft)
+        read = generated(f"{api}.get_message").sync(created.id, client=client)
+        delete = generated(f"{api}.delete_message").sync_detailed
         statuses = [delete(created.id, client=client).status_code for _ in range(2)]
     assert (read.content, statuses) == ("Hello, wörld", [204, 404])
 
@@ -88,8 +88,8 @@ def test_it_reads_errors(host: RunningHost, generated: Generated) -> None:
     """An error is a value with the members that the description tells of."""
     models = generated("generated_main.models")
     with generated("generated_main").Client(host.url()) as client:
-        problem = generated("generated_main.api.messages.create_messages").sync(
+        problem = generated("generated_main.api.messages.create_message").sync(
             client=client, body=models.MessageDraft(content="x" * 501)
         )
-    assert isinstance(problem, models.ProblemJSON)
+    assert isinstance(problem, models.ProblemDetails)
     assert problem.violations[0].field == "content"

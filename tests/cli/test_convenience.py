@@ -1,0 +1,164 @@
+"""What the command line does for people: order, suggestions, completion, a first settings file, advice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plughost._cli.lent import LENT
+from plughost._cli.main import COMMANDS, SECTIONS
+from plughost._cli.options import duration
+
+if TYPE_CHECKING:
+    from .conftest import Line
+
+
+def test_the_help_begins_with_what_people_do(line: Line) -> None:
+    """`serve` is the first command, every command has its line, and none is cut off."""
+    shown = line.run("--help").output
+    assert shown.index("  serve ") < shown.index("  plugins ") < shown.index("  stores ")
+    assert shown.count("...") == 1, "but for the usage"
+    assert {name for told in SECTIONS.values() for name in told} == {*COMMANDS, *LENT}
+
+
+def test_a_command_that_is_misspelt_gets_the_nearest(line: Line) -> None:
+    """`plughost plguins` is exit code 2, and names `plugins`; what is near to nothing is only refused."""
+    wrong = line.run("plguins")
+    assert (wrong.exit_code, "Did you mean 'plugins'?" in wrong.stderr) == (2, True)
+    assert "Did you mean" not in line.run("xyzzy").stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--config", "other.toml", "--json", "settings", "grace_time"),
+        ("settings", "grace_time", "--json", "--config=other.toml"),
+        ("--config=other.toml", "settings", "--json", "grace_time"),
+    ],
+)
+def test_shared_options_stand_before_or_behind_the_command(line: Line, arguments: tuple[str, ...]) -> None:
+    """`--config`, `--json` and the others of several commands mean the same in both places."""
+    (line.folder / "other.toml").write_text("grace_time = 7")
+    (told,) = json.loads(line.run(*arguments).output)
+    assert (told["value"], told["source"]) == (7.0, "other.toml")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_groups_config_stands_anywhere(line: Line, place: int) -> None:
+    """`--config` before a group, before its command and behind that names the same file."""
+    (line.folder / "other.toml").write_text("data_dir = 'elsewhere'")
+    words = ["cert", "show"]
+    words[place:place] = ["--config", "other.toml"]
+    assert "elsewhere" in line.run(*words).stderr
+
+
+def test_settings_shows_what_is_asked_for(line: Line) -> None:
+    """Tables and keys may be named, lines are TOML, what is changed says where, and an unknown key is told."""
+    line.configure("grace_time = 5")
+    assert line.run("settings", "grace_time").output == "grace_time = 5.0  # plughost.toml; by default 30.0\n"
+    shown = line.run("settings", "sites.main.cors", "log").output
+    assert {row.split(" = ")[0].rpartition(".")[0] for row in shown.splitlines()} == {"sites.main.cors", "log"}
+    assert "no setting grce" in line.run("settings", "grce").stderr
+
+
+def test_init_writes_every_setting_and_changes_nothing(line: Line) -> None:
+    """The host takes the file, and every line of it that is uncommented; all is the default then."""
+    line.install("good")
+    assert line.run("init", "new.toml").exit_code == 0
+    written = (line.folder / "new.toml").read_text()
+    (line.folder / "all.toml").write_text(re.sub(r"(?m)^#(\w+ = .)", r"\1", written))
+    for file, changed in (("new.toml", 0), ("all.toml", 50)):
+        shown = json.loads(line.run("settings", "--json", "--config", file).output)
+        assert not [each for each in shown if each["value"] != each["default"]]
+        assert len([each for each in shown if each["source"] != "default"]) >= changed
+        assert changed or not [each for each in shown if each["source"] != "default"]
+
+
+def test_init_overwrites_nothing(line: Line) -> None:
+    """A file that is there is left alone, and the message says what to do."""
+    before = (line.folder / "plughost.toml").read_text()
+    refused = line.run("init")
+    assert (refused.exit_code, "is there already" in refused.stderr) == (1, True)
+    assert (line.folder / "plughost.toml").read_text() == before
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_that_the_shell_reads(line: Line, shell: str) -> None:
+    """Each shell's script is valid where that shell is there to say so."""
+    script = line.run("completion", shell).output
+    assert "_PLUGHOST_COMPLETE" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("plughost sta", "status"),
+        ("plughost disable go", "good"),
+        ("plughost settings sites.main.http_p", "sites.main.http_port"),
+        ("plughost --config plughost.toml plugins --why g", "good"),
+    ],
+)
+def test_names_are_completed(line: Line, words: str, wanted: str) -> None:
+    """Commands, plugins and settings are completed, also while the settings can't be used."""
+    line.install("good")
+    for settings in ("", "adress = 1"):
+        line.configure(settings)
+        variables = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_PLUGHOST_COMPLETE": "bash_complete"}
+        code = "from plughost._cli.main import main; main(prog_name='plughost')"
+        environment = {**os.environ, **variables, "PYTHONPATH": str(line.packages)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=line.folder, capture_output=True, text=True, check=True
+        )
+        assert wanted in [row.rpartition(",")[2] for row in done.stdout.splitlines()]
+
+
+def test_a_healthy_host_gets_no_problem(line: Line) -> None:
+    """With a certificate to be made, and nothing odd, the doctor finds no problem and exits with 0."""
+    line.install("good")
+    examined = line.run("doctor", "--dev", "--json")
+    found = json.loads(examined.output)
+    assert examined.exit_code == 0
+    assert {each["about"] for each in found} >= {"open files", "clock", "certificate", "disk", "versions", "proxies"}
+    assert not [each for each in found if each["verdict"] == "problem"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "about"),
+    [
+        ("", "certificate"),
+        ("trusted_proxies = ['0.0.0.0/0']", "proxies"),
+    ],
+)
+def test_the_doctor_names_a_problem_and_its_mending(line: Line, settings: str, about: str) -> None:
+    """What is wrong is a problem with exit code 1, and says what to do."""
+    line.install("good")
+    line.configure(settings)
+    examined = line.run("doctor", "--json")
+    (found,) = [each for each in json.loads(examined.output) if each["verdict"] == "problem" and each["about"] == about]
+    assert (examined.exit_code, bool(found["todo"] or "make" in found["found"])) == (1, True)
+
+
+def test_the_doctor_sees_a_settings_file_that_everybody_may_change(line: Line) -> None:
+    """Whoever can write the settings decides what the host does."""
+    file = line.folder / "plughost.toml"
+    file.chmod(0o666)
+    found = json.loads(line.run("doctor", "--dev", "--json").output)
+    assert [each["todo"] for each in found if each["about"] == "permissions"] == [f"chmod o-w {Path(file).name}"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.2, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (12345, "3 h 25 min"), (90061, "1 d 1 h")]
+)
+def test_durations_are_for_people(seconds: float, shown: str) -> None:
+    """At most two units are told, the largest that apply."""
+    assert duration(seconds) == shown

@@ -1,0 +1,214 @@
+"""A body that has nothing to send yet holds no thread, on each engine, and goes on when there is something."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Self
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+
+from plughost._waiting import Pause
+
+if TYPE_CHECKING:
+    import socket
+    from wsgiref.types import StartResponse
+
+    from tests.engines.conftest import Environ, Lane, Serve, Served, Until
+
+
+class Waits:
+    """An application whose bodies say `one`, pause, and say `two` once they are let go on."""
+
+    def __init__(self, seconds: float = 3600) -> None:
+        """Pause for so many seconds at most."""
+        self.pauses: list[Pause] = []
+        self.closed: list[int] = []
+        self._seconds = seconds
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer; `/now` at once."""
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"now"] if environ["PATH_INFO"] == "/now" else _Body(self, self._seconds)
+
+
+class _Body:
+    def __init__(self, application: Waits, seconds: float) -> None:
+        self._application = application
+        self._seconds = seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"one"
+        pause = Pause(self._seconds)
+        self._application.pauses.append(pause)
+        yield pause
+        yield b"two"
+
+    def close(self) -> None:
+        self._application.closed.append(id(self))
+
+
+def test_a_body_goes_on_after_its_pause(serve: Serve, lane: Lane, until: Until) -> None:
+    """What was said before the pause arrives at once, the rest once the body is let go on; it is closed once."""
+    application = Waits()
+    with serve(application, lane).client() as client, client.stream("GET", "/") as answer:
+        received = answer.iter_raw()
+        assert next(received) == b"one"
+        until(lambda: application.pauses)
+        application.pauses[0].ready()
+        application.pauses[0].ready()
+        assert b"".join(received) == b"two"
+    until(lambda: len(application.closed) == 1)
+
+
+def test_a_pause_ends_by_itself(serve: Serve, lane: Lane) -> None:
+    """A body goes on when its time has come, though nobody lets it."""
+    assert serve(Waits(seconds=0.1), lane).client().get("/").text == "onetwo"
+
+
+def test_a_pause_that_is_over_already_is_none(serve: Serve, lane: Lane) -> None:
+    """A body that is let go on before its engine has seen the pause isn't forgotten."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        def body() -> Iterator[bytes]:
+            for _ in range(100):
+                yield b"x"
+                pause = Pause()
+                pause.ready()
+                yield pause
+
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return body()
+
+    assert serve(application, lane).client().get("/").text == "x" * 100
+
+
+def test_the_body_of_a_client_that_leaves_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
+    """Who leaves during a pause is noticed at once, not with the next part."""
+    application = Waits()
+    client = serve(application, lane).client()
+    with client.stream("GET", "/") as answer:
+        received = answer.iter_raw()
+        assert next(received) == b"one"
+        until(lambda: application.pauses)
+    client.close()
+    until(lambda: len(application.closed) == 1)
+
+
+def test_bodies_that_pause_hold_no_thread(serve: Serve, lane: Lane, until: Until) -> None:
+    """Beside 60 paused bodies, over one connection or many, one thread answers others; then all go on.
+
+    A request that a busy machine stops for some milliseconds counts as slow, and 64 others may wait for it.
+    """
+    application = Waits()
+    served = serve(application, lane, threads=1)
+    with _Crowd(served, lane) as crowd:
+        for _ in range(60):
+            crowd.ask("/")
+        until(lambda: len(application.pauses) == 60)
+        threads = threading.active_count()
+        with served.client() as other:
+            assert other.get("/now").text == "now"
+        assert threading.active_count() <= threads < 50
+        for pause in application.pauses:
+            pause.ready()
+        assert crowd.answers() == [b"onetwo"] * 60
+    until(lambda: len(set(application.closed)) == len(application.closed) == 60)
+
+
+class _Crowd:
+    """Requests in flight: streams of one connection over HTTP/2, else each over its own.
+
+    It speaks HTTP/2 itself: of many requests that wait on one connection, httpx loses some when others end.
+    """
+
+    def __init__(self, served: Served, lane: Lane) -> None:
+        self._served = served
+        self._sockets: list[socket.socket] = []
+        self._streams: dict[int, bytes] = {}
+        self._shared: h2.connection.H2Connection | None = None
+        if lane.http2:
+            self._sockets.append(served.connect(protocol="h2"))
+            self._shared = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+            self._shared.initiate_connection()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._sockets:
+            each.close()
+
+    def ask(self, path: str) -> None:
+        """Send a request."""
+        if self._shared is None:
+            self._sockets.append(self._served.connect())
+            self._sockets[-1].sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            return
+        stream = self._shared.get_next_available_stream_id()
+        self._streams[stream] = b""
+        fields = {":method": "GET", ":scheme": "https", ":authority": "x", ":path": path}
+        self._shared.send_headers(stream, list(fields.items()), end_stream=True)
+        self._sockets[0].sendall(self._shared.data_to_send())
+
+    def answers(self) -> list[bytes]:
+        """Return the bodies of all answers."""
+        if self._shared is None:
+            return [_body_of(each) for each in self._sockets]
+        ended = 0
+        while ended < len(self._streams):
+            for event in self._shared.receive_data(self._sockets[0].recv(65536)):
+                if isinstance(event, h2.events.DataReceived):
+                    self._streams[event.stream_id] += event.data
+                ended += isinstance(event, h2.events.StreamEnded)
+        return [*self._streams.values()]
+
+
+def _body_of(connection: socket.socket) -> bytes:
+    answer = http.client.HTTPResponse(connection)
+    answer.begin()
+    return answer.read()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_drain_cuts_off_what_still_pauses(serve: Serve, lane: Lane, until: Until, ended: bool) -> None:
+    """The engine's drain waits for bodies that pause, until its grace is over."""
+    application = Waits()
+    served = serve(application, lane)
+    with served.client() as client, client.stream("GET", "/") as answer:
+        received = answer.iter_raw()
+        assert next(received) == b"one"
+        until(lambda: application.pauses)
+        if ended:
+            application.pauses[0].end()
+        assert served.engine.drain(30 if ended else 0.3) is ended
+
+
+def test_a_client_that_takes_nothing_holds_no_thread(serve: Serve, lane1: Lane, until: Until) -> None:
+    """Beside readers of endless responses that take nothing, one thread answers others."""
+    begun = threading.Semaphore(0)
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        def endless() -> Iterator[bytes]:
+            begun.release()
+            while True:
+                yield b"x" * 100_000
+
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"now"] if environ["PATH_INFO"] == "/now" else endless()
+
+    served = serve(application, lane1, threads=1)
+    connections = [served.connect() for _ in range(20)]
+    try:
+        for each in connections:
+            each.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        for _ in connections:
+            assert begun.acquire(timeout=20)
+        assert served.client().get("/now").text == "now"
+    finally:
+        for each in connections:
+            each.close()

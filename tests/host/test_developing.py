@@ -1,0 +1,95 @@
+"""What authors edit is imported afresh, whoever imports it; single files are plugins in development."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.host.packages import plugin_entry, saying, write_package
+from tests.host.test_reload_packages import InFolder, install
+
+from plughost.testing import running_host
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of sys.path for packages of a test's own, whose modules are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from reloaded_base.words import WORD as BASE",
+        "import reloaded_base.words\nBASE = reloaded_base.words.WORD",
+        "import importlib\nwords = importlib.import_module('reloaded_base.words')\nBASE = words.WORD",
+        "def base():\n    from reloaded_base.words import WORD\n    return WORD\nBASE = base()",
+    ],
+)
+def test_who_imports_what_changed_is_imported_afresh_too(folder: Path, statement: str) -> None:
+    """Whether or not its distribution requires the other's, so no module is there twice; others keep their memory."""
+    install(folder, "base", "'one'", "1.0")
+    install(folder, "top", "'unused'", "1.0", head=f"{statement}\nWORD_ = BASE\n")
+    install(folder, "other", "'other'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        assert client.get("/top").json()["word"] == "one"
+        client.get("/other")
+        install(folder, "base", "'two!'", "2.0")
+        assert host.host.reload().changed == ("base", "top")
+        assert client.get("/top").json()["word"] == "two!"
+        assert client.get("/other").json()["count"] == 2
+
+
+def test_an_edit_of_the_same_size_in_the_same_second_takes_effect(folder: Path) -> None:
+    """Byte code is as old as its source in whole seconds, and no older one is taken for it."""
+    plugins = folder / "plugins"
+    plugins.mkdir()
+    file = plugins / "quick.py"
+    with_one = saying("1", "/quick")
+    file.write_text(with_one)
+    with running_host(settings={"plugins_dir": str(plugins)}, distributions=[]) as host:
+        state = file.stat()
+        file.write_text(with_one.replace("WORD = 1", "WORD = 2"))
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+        assert host.host.reload().changed == ("quick",)
+        with host.client() as client:
+            assert client.get("/quick").json()["word"] == 2
+
+
+def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None:
+    """They come and go with their files; what begins with an underscore is none."""
+    plugins = folder / "plugins"
+    plugins.mkdir()
+    (plugins / "say_one.py").write_text(saying("1", "/one"))
+    (plugins / "_helper.py").write_text("raise RuntimeError")
+    settings = {"plugins_dir": str(plugins)}
+    with running_host(settings=settings, distributions=[]) as host, host.client() as client:
+        assert client.get("/one").json() == {"word": 1, "count": 1}
+        (plugins / "say-two.py").write_text(saying("2", "/two"))
+        report = host.host.reload()
+        assert (report.added, report.reused) == (("say-two",), ("say-one",))
+        (plugins / "say-two.py").unlink()
+        assert host.host.reload().removed == ("say-two",)
+        assert client.get("/one").json() == {"word": 1, "count": 2}
+    with running_host(settings=settings, distributions=[], dev=False) as host:
+        assert host.host.view.plugins == ()
+
+
+def test_a_file_of_an_installed_plugins_name_is_reported(folder: Path) -> None:
+    """One of the two serves, and the other says why it does not, as of two distributions."""
+    plugins = folder / "plugins"
+    plugins.mkdir()
+    (plugins / "base.py").write_text(saying("1", "/file"))
+    write_package(folder, "a-base", {"a_base.py": saying("2", "/a")}, entry_points=plugin_entry("base", "a_base"))
+    settings = {"plugins_dir": str(plugins)}
+    with running_host(settings=settings, distributions=InFolder(folder)) as host:
+        used, other = host.host.view.plugins
+    assert (used.distribution, used.state, other.state) == ("a-base", "active", "failed")
+    assert "the distribution a-base already brings a plugin of this name" in (other.reason or "")

@@ -1,0 +1,116 @@
+"""What a failed, blocked or skipped plugin takes with it, and what it doesn't."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from tests.host.plugins import Plugin, Says, Speaker, beside, group_of, raising, reason
+
+from plughost import (
+    PluginContext,
+    PluginError,
+    RouteGroup,
+    hookimpl,
+)
+from plughost._runtime.refusals import GenerationRefused
+from plughost.testing import plugin_distribution, running_host
+
+
+class Guarded:
+    """A plugin that can't serve without an authenticator; each instance may be asked once."""
+
+    made: ClassVar[list[Guarded]] = []
+
+    def __init__(self) -> None:
+        """Take note."""
+        self.made.append(self)
+        self.asked = 0
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount what needs it."""
+        self.asked += 1
+        if context.authenticator is None:
+            raise PluginError("nobody names principals", "Install an authenticator.")
+        return [group_of(Says("guarded"), "/guarded")]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"register_routes": lambda context: [group_of(Says("bad"), "/good")]},
+        {"register_pages": lambda context: 7},
+        {"register_middleware": raising(ValueError("x"))},
+    ],
+    ids=["conflict", "later hook", "earlier hook"],
+)
+def test_the_authenticator_of_a_plugin_that_fails_later_is_withdrawn(bad: dict[str, Any]) -> None:
+    """Who can't do without is asked again, as a new instance, and fails with its own message; the rest serve."""
+    offers = Plugin(register_authenticator=lambda context: lambda request: None, **bad)
+    Guarded.made.clear()
+    installed = [
+        plugin_distribution("good", Speaker("good", "/good")),
+        plugin_distribution("guarded", Guarded),
+        plugin_distribution("offers", offers),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert reason(host, "offers").startswith("failed: ")
+        told = "failed: register_routes: nobody names principals. Install an authenticator."
+        assert reason(host, "guarded") == told
+        assert client.get("/good").status_code == 200
+        assert client.get("/guarded").status_code == 404
+    assert [each.asked for each in Guarded.made] == [1, 1]
+
+
+def test_dependents_of_a_failed_plugin_are_blocked() -> None:
+    """What requires a failed plugin, directly or not, is blocked with its name, and never asked."""
+    asked: list[str] = []
+    installed = [
+        plugin_distribution("base", ImportError("no module")),
+        plugin_distribution("middle", Speaker("middle", "/middle"), requires=["plughost-base"]),
+        plugin_distribution(
+            "top", Plugin(register_checks=lambda context: asked.append("top")), requires=["plughost-middle>=1"]
+        ),
+        plugin_distribution("good", Speaker("good", "/good")),
+    ]
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+        for name in ("middle", "top"):
+            assert "it requires base (plughost-base 1.0), which is failed" in reason(host, name)
+            assert reason(host, name).startswith("blocked: ")
+    assert asked == []
+
+
+@pytest.mark.parametrize("settings", [{"disabled": ["bad"]}, {}])
+def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
+    """Neither `disabled` nor `without` loads the plugin's entry point, and what requires it is blocked."""
+    loaded: list[str] = []
+
+    class Loads(Speaker):
+        def __init__(self) -> None:
+            loaded.append("bad")
+            super().__init__("bad")
+
+    installed = [*beside(Loads), plugin_distribution("needy", Speaker("n", "/needy"), requires=["plughost-bad"])]
+    without = () if settings else ("bad",)
+    with running_host(distributions=installed, settings=settings, without=without) as host:
+        assert reason(host, "bad") == "disabled: None"
+        assert "requires bad (plughost-bad 1.0), which is disabled" in reason(host, "needy")
+    assert loaded == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"strict": True}, "bad is failed"),
+        ({"settings": {"strict": True}}, "bad is failed"),
+        ({"settings": {"required": ["bad"]}}, "the required plugin bad is failed"),
+        ({"settings": {"required": ["ghost"]}}, "the required plugin ghost is not installed"),
+        ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
+    ],
+)
+def test_a_host_that_must_have_a_plugin_refuses_to_start_without(options: dict[str, Any], told: str) -> None:
+    """`strict` and `required` refuse the start, naming the plugin, and no port stays open."""
+    with pytest.raises(GenerationRefused, match=told), running_host(distributions=beside(ImportError("x")), **options):
+        pass

@@ -1,0 +1,253 @@
+"""Jobs: what plugins do by the clock, each once at a time, through reloads and until the drain."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.host.plugins import Plugin, Says, group_of, reason, until
+
+from plughost import Job, JobRun, JobView, Store
+from plughost.testing import fresh_postgresql, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from plughost.testing import RunningHost
+
+MORNING = datetime(2026, 3, 28, 4, 0, tzinfo=UTC)
+
+
+class Runs:
+    """A job that keeps when it was due."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.due: list[datetime] = []
+
+    def __call__(self, run: JobRun) -> None:
+        """Keep it."""
+        self.due.append(run.due)
+
+
+class Holds:
+    """A job that goes on until a test lets it go, or, where it listens, until it is told to end."""
+
+    def __init__(self, *, listens: bool = False) -> None:
+        """Begin, and hold."""
+        self.begun, self.ended, self.go = threading.Semaphore(0), threading.Event(), threading.Event()
+        self.listens = listens
+
+    def __call__(self, run: JobRun) -> None:
+        """Go on."""
+        self.begun.release()
+        if self.listens:
+            run.wait(60)
+            assert run.stopping
+        else:
+            self.go.wait(60)
+        self.ended.set()
+
+
+def with_jobs(*jobs: Job, **hooks: Callable[..., Any]) -> Plugin:
+    """Return a plugin with jobs, and a route."""
+    return Plugin(
+        register_jobs=lambda context: list(jobs), register_routes=lambda context: [group_of(Says("hello"))], **hooks
+    )
+
+
+def job(host: RunningHost) -> JobView:
+    """Return the host's only job."""
+    (found,) = host.host.view.jobs
+    return found
+
+
+def test_a_job_runs_every_so_often_and_at_the_start() -> None:
+    """It is due at the start, and then at the end of each period, with no drift."""
+    runs = Runs()
+    plugin = with_jobs(Job(name="sweep", run=runs, every=60, at_start=True))
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
+        until(lambda: len(runs.due) == 1)
+        for number in (2, 3):
+            host.advance(59)
+            host.advance(1)
+            until(lambda number=number: len(runs.due) == number)  # type: ignore[misc] # mypy can't type a lambda's default
+        until(lambda: job(host).runs == 3)
+        seen = job(host)
+    assert [(due - MORNING).total_seconds() for due in runs.due] == [0, 60, 120]
+    assert (seen.schedule, seen.outcome, seen.failures, seen.missed) == ("at start, every 60 s", "ok", 0, 0)
+
+
+def test_a_cron_time_is_that_of_its_time_zone() -> None:
+    """Summer time begins between two days: the clock on the wall shows the same, and UTC doesn't."""
+    runs = Runs()
+    plugin = with_jobs(Job(name="report", run=runs, cron="30 4 * * *", timezone="Europe/Berlin"))
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
+        for day in (1, 2):
+            host.advance(24 * 3600)
+            until(lambda day=day: len(runs.due) == day)  # type: ignore[misc] # as above
+    assert runs.due == [datetime(2026, 3, 29, 2, 30, tzinfo=UTC), datetime(2026, 3, 30, 2, 30, tzinfo=UTC)]
+
+
+def test_one_that_still_runs_is_not_run_beside_itself() -> None:
+    """Due three times meanwhile, it runs once more when it has ended, and tells what it missed."""
+    holds = Holds()
+    plugin = with_jobs(Job(name="slow", run=holds, every=10))
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
+        host.advance(10)
+        assert holds.begun.acquire(timeout=30)
+        host.advance(30)
+        assert job(host).running_since is not None
+        assert not holds.begun.acquire(blocking=False)
+        holds.go.set()
+        assert holds.begun.acquire(timeout=30)
+        until(lambda: job(host).runs == 2)
+        assert job(host).missed == 2
+        assert not holds.begun.acquire(blocking=False)
+
+
+def test_what_a_job_raises_is_told_and_it_goes_on() -> None:
+    """A failure shows in the view, in the events and in the health, until a run ends well."""
+    trouble: list[Exception] = [ValueError("no disk")]
+    told: list[Any] = []
+
+    def work(run: JobRun) -> None:
+        if trouble:
+            raise trouble.pop()
+
+    plugin = with_jobs(Job(name="work", run=work, every=1))
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
+        host.host.events.subscribe(told.append)
+        host.advance(1)
+        until(lambda: job(host).failures == 1)
+        assert "ValueError" in job(host).error
+        (check,) = [each for each in host.host.view.checks if each.name == "jobs"]
+        assert (check.check().up, check.check().data) == (False, {"a/work": "failed"})
+        host.advance(1)
+        until(lambda: job(host).runs == 1)
+        assert check.check().up
+    assert [(each.name, each.fields.get("outcome")) for each in told if each.name.startswith("job")] == [
+        ("job_started", None),
+        ("job", "failed"),
+        ("job_started", None),
+        ("job", "ok"),
+    ]
+
+
+def test_requests_are_answered_while_all_jobs_of_a_plugin_run() -> None:
+    """One thread of the plugin's share is left to them, and what else is due waits for one that ends."""
+    holds = Holds()
+    plugin = with_jobs(*(Job(name=f"job{number}", run=holds, at_start=True) for number in range(3)))
+    share = {"requests": {"plugin_threads": 3}}
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], settings=share) as host:
+        assert all(holds.begun.acquire(timeout=30) for _ in range(2))
+        with host.client() as client:
+            assert all(client.get("/say").status_code == 200 for _ in range(20))
+        assert not holds.begun.acquire(blocking=False)
+        holds.go.set()
+        assert holds.begun.acquire(timeout=30)
+
+
+def test_a_job_is_told_of_the_drain_and_ends_before_the_plugin_does() -> None:
+    """`stopping` comes when no job runs any more, and the stop waits for that."""
+    holds = Holds(listens=True)
+    order: list[bool] = []
+    plugin = with_jobs(
+        Job(name="long", run=holds, at_start=True), stopping=lambda context: order.append(holds.ended.is_set())
+    )
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)]):
+        assert holds.begun.acquire(timeout=30)
+    assert order == [True]
+
+
+def test_a_reload_goes_on_with_jobs_of_reused_plugins_and_ends_those_of_others() -> None:
+    """The beat goes on, once each time; the job of a plugin that went is told to end, and gone."""
+    runs, holds = Runs(), Holds(listens=True)
+    leaving = plugin_distribution(
+        "b", Plugin(register_jobs=lambda context: [Job(name="long", run=holds, at_start=True)])
+    )
+    installed = [plugin_distribution("a", with_jobs(Job(name="beat", run=runs, every=1))), leaving]
+    with running_host(distributions=installed, now=MORNING) as host:
+        assert holds.begun.acquire(timeout=30)
+        installed.remove(leaving)
+        for number in range(1, 21):
+            host.host.reload(accept=["b"])
+            host.advance(1)
+            until(lambda number=number: len(runs.due) == number)  # type: ignore[misc] # as above
+        assert holds.ended.is_set()
+        assert job(host).name == "beat"
+    assert [(due - MORNING).total_seconds() for due in runs.due] == [*range(1, 21)]
+
+
+def test_a_changed_plugin_takes_its_beat_over(tmp_path: Path) -> None:
+    """Asked again since its settings changed, it runs its own function from then on, when it was due anyway."""
+    made: list[Runs] = []
+
+    class Sweeps:
+        def register_jobs(self, context: Any) -> list[Job]:
+            made.append(Runs())
+            return [Job(name="sweep", run=made[-1], every=60)]
+
+    plugin = Plugin(
+        register_jobs=lambda context: Sweeps().register_jobs(context),
+        register_routes=lambda context: [group_of(Says("hello"))],
+    )
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
+        host.advance(50)
+        file = host.host.settings.file
+        assert file is not None
+        file.write_text(file.read_text() + "[plugins.a]\nbody_limit = 1000\n")
+        assert host.host.reload().swapped
+        host.advance(10)
+        until(lambda: len(made) == 2 and len(made[1].due) == 1)
+    assert made[0].due == []
+
+
+def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
+    """The second takes over when the first stops, and one for each host runs on both."""
+
+    def plugin(runs: Runs, alone: Runs) -> Plugin:
+        jobs = [Job(name="one", run=runs, every=1), Job(name="each", run=alone, every=1, each_host=True)]
+        return with_jobs(*jobs, register_stores=lambda context: [store])
+
+    store = Store(name="kept", migrations=tmp_path, tables=())
+    (tmp_path / "postgresql").mkdir()
+    (tmp_path / "postgresql" / "0001_begin.sql").write_text("SELECT 1;")
+    first, second, each = Runs(), Runs(), Runs()
+    with fresh_postgresql() as url:
+        settings = {"stores": {"url": url}}
+        options: dict[str, Any] = {"settings": settings, "now": MORNING}
+        with running_host(["a"], distributions=[plugin_distribution("a", plugin(second, each))], **options) as other:
+            with running_host(["a"], distributions=[plugin_distribution("a", plugin(first, each))], **options) as host:
+                host.advance(1)
+                until(lambda: len(first.due) == 1 and len(each.due) == 1)
+                other.advance(1)
+                until(lambda: len(each.due) == 2)
+                until(lambda: [view.outcome for view in other.host.view.jobs] == ["ok", "elsewhere"])
+            other.advance(1)
+            until(lambda: len(second.due) == 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "it is never due; give it every, cron or at_start"),
+        ({"every": 0}, "every 0 is no number of seconds above 0"),
+        ({"every": 1, "cron": "* * * * *"}, "it has every and cron; give it one of them"),
+        ({"cron": "61 * * * *"}, "cron '61 * * * *': Bad minute"),
+        ({"cron": "0 0 30 2 *"}, "cron '0 0 30 2 *': Bad day-of-month; it has five fields"),
+        ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus' on this machine"),
+        ({"every": 1, "run": lambda: None}, "run is called with one argument, the JobRun, and takes ()"),
+        ({"every": 1, "run": None}, "run is no function"),
+        ({"every": 1, "name": "a b"}, "a name is made of"),
+    ],
+)
+def test_a_job_that_can_not_run_is_refused(given: dict[str, Any], told: str) -> None:
+    """The plugin fails, and the reason names the job and what to do."""
+    plugin = with_jobs(Job(**{"name": "odd", "run": Runs(), **given}))
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)]) as host:
+        assert told in reason(host, "a")
+        assert "register_jobs: job '" in reason(host, "a")

@@ -1,0 +1,67 @@
+"""A host of its own process with a plugin whose orders are idempotent: `python counting_orders.py DATA COUNT`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import falcon
+
+from plughost import Operation, Route, RouteGroup, Store, hookimpl
+from plughost.http import read_json
+from plughost.stores import idempotency_store
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from plughost.stores import Session
+
+
+class Orders:
+    """Counts how often it was called, in a file that outlives it."""
+
+    def __init__(self, count: Path) -> None:
+        """Take where."""
+        self._count = count
+        self.gate = threading.Event()
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Order what the body says, and answer as it says."""
+        order = read_json(req)
+        with self._count.open("a", encoding="utf-8") as count:
+            count.write("x")
+        if order == "hang":
+            self.gate.wait(60)
+        if order == "busy":
+            raise falcon.HTTPServiceUnavailable(retry_after=1)
+        if order == "broken":
+            raise ValueError("broken")
+        if order == "refused":
+            raise falcon.HTTPConflict(description="Sold out.")
+        resp.status = 201
+        resp.set_header("Location", "/orders/1")
+        resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
+
+    @hookimpl
+    def register_stores(self, context: Any) -> list[Store[Session]]:
+        """Keep the answers."""
+        return [idempotency_store("orders")]
+
+    @hookimpl
+    def register_routes(self, context: Any) -> list[RouteGroup]:
+        """Mount it."""
+        post = Operation(summary="Order", idempotent=True)
+        return [RouteGroup(prefix="/orders", routes=(Route("", self, {"POST": post}),))]
+
+
+def main(data: Path, count: Path) -> None:
+    """Serve until killed."""
+    with running_host(distributions=[plugin_distribution("orders", Orders(count))], data_dir=data) as host:
+        sys.stdout.write(f"{host.url()}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,199 @@
+"""Files as answers: ranges, conditions and validators as RFC 9110 has them, on each engine."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.http.table import LANES, Lane
+
+from plughost import Operation, Route, RouteGroup, hookimpl
+from plughost.http import send_file
+from plughost.testing import RunningHost, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+    import httpx
+
+    from plughost import PluginContext
+
+DATA = bytes(range(256)) * 1000
+CHANGED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TAG = f"{int(CHANGED.timestamp()) * 10**9:x}-{len(DATA):x}"
+
+
+class Files:
+    """Sends files of a folder, and what a test puts there."""
+
+    def __init__(self) -> None:
+        """Begin without a folder."""
+        self.folder = Path()
+        self.memory: io.BytesIO = io.BytesIO()
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
+        """Send one."""
+        send_file(req, resp, self.folder / name, download_as=req.get_param("as") or "")
+
+    def on_get_memory(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Send what is in memory."""
+        send_file(req, resp, self.memory, media_type="text/x-test", etag="own")
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        get = {"GET": Operation(summary="Get it", produces=())}
+        return [
+            RouteGroup(prefix="/files", routes=(Route("/{name}", self, get), Route("", self, get, suffix="memory")))
+        ]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The plugin, with a file."""
+    plugin = Files()
+    plugin.folder = tmp_path_factory.mktemp("files")
+    path = plugin.folder / "data.bin"
+    path.write_bytes(DATA)
+    os.utime(path, (CHANGED.timestamp(), CHANGED.timestamp()))
+    return plugin
+
+
+@pytest.fixture(scope="module")
+def hosts(files: Files) -> Iterator[dict[str, RunningHost]]:
+    """A host on each engine."""
+    with ExitStack() as stack:
+        running = {}
+        for engine in ("waitress", "granian"):
+            settings = {"sites": {"main": {"http_engine": engine}}}
+            host = running_host(distributions=[plugin_distribution("files", files)], settings=settings)
+            running[engine] = stack.enter_context(host)
+        yield running
+
+
+@pytest.fixture(params=LANES, ids=str)
+def client(request: pytest.FixtureRequest, hosts: dict[str, RunningHost]) -> Iterator[httpx.Client]:
+    """A client on each lane."""
+    lane: Lane = request.param
+    with hosts[lane.engine].client(scheme=lane.scheme, http2=lane.http2) as opened:
+        opened.headers["Accept-Encoding"] = "identity"
+        yield opened
+
+
+def test_a_file_comes_with_its_validators(client: httpx.Client) -> None:
+    """The whole file has its length, type, tag and time, and says that ranges may be asked for; HEAD says the same."""
+    for method in ("GET", "HEAD"):
+        answer = client.request(method, "/files/data.bin")
+        assert answer.status_code == 200
+        assert {name: answer.headers.get(name) for name in ("Content-Length", "Content-Type", "ETag")} == {
+            "Content-Length": str(len(DATA)),
+            "Content-Type": "application/octet-stream",
+            "ETag": f'"{TAG}"',
+        }
+        assert answer.headers["Last-Modified"] == "Fri, 02 Jan 2026 03:04:05 GMT"
+        assert answer.headers["Accept-Ranges"] == "bytes"
+        assert answer.content == (DATA if method == "GET" else b"")
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "end"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=1000-1999", 1000, 2000),
+        ("bytes=255999-", 255999, 256000),
+        ("bytes=-10", 255990, 256000),
+        ("bytes=-999999", 0, 256000),
+        ("bytes=10-999999999999", 10, 256000),
+        ("BYTES=5-6", 5, 7),
+    ],
+)
+def test_a_range_is_a_part(client: httpx.Client, asked: str, start: int, end: int) -> None:
+    """206 has the bytes that were asked for, and says which; a range of everything is everything."""
+    answer = client.get("/files/data.bin", headers={"Range": asked})
+    whole = end - start == len(DATA)
+    assert (answer.status_code, answer.content) == (200 if whole else 206, DATA[start:end])
+    assert answer.headers.get("Content-Range") == (None if whole else f"bytes {start}-{end - 1}/{len(DATA)}")
+
+
+@pytest.mark.parametrize(
+    "asked", ["bytes=9-1", "bytes=a-b", "lines=1-2", "bytes=0-1,5-6", "bytes=-", "5-6", "bytes= 1-2"]
+)
+def test_a_range_that_is_none_is_ignored(client: httpx.Client, asked: str) -> None:
+    """Malformed ranges, several ones and those in other units are answered with the whole file."""
+    answer = client.get("/files/data.bin", headers={"Range": asked})
+    assert (answer.status_code, len(answer.content)) == (200, len(DATA))
+
+
+@pytest.mark.parametrize("asked", ["bytes=256000-", "bytes=999999-9999999", "bytes=-0"])
+def test_a_range_beyond_the_end_is_416(client: httpx.Client, asked: str) -> None:
+    """The client is told how long the file is."""
+    answer = client.get("/files/data.bin", headers={"Range": asked})
+    assert (answer.status_code, answer.headers["Content-Range"]) == (416, "bytes */256000")
+    assert answer.json()["detail"]
+
+
+BEFORE, AT, AFTER = (format_datetime(CHANGED + timedelta(seconds=each), usegmt=True) for each in (-1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"If-None-Match": f'"{TAG}"'}, 304),
+        ({"If-None-Match": f'"x", W/"{TAG}"'}, 304),
+        ({"If-None-Match": "*"}, 304),
+        ({"If-None-Match": '"x"'}, 200),
+        ({"If-None-Match": '"x"', "If-Modified-Since": AFTER}, 200),
+        ({"If-Modified-Since": AT}, 304),
+        ({"If-Modified-Since": BEFORE}, 200),
+        ({"If-Modified-Since": "yesterday"}, 200),
+        ({"If-Match": f'"{TAG}"'}, 200),
+        ({"If-Match": f'W/"{TAG}"'}, 412),
+        ({"If-Match": '"x"'}, 412),
+        ({"If-Match": "*"}, 200),
+        ({"If-Unmodified-Since": BEFORE}, 412),
+        ({"If-Unmodified-Since": AT}, 200),
+        ({"If-Unmodified-Since": BEFORE, "If-Match": f'"{TAG}"'}, 200),
+        ({"Range": "bytes=0-9", "If-Range": f'"{TAG}"'}, 206),
+        ({"Range": "bytes=0-9", "If-Range": f'W/"{TAG}"'}, 200),
+        ({"Range": "bytes=0-9", "If-Range": '"x"'}, 200),
+        ({"Range": "bytes=0-9", "If-Range": AT}, 206),
+        ({"Range": "bytes=0-9", "If-Range": BEFORE}, 200),
+        ({"Range": "bytes=0-9", "If-None-Match": f'"{TAG}"'}, 304),
+    ],
+)
+def test_conditions_decide(client: httpx.Client, headers: dict[str, str], status: int) -> None:
+    """RFC 9110's conditions, in its order; what isn't well-formed counts as absent."""
+    answer = client.get("/files/data.bin", headers=headers)
+    assert answer.status_code == status
+    if status == 304:
+        assert (answer.content, answer.headers["ETag"]) == (b"", f'"{TAG}"')
+
+
+def test_anything_that_can_seek_is_a_file(client: httpx.Client, files: Files) -> None:
+    """A file in memory has ranges, too, and is closed whether or not it is sent."""
+    for headers, status in ({"Range": "bytes=2-4"}, 206), ({"If-None-Match": '"own"'}, 304), ({"If-Match": '"x"'}, 412):
+        files.memory = io.BytesIO(b"0123456789")
+        answer = client.get("/files", headers=headers)
+        assert (answer.status_code, answer.headers["Content-Type"].partition(";")[0]) in {
+            (206, "text/x-test"),
+            (304, "text/x-test"),
+            (412, "application/problem+json"),
+        }
+        assert answer.status_code == status
+        assert status != 206 or answer.content == b"234"
+        client.get("/nothing")
+        assert files.memory.closed
+
+
+def test_a_file_is_saved_under_its_name(client: httpx.Client) -> None:
+    """A name can't end the header's text."""
+    answer = client.get("/files/data.bin", params={"as": 'Ünï "quoted"\n.bin'})
+    assert answer.headers["Content-Disposition"].startswith("attachment; filename=")
+    assert "\n" not in answer.headers["Content-Disposition"]
+    assert client.get("/files/absent").status_code == 404

@@ -1,0 +1,186 @@
+"""Forms, url-encoded and in parts, become a model, and files are kept within limits; nothing malformed is a 500."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+from tests.http.table import LANES, Lane
+
+from plughost import Operation, Route, RouteGroup, hookimpl
+from plughost.http import Boolean, File, Integer, Number, Text, Upload, read_form
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+    import httpx
+
+    from plughost import PluginContext
+
+URL_ENCODED = "application/x-www-form-urlencoded"
+SMALL, LARGE = 2_000, 3 * 1024 * 1024
+
+
+class Entry(BaseModel):
+    """A form with a field of each kind."""
+
+    name: Annotated[str, Text(max_length=50)]
+    amount: Annotated[int, Integer(minimum=1)] = 1
+    price: Annotated[Decimal, Number(minimum=0)] | None = None
+    gift: Annotated[bool, Boolean()] = False
+    tags: list[Annotated[str, Text()]] = []
+    picture: Annotated[Upload, File(max_size=SMALL, media_types=("image/png",))] | None = None
+    notes: list[Upload] = []
+
+
+class Entries:
+    """Says what it read."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Read a form."""
+        entry = read_form(req, Entry)
+        files = [each for each in (entry.picture, *entry.notes) if each is not None]
+        resp.media = entry.model_dump(exclude={"picture", "notes"}) | {
+            "files": [[each.filename, each.content_type, each.size, len(each.file.read())] for each in files]
+        }
+
+    def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Read any image, to its end."""
+        size = 0
+        while part := req.stream.read(65536):
+            size += len(part)
+        resp.media = size
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        post = Operation(
+            summary="Post a form", request=Entry, consumes=("multipart/form-data", "application/x-www-form-urlencoded")
+        )
+        put = Operation(summary="Put an image", consumes=("image/*",), body_limit=LARGE)
+        return [RouteGroup(prefix="/entries", routes=(Route("", self, {"POST": post, "PUT": put}),), body_limit=20_000)]
+
+
+@pytest.fixture(scope="module", params=LANES, ids=str)
+def client(request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+    """A client on each lane."""
+    lane: Lane = request.param
+    settings = {"sites": {"main": {"http_engine": lane.engine}}}
+    with (
+        running_host(distributions=[plugin_distribution("entries", Entries())], settings=settings) as host,
+        host.client(scheme=lane.scheme, http2=lane.http2) as opened,
+    ):
+        yield opened
+
+
+def violations(answer: httpx.Response) -> dict[str, str]:
+    """Return what an answer says is wrong, by field."""
+    assert answer.status_code == 400, answer.text
+    return {each["field"]: each["message"] for each in answer.json()["violations"]}
+
+
+FIELDS = {"name": "Ünï & co", "amount": "3", "price": "1.50", "gift": "on", "tags": ["a", "b"], "other": "x"}
+READ = {"name": "Ünï & co", "amount": 3, "price": 1.5, "gift": True, "tags": ["a", "b"]}
+
+
+def test_an_url_encoded_form_is_read(client: httpx.Client) -> None:
+    """Texts become what their field is, and what the model doesn't know is ignored."""
+    assert client.post("/entries", data=FIELDS).json() == READ | {"files": []}
+
+
+def test_a_form_in_parts_is_read(client: httpx.Client) -> None:
+    """Files come with their name, type and content; those that the model has no field for are dropped."""
+    files = [
+        ("picture", ("a.png", b"x" * SMALL, "image/png")),
+        ("notes", ("one.txt", b"1", "text/plain")),
+        ("notes", ("../two", b"", "text/plain")),
+        ("unknown", ("three", b"3", "text/plain")),
+    ]
+    assert client.post("/entries", data=FIELDS, files=files).json() == READ | {
+        "files": [["a.png", "image/png", SMALL, SMALL], ["one.txt", "text/plain", 1, 1], ["../two", "text/plain", 0, 0]]
+    }
+
+
+def test_all_that_is_wrong_is_refused_at_once(client: httpx.Client) -> None:
+    """A form breaks rules in the words of JSON bodies."""
+    fields = {"amount": "0", "price": "x", "gift": "maybe"}
+    expected = {
+        "name": "must not be blank",
+        "amount": "must be greater than or equal to 1",
+        "price": "must be a number",
+        "gift": "must be a boolean",
+    }
+    assert violations(client.post("/entries", data=fields)) == expected
+    files = {"picture": ("a.png", b"x" * (SMALL + 1), "image/png")}
+    assert violations(client.post("/entries", data=fields, files=files)) == expected | {
+        "picture": f"must have at most {SMALL} bytes"
+    }
+    files = {"picture": ("a.gif", b"x", "image/gif")}
+    assert violations(client.post("/entries", data={"name": "a"}, files=files)) == {
+        "picture": "must be one of image/png"
+    }
+    assert violations(client.post("/entries", data={"name": "a", "picture": "text"})) == {"picture": "must be a file"}
+
+
+def test_an_empty_input_is_absent(client: httpx.Client) -> None:
+    """What a page sends for inputs that nobody filled counts as not sent."""
+    files = {"picture": ("", b"", "application/octet-stream")}
+    answer = client.post("/entries", data={"name": "a", "amount": "", "price": ""}, files=files)
+    assert answer.json() == {"name": "a", "amount": 1, "price": None, "gift": False, "tags": [], "files": []}
+
+
+def multipart(head: bytes, body: bytes = b"x", end: bytes = b"\r\n--b--\r\n") -> bytes:
+    """Return a form of one part."""
+    return b"--b\r\n" + head + b"\r\n\r\n" + body + end
+
+
+NAME = b'Content-Disposition: form-data; name="name"'
+FORM = "multipart/form-data; boundary=b"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (FORM, multipart(b'Content-Disposition: form-data; name="\xff"')),
+        (FORM, multipart(NAME + b'; filename="\xff"')),
+        (FORM, multipart(NAME + b"; filename*=nothing''a")),
+        (FORM, multipart(NAME + b"; filename*=utf-8''%ff")),
+        (FORM, multipart(NAME + b'; filename="a"\r\nContent-Type: \xff')),
+        (FORM, multipart(NAME, b"\xff")),
+        (FORM, multipart(NAME, end=b"")),
+        (FORM, multipart(b"X: " + b"x" * 10_000)),
+        (FORM, b""),
+        ("multipart/form-data", multipart(NAME)),
+        ("multipart/form-data; boundary=" + "b" * 100, multipart(NAME)),
+        (URL_ENCODED, b"name=\xff"),
+        (URL_ENCODED, b"name=%ff"),
+        (URL_ENCODED, b"&".join([b"name=x"] * 1001)),
+    ],
+)
+def test_a_malformed_form_is_refused(client: httpx.Client, content_type: str, body: bytes) -> None:
+    """Whatever is wrong with it, it is 400."""
+    assert client.post("/entries", content=body, headers={"Content-Type": content_type}).status_code == 400
+
+
+def test_another_media_type_is_refused(client: httpx.Client) -> None:
+    """415 names what the operation reads; a range of types lets any of it through."""
+    answer = client.post("/entries", json={"name": "a"})
+    assert (answer.status_code, answer.headers["Accept"]) == (415, f"multipart/form-data, {URL_ENCODED}")
+    assert client.post("/entries", content=b"x").status_code == 415
+    for content_type, status in ("image/webp", 200), ("Image/PNG; a=b", 200), ("text/plain", 415), ("image", 415):
+        assert client.put("/entries", content=b"x", headers={"Content-Type": content_type}).status_code == status
+
+
+def test_each_operation_has_its_own_limit(client: httpx.Client) -> None:
+    """What one method of a path accepts is too large for another."""
+    image = {"Content-Type": "image/png"}
+    assert client.put("/entries", content=b"x" * LARGE, headers=image).json() == LARGE
+    assert client.put("/entries", content=b"x" * (LARGE + 1), headers=image).status_code == 413
+    answer = client.post("/entries", data={"name": "x" * 20_000})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        413,
+        "The request body is larger than the 20000 bytes accepted here.",
+    )

@@ -1,0 +1,147 @@
+"""A request with an Idempotency-Key that came before is answered as it was then, also after kill -9, and done once."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.host.plugins import Plugin, reason, until
+from tests.http.counting_orders import Orders
+
+from plughost import Operation, Route, RouteGroup
+from plughost.testing import plugin_distribution, running_host, store_settings
+
+
+class Client:
+    """Orders, and knows how often orders were taken."""
+
+    def __init__(self, client: httpx.Client, count: Path, orders: Orders) -> None:
+        """Take what it needs."""
+        self.client = client
+        self.orders = orders
+        self._count = count
+
+    @property
+    def calls(self) -> int:
+        """How often the responder was called."""
+        return len(self._count.read_text(encoding="utf-8")) if self._count.exists() else 0
+
+    def order(self, what: str, key: str | None = '"a"', **headers: str) -> httpx.Response:
+        """Order something."""
+        given = {} if key is None else {"Idempotency-Key": key}
+        return self.client.post("/orders", json=what, headers=given | headers)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    """A client of a host on each database."""
+    with contextlib.ExitStack() as stack:
+        settings = stack.enter_context(store_settings(request.param))
+        orders = Orders(tmp_path / "count")
+        host = stack.enter_context(
+            running_host(distributions=[plugin_distribution("orders", orders)], settings=settings)
+        )
+        yield Client(stack.enter_context(host.client()), tmp_path / "count", orders)
+        orders.gate.set()
+
+
+def test_a_repeated_request_is_answered_as_before(client: Client) -> None:
+    """Status, body and header fields are those of the first; a request without a key, or with another, is a new one."""
+    first, again = client.order("x"), client.order("x", "a")
+    assert (first.status_code, first.json(), first.headers["Location"]) == (
+        201,
+        {"order": "x", "calls": 1},
+        "/orders/1",
+    )
+    assert (again.status_code, again.content, again.headers["Location"]) == (201, first.content, "/orders/1")
+    assert again.headers["Content-Type"] == first.headers["Content-Type"]
+    assert (first.headers.get("Idempotency-Replayed"), again.headers["Idempotency-Replayed"]) == (None, "true")
+    assert first.headers["X-Request-ID"] != again.headers["X-Request-ID"]
+    assert client.order("x", '"b"').json()["calls"] == 2
+    assert client.order("x", None).json()["calls"] == 3
+    assert client.order("x", "a", Authorization="Basic eDp5").json()["calls"] == 4  # another's keys are another's
+
+
+def test_an_error_of_the_request_is_an_answer(client: Client) -> None:
+    """What was refused is refused again, without another look."""
+    assert [client.order("refused").json()["detail"] for _ in range(2)] == ["Sold out."] * 2
+    assert client.calls == 1
+
+
+def test_what_was_not_done_may_be_asked_again(client: Client) -> None:
+    """A 503 that says when to come back frees the key; another failure does not, for it may have been done."""
+    assert [client.order("busy", "b").status_code for _ in range(2)] == [503, 503]
+    assert client.calls == 2
+    assert [client.order("broken", "c").status_code for _ in range(2)] == [500, 409]
+    assert client.calls == 3
+
+
+def test_a_key_is_for_one_request(client: Client) -> None:
+    """With another body it is refused, and so is one that is no key."""
+    client.order("x")
+    assert client.order("y").status_code == 422
+    assert [client.order("x", key).status_code for key in ('""', "a b", "x" * 256)] == [400] * 3
+    assert client.calls == 1
+
+
+def test_a_request_in_progress_is_not_begun_again(client: Client) -> None:
+    """The second is told to come back, and gets the answer then."""
+    first = threading.Thread(target=client.order, args=("hang",))
+    first.start()
+    until(lambda: client.calls == 1)
+    answer = client.order("hang")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
+    client.orders.gate.set()
+    first.join()
+    assert (client.order("hang").status_code, client.calls) == (201, 1)
+
+
+@contextlib.contextmanager
+def process(*arguments: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """Run the host, and kill it."""
+    command = [sys.executable, str(Path(__file__).with_name("counting_orders.py")), *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        try:
+            with httpx.Client(base_url=host.stdout.readline().strip(), timeout=30) as client:
+                yield host, client
+        finally:
+            host.kill()
+
+
+def test_kill_9_loses_no_answer_and_does_nothing_twice(tmp_path: Path) -> None:
+    """What was answered is answered again; what was in the middle isn't done again."""
+    data, count = tmp_path / "data", tmp_path / "count"
+    done, hung = {"Idempotency-Key": '"done"'}, {"Idempotency-Key": '"hung"'}
+    with process(data, count) as (host, client):
+        first = client.post("/orders", json="x", headers=done)
+        waiting = threading.Thread(target=_ask, args=(str(client.base_url), hung))
+        waiting.start()
+        until(lambda: count.read_text(encoding="utf-8") == "xx")
+        host.kill()
+        waiting.join()
+    with process(data, count) as (_, client):
+        again = client.post("/orders", json="x", headers=done)
+        assert (again.status_code, again.content) == (201, first.content)
+        assert client.post("/orders", json="hang", headers=hung).status_code == 409
+        assert count.read_text(encoding="utf-8") == "xx"
+
+
+def _ask(url: str, headers: dict[str, str]) -> None:
+    with contextlib.suppress(httpx.TransportError):
+        httpx.post(f"{url}/orders", json="hang", headers=headers, timeout=60)
+
+
+def test_a_plugin_without_the_store_is_told() -> None:
+    """Its answers could not be kept."""
+    routes = (Route("", Orders(Path()), {"POST": Operation(summary="Order", idempotent=True)}),)
+    plugin: Any = Plugin(register_routes=lambda context: [RouteGroup(prefix="/orders", routes=routes)])
+    with running_host(distributions=[plugin_distribution("orders", plugin)]) as host:
+        assert "return plughost.stores.idempotency_store('orders') from register_stores" in reason(host, "orders")

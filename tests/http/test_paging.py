@@ -1,0 +1,192 @@
+"""One declaration of paging: what clients may ask for, and the links that lead from page to page, on each database."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import pytest
+from pydantic import BaseModel
+
+from plughost import Operation, PluginContext, Response, Route, RouteGroup, Store, hookimpl
+from plughost.http import Integer, Number, Paging, Request, Text
+from plughost.stores import OpenStore, Session, read_page
+from plughost.testing import plugin_distribution, running_host, store_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import falcon
+    import httpx
+
+ROWS: Final = (("tea", "2.5", True), ("pot", "20", True), ("cup", "2.5", False), ("jug", "7", True), ("mug", "7", True))
+
+
+class Ware(BaseModel):
+    """What is listed."""
+
+    id: Annotated[int, Integer(minimum=1)]
+    name: Annotated[str, Text(max_length=10)]
+    price: Annotated[Decimal, Number(minimum=0)]
+    sold: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of it."""
+
+    id: int
+    name: str
+    price: float
+    sold: bool
+
+
+PAGING: Final = Paging(model=Ware, sort=("name", "price"), filters=("name", "price", "sold"), size=2, maximum=4)
+
+
+class Wares:
+    """A list with a parameter of its own."""
+
+    def __init__(self, store: OpenStore[Session], paging: Paging) -> None:
+        """Take the store and the declaration."""
+        self._store = store
+        self._paging = paging
+
+    def on_get(self, req: Request, resp: falcon.Response, **asked: Any) -> None:
+        """List them."""
+        page = self._paging.page(asked, colour=req.get_param("colour"))
+        select = "SELECT id, name, price, sold FROM wares WHERE id < ?"
+        wares, total = self._store.read(read_page, Row, select, page, 1000)
+        resp.media = [each.name for each in page.send(req, resp, wares, total)]
+
+
+class Plugin:
+    """The same list by pages and by a cursor."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write the migration."""
+        for dialect in ("sqlite", "postgresql"):
+            (folder / dialect).mkdir()
+            sql = "CREATE TABLE wares (id INTEGER, name TEXT, price DECIMAL(9, 2), sold BOOLEAN);\n"
+            sql += "".join(
+                f"INSERT INTO wares VALUES ({n}, '{r[0]}', {r[1]}, {r[2]});\n" for n, r in enumerate(ROWS, 1)
+            )
+            (folder / dialect / "0001_wares.sql").write_text(sql)
+        self._store = Store(name="wares", migrations=folder, tables=("wares",))
+
+    @hookimpl
+    def register_stores(self) -> list[Store]:
+        """Offer the store."""
+        return [self._store]
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount both."""
+        routes = []
+        for path, paging in (("/pages", PAGING), ("/cursor", replace(PAGING, cursor=True))):
+            response = Response(description="Names.", model=list[str], headers=paging.headers)
+            operation = Operation(summary="List", parameters=paging.parameters, responses={200: response})
+            routes.append(Route(path, Wares(context.store(self._store), paging), {"GET": operation}))
+        return [RouteGroup(prefix="/wares", routes=tuple(routes))]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a host that lists."""
+    plugin = plugin_distribution("wares", Plugin(tmp_path_factory.mktemp("migrations")))
+    with (
+        store_settings(request.param) as settings,
+        running_host(distributions=[plugin], settings=settings, strict=True) as host,
+        host.client() as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("how", ["pages", "cursor"])
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", "tea pot cup jug mug"),
+        ("sort=name", "cup jug mug pot tea"),
+        ("sort=-price", "pot jug mug tea cup"),
+        ("sort=price,-name", "tea cup mug jug pot"),
+        ("sort=price&sort=name", "cup tea jug mug pot"),
+        ("size=4&sort=-name", "tea pot mug jug cup"),
+        ("size=99", "tea pot cup jug mug"),
+        ("sold=true&sort=price", "tea jug mug pot"),
+        ("price=7.0", "jug mug"),
+        ("price=7&name=mug", "mug"),
+        ("name=mug&name=jug", ""),
+        ("name=%00", ""),
+        ("name=much%20too%20long", ""),
+        ("price=-1", ""),
+    ],
+)
+def test_links_lead_through_the_list(client: httpx.Client, how: str, query: str, expected: str) -> None:
+    """From the first page along `next` each item is met once, in the order and with the filters that were asked for."""
+    answer = client.get(f"/wares/{how}?{query}&colour=red%20%26")
+    met: list[str] = answer.json()
+    while "next" in answer.links:
+        assert "colour=red+%26" in answer.links["next"]["url"]
+        answer = client.get(answer.links["next"]["url"])
+        assert answer.json()
+        met += answer.json()
+    assert met == expected.split()
+    assert client.get(answer.links["first"]["url"]).json() == met[: 4 if "size=" in query else 2]
+
+
+def test_pages_are_counted(client: httpx.Client) -> None:
+    """There is a total, and a way to the last page and back; past the end there is nothing."""
+    answer = client.get("/wares/pages/?page=1")
+    base = f"{client.base_url}/wares/pages?"
+    assert answer.headers["X-Total-Count"] == "5"
+    assert {name: link["url"] for name, link in answer.links.items()} == {
+        "first": f"{base}page=0&size=2",
+        "last": f"{base}page=2&size=2",
+        "previous": f"{base}page=0&size=2",
+        "prev": f"{base}page=0&size=2",
+        "next": f"{base}page=2&size=2",
+    }
+    assert client.get(f"/wares/pages?page={10**30}").json() == []
+    refused = client.get("/wares/pages?page=x&size=y&sort=note").json()["violations"]
+    assert [each["field"] for each in refused] == ["page", "size", "sort"]
+
+
+def _cursor(*values: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
+
+
+MADE_UP: Final[tuple[list[object], ...]] = ([], [""], ["", "x"], ["", 0], ["", 1, 2], ["name", 1], [None, 1])
+
+
+@pytest.mark.parametrize("cursor", ["x", "%FF", "é", *(_cursor(*each) for each in MADE_UP)])
+def test_a_cursor_that_no_page_named_is_refused(client: httpx.Client, cursor: str) -> None:
+    """Whatever is made up, or belongs to another order, is a violation and never reaches the database."""
+    answer = client.get("/wares/cursor", params={"cursor": cursor})
+    assert (answer.status_code, answer.json()["violations"][0]["field"]) == (400, "cursor")
+
+
+def test_a_cursor_beyond_what_columns_hold_finds_nothing(client: httpx.Client) -> None:
+    """A number of more than 64 bits is right for the model, and matches nothing."""
+    assert client.get("/wares/cursor", params={"cursor": _cursor("", 10**30)}).json() == []
+
+
+def test_a_declaration_that_can_not_work_is_refused() -> None:
+    """What the model lacks, or no parameter can be, is named where it is declared."""
+    with pytest.raises(ValueError, match=r"Ware has no field 'nmae', but id, name, price, sold, note"):
+        replace(PAGING, sort=("nmae",))
+
+    class Odd(BaseModel):
+        id: int
+        size: int
+        tags: list[str]
+
+    with pytest.raises(ValueError, match="a filter can't be called 'size'"):
+        Paging(model=Odd, filters=("size",))
+    with pytest.raises(ValueError, match="a filter by 'tags' can't be a parameter"):
+        _ = Paging(model=Odd, filters=("tags",)).parameters

@@ -1,0 +1,1 @@
+"""The development console in a real browser."""

@@ -1,0 +1,70 @@
+"""What the buttons do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+
+from .kit import Console, complaints, with_browser
+
+if TYPE_CHECKING:
+    from plughost.testing import RunningHost
+
+pytestmark = with_browser
+
+
+def test_a_plugin_is_disabled_and_enabled(console: Console, host: RunningHost) -> None:
+    """A button takes its routes away, and another brings them back; the result is shown, and has the focus."""
+    console.show("/plugins")
+    assert "Disable messages: done" in console.press("messages", "Disable")
+    assert httpx.get(f"{host.url()}/messages").status_code == 404
+    assert "Enable messages: done" in console.press("messages", "Enable")
+    assert httpx.get(f"{host.url()}/messages").status_code == 200
+    assert complaints(console.browser) == []
+
+
+def test_the_data_of_a_plugin_is_purged(console: Console, host: RunningHost) -> None:
+    """It is offered for a disabled plugin; Cancel keeps the rows, and Yes drops them."""
+    kept = httpx.post(f"{host.url()}/messages", json={"content": "kept so far"})
+    assert kept.status_code == 201
+    console.show("/plugins")
+    console.press("messages", "Disable")
+    console.show("/plugins/messages")
+    button = "form[action$='/purge'] button"
+    console.find(button).click()
+    console.until("dialog[open]", "All rows in its stores are dropped for good")
+    console.find("dialog[open] button.quiet").click()
+    console.find(button).click()
+    console.find("dialog[open] button[value=yes]").click()
+    console.until("#result:not([data-job])", "Dropped: ")
+    console.show("/plugins")
+    console.press("messages", "Enable")
+    assert httpx.get(f"{host.url()}{kept.headers['Location']}").status_code == 404
+    assert complaints(console.browser) == []
+
+
+def test_a_reload_is_asked_first(console: Console, host: RunningHost) -> None:
+    """What is in memory of changed plugins is lost, which the question says."""
+    generation = host.host.number
+    console.show("/plugins")
+    console.find("form[action$='/reload'] button").click()
+    console.until("dialog[open]", "what they hold in memory is lost")
+    console.find("dialog[open] button[value=yes]").click()
+    console.until("#result:not([data-job])", "Reload: done")
+    assert host.host.number == generation + 1
+    assert complaints(console.browser) == []
+
+
+def test_a_request_that_writes_is_replayed_after_a_question(console: Console, host: RunningHost) -> None:
+    """It is sent again with its body, which exists by now; the page of the new request is shown."""
+    product = {"sku": "REPLAYED", "name": "Tea", "price": 1, "stock": 1}
+    headers = {"X-Request-ID": "the-one-to-replay"}
+    assert httpx.post(f"{host.url()}/api/v3/products", json=product, headers=headers).status_code == 201
+    console.show("/requests?q=the-one-to-replay")
+    console.find("tbody a").click()
+    console.find("form[action$='/replay'] button").click()
+    console.until("dialog[open]", "The host acts on it once more")
+    console.find("dialog[open] button[value=yes]").click()
+    console.until("main .status", "409")
+    assert complaints(console.browser) == []

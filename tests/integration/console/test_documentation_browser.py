@@ -1,0 +1,77 @@
+"""The documentation that the host serves, in a browser: search, themes, phones, and who is asked for something."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from plughost.testing import RunningHost, plugin_distribution, running_host
+from plughost_docs.plugin import Plugin
+
+from .kit import complaints, faults, requested, with_browser
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+pytestmark = [
+    with_browser,
+    pytest.mark.skipif(find_spec("sphinx") is None, reason="the documentation is not built: there is no Sphinx"),
+]
+
+ROOT: Final = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHost]:
+    """A host that serves the pages of this checkout."""
+    folder = tmp_path_factory.mktemp("site") / "html"
+    subprocess.run([sys.executable, str(ROOT / "plugins" / "docs" / "build_site.py"), str(folder)], check=True)
+    with running_host(distributions=[plugin_distribution("docs", Plugin(folder))], strict=True) as running:
+        yield running
+
+
+def set_up(browser: Chrome, width: int, theme: str) -> None:
+    """Let the browser have a width and prefer a theme."""
+    wanted = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", wanted)
+    feature = {"name": "prefers-color-scheme", "value": theme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def test_search_finds_a_page_and_asks_nobody_else(browser: Chrome, host: RunningHost) -> None:
+    """The front page's search lists pages with the words around what was found; its policy refuses nothing it needs."""
+    browser.get(f"{host.url()}/q/docs")
+    browser.find_element(By.CSS_SELECTOR, "input[type=search], input[name=q]").send_keys("drain\n")
+    wait: WebDriverWait[Chrome] = WebDriverWait(browser, 60)
+    found = wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, "#search-results p.context"))
+    assert "drain" in str(found.get_attribute("textContent")).lower()
+    assert requested(browser) == {urlsplit(host.url()).netloc}
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("look", [(1280, "light"), (1280, "dark"), (320, "light"), (320, "dark")], ids=str)
+@pytest.mark.parametrize("page", ["index", "tour", "operators/settings", "how-it-works"])
+def test_a_page_is_whole_and_accessible(
+    browser: Chrome, host: RunningHost, axe: str, page: str, look: tuple[int, str]
+) -> None:
+    """In light and dark, wide and narrow: nothing overflows, every picture is there, and axe-core finds nothing."""
+    set_up(browser, *look)
+    browser.get(f"{host.url()}/q/docs/{page}.html")
+    sizes: list[Any] = browser.execute_script(
+        "const root = document.documentElement;"
+        "const broken = (each) => each.complete && !each.naturalWidth;"
+        "const lost = [...document.images].filter(broken).map((each) => each.src);"
+        "return [root.scrollWidth - root.clientWidth, lost];"
+    )
+    assert sizes == [0, []]
+    assert faults(browser, axe) == []
+    assert complaints(browser) == []

@@ -1,0 +1,106 @@
+"""What people do in the console: try an operation, change a setting, go somewhere, choose a theme."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from .kit import Console, complaints, faults, with_browser
+
+if TYPE_CHECKING:
+    from plughost.testing import RunningHost
+
+pytestmark = with_browser
+
+
+def test_a_secured_route_is_called_from_its_form(console: Console, axe: str) -> None:
+    """From the list of routes: a demo account is logged in, and the answer stands below the form."""
+    console.show("/routes")
+    console.find("[data-filter]").send_keys("setup/secured get")
+    console.find("tr[data-item]:not([hidden]) a[href*='/try?']").click()
+    console.until("h1", "/setup/secured")
+    console.find("form.try button").click()
+    console.until("#answer", "200")
+    assert "example.org" in console.text("#answer")
+    console.find("#answer details:last-of-type summary").click()
+    assert faults(console.browser, axe) == []
+    console.find("#answer .outcome a").click()
+    console.until("main", "Authorization")
+    assert "Bearer ••••••" in console.text("main")
+    assert complaints(console.browser) == []
+
+
+def test_a_setting_is_changed_after_its_difference(console: Console, host: RunningHost, axe: str) -> None:
+    """The file is written by the second button only."""
+    console.show("/settings/edit?key=plugins.dev-console.requests")
+    field = console.find("#value")
+    field.clear()
+    field.send_keys("501", Keys.ENTER)
+    console.until("#difference", "+requests = 501")
+    assert faults(console.browser, axe) == []
+    file = host.host.settings.file
+    assert file is not None
+    assert "requests = 501" not in file.read_text()
+    console.find("#difference button").click()
+    console.until("#result", "done")
+    assert "requests = 501" in file.read_text()
+    assert complaints(console.browser) == []
+
+
+def test_the_palette_finds_a_plugin(console: Console, axe: str) -> None:
+    """Ctrl+K, a few letters and Enter lead to its page, with no mouse."""
+    ActionChains(console.browser).key_down(Keys.CONTROL).send_keys("k").key_up(Keys.CONTROL).perform()
+    console.until("dialog.palette li", "Routes")
+    assert faults(console.browser, axe) == []
+    console.browser.switch_to.active_element.send_keys("messages plugin")
+    console.wait.until(lambda browser: len(browser.find_elements(By.CSS_SELECTOR, "dialog.palette li")) < 5)
+    console.browser.switch_to.active_element.send_keys(Keys.ENTER)
+    console.until("h1", "messages")
+    assert complaints(console.browser) == []
+
+
+def test_the_theme_is_kept(console: Console) -> None:
+    """What was chosen holds on the next page, whatever the system's is."""
+    switch = console.find("[data-theme-switch]")
+    while switch.text != "Theme: dark":
+        switch.click()
+    console.show("/plugins")
+    dark = console.browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert dark == "rgb(16, 21, 20)"
+    console.find("[data-theme-switch]").click()
+    assert console.text("[data-theme-switch]") == "Theme: system"
+
+
+def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> None:
+    """The overview is drawn again, and says what happened, without being loaded again."""
+    console.browser.execute_script("window.mark = true")
+    console.wait.until(lambda browser: browser.execute_script("return stream?.readyState") == 1)
+    host.host.switch("messages", enabled=False)
+    console.until("[data-news]", "disabled: messages")
+    console.until(".state", f"generation {host.host.number}")
+    assert console.browser.execute_script("return window.mark")
+    host.host.switch("messages", enabled=True)
+    console.until("[data-news]", "added: messages")
+
+
+def test_what_a_button_stops_is_asked_first(console: Console, host: RunningHost) -> None:
+    """The question names what else stops, and Cancel changes nothing."""
+    generation = host.host.number
+    console.show("/plugins")
+    row = "//tbody[.//a[text()='catalog-store']]//button[starts-with(normalize-space(), 'Disable')]"
+    console.browser.find_element(By.XPATH, row).click()
+    question = console.find("dialog[open]")
+    assert "catalog-v3" in question.text
+    question.find_element(By.CSS_SELECTOR, "button.quiet").click()
+    console.wait.until(lambda browser: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+    assert host.host.number == generation
+
+
+def test_swagger_ui_leads_back(console: Console, host: RunningHost) -> None:
+    """A link at its top leads to the console."""
+    console.browser.get(f"{host.url()}/q/swagger-ui")
+    console.find(".back a").click()
+    console.until("h1", "Routes")

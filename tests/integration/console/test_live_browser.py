@@ -1,0 +1,83 @@
+"""What is seen as it happens: requests, and the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+from selenium.webdriver.common.by import By
+
+from .kit import NASTY, Console, complaints, with_browser
+
+if TYPE_CHECKING:
+    from plughost.testing import RunningHost
+
+pytestmark = with_browser
+
+
+def test_a_request_is_seen_as_it_comes(console: Console, host: RunningHost) -> None:
+    """A row appears without loading the page again, and the plot of its plugin."""
+    console.show("/requests")
+    httpx.get(f"{host.url()}/api/v1/products", headers={"X-Request-ID": "seen-live"})
+    row = console.wait.until(lambda browser: browser.find_element(By.XPATH, "//tr[.//code[text()='seen-live']]"))
+    assert "/api/v1/products" in row.text
+    plots = console.find("[data-plots]")
+    assert "catalog-v1" in plots.text
+    assert plots.find_elements(By.CSS_SELECTOR, "svg .mark.ok")
+    assert complaints(console.browser) == []
+
+
+def test_the_log_is_seen_as_it_is_written(console: Console, host: RunningHost) -> None:
+    """A line appears at the top, and the choice of levels takes it away."""
+    console.show("/log")
+    host.host.logger.warning("something is odd", plugin="almanac", detail=NASTY)
+    found = "//ol/li[1][contains(., 'something is odd')]"
+    line = console.wait.until(lambda browser: browser.find_element(By.XPATH, found))
+    assert NASTY in line.text
+    console.find("#level").send_keys("error")
+    console.wait.until(lambda browser: not browser.find_elements(By.XPATH, found))
+    assert "level=error" in console.browser.current_url
+    assert complaints(console.browser) == []
+
+
+def test_the_log_is_searched_and_paused(console: Console, host: RunningHost) -> None:
+    """With 10,000 lines a search finds one, and what is written while it pauses is shown when it goes on."""
+    for number in range(10_000):
+        host.host.logger.info("noise", number=number)
+    host.host.logger.error("needle", exc_info=ValueError("sharp"))
+    console.show("/log")
+    console.find("#q").send_keys("needle")
+    console.wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, "[data-count]").text == "1 line")
+    folded = console.find(".log details")
+    assert folded.get_attribute("open") is None
+    folded.find_element(By.TAG_NAME, "summary").click()
+    assert "ValueError: sharp" in console.text(".log pre")
+    pause = console.find("[data-pause]")
+    pause.click()
+    host.host.logger.error("needle again")
+    pause.click()
+    console.wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, "[data-count]").text == "2 lines")
+    assert complaints(console.browser) == []
+
+
+def test_a_slow_or_failed_request_is_found_and_opened(console: Console, host: RunningHost) -> None:
+    """Filters narrow the list at once; a click shows headers, timings and the lines of the log."""
+    identity = "an-id-that-is-rather-long"
+    httpx.get(f"{host.url()}/nothing/at/all", headers={"X-Request-ID": identity, "Cookie": "a=secret"})
+    host.host.logger.warning("a line about it", request_id=identity)
+    console.show("/requests")
+    console.find("#status").send_keys("4xx")
+    console.find("#order").send_keys("slowest")
+    console.find("#q").send_keys(identity)
+    console.wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, "[data-count]").text == "1 request")
+    console.find("button.id").click()
+    assert console.text("code.id.whole") == identity
+    console.wait.until(lambda browser: identity in browser.current_url)
+    console.show(f"/requests?q={identity}")
+    console.find("tbody a").click()
+    console.wait.until(lambda browser: "Timings" in browser.find_element(By.TAG_NAME, "main").text)
+    shown = console.text("main")
+    assert identity in shown
+    assert "secret" not in shown
+    assert "a line about it" in console.text(".log")
+    assert complaints(console.browser) == []

@@ -1,0 +1,100 @@
+"""Every page of the console: shown, accessible, on a phone, by keyboard."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from plughost.testing import plugin_distribution, running_host
+
+from .kit import HEADINGS, Console, Numbered, complaints, faults, requested, with_browser
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+    from plughost.testing import RunningHost
+
+pytestmark = with_browser
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.thorough)])
+def test_every_page_is_shown_and_accessible(console: Console, axe: str, host: RunningHost, scheme: str) -> None:
+    """Each page is drawn without a complaint, asks nobody else, and axe-core finds no fault in it."""
+    browser = console.browser
+    media = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+    for path, heading in HEADINGS.items():
+        console.show(path)
+        assert console.heading == heading
+        if path in ("", "/plugins/catalog-crud"):
+            browser.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        assert faults(browser, axe) == [], path
+    assert complaints(browser) == []
+    assert requested(browser) == {urlsplit(host.url()).netloc}
+
+
+def test_the_page_without_a_session_is_accessible(browser: Chrome, axe: str, host: RunningHost) -> None:
+    """What tells how to get a link can be read by everyone."""
+    browser.get(f"{host.url()}/q/dev")
+    assert faults(browser, axe) == []
+
+
+def test_every_page_fits_a_phone(console: Console) -> None:
+    """At 320 pixels no page is wider than the window."""
+    metrics = {"width": 320, "height": 740, "deviceScaleFactor": 1, "mobile": False}
+    console.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    wide = {}
+    for path in HEADINGS:
+        console.show(path)
+        if console.overflow() > 0:
+            wide[path] = console.overflow()
+    assert wide == {}
+
+
+def test_the_keyboard_reaches_everything(console: Console) -> None:
+    """The first stop skips the navigation, and every stop is visible."""
+    browser = console.browser
+    browser.switch_to.active_element.send_keys(Keys.TAB)
+    first = browser.switch_to.active_element
+    assert first.text == "Skip to the content"
+    first.send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "main"
+    reachable = browser.execute_script(
+        "return document.querySelectorAll('a[href], button:not([hidden]), input:not([type=hidden]), summary').length"
+    )
+    seen = set()
+    console.show("/plugins")
+    for _ in range(40):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        active = browser.switch_to.active_element
+        assert active.value_of_css_property("outline-style") == "solid", active.get_attribute("outerHTML")
+        seen.add(active.id)
+    assert len(seen) >= min(40, reachable) - 1
+
+
+def test_two_hundred_plugins_are_usable(browser: Chrome) -> None:
+    """They fit a phone, and the filter finds one of them."""
+    brought = [plugin_distribution(f"numbered-{number}", Numbered(number)) for number in range(200)]
+    with running_host(settings={"hook_timeout": 60}, distributions=[*metadata.distributions(), *brought]) as host:
+        console = Console(browser, host)
+        metrics = {"width": 320, "height": 740, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        for path in ("/plugins", ""):
+            console.show(path)
+            assert console.overflow() <= 0
+            field = console.find("[data-filter]")
+            field.send_keys("numbered-177")
+            console.wait.until(
+                lambda browser: browser.find_element(By.CSS_SELECTOR, "[data-filtered]").text[:2] == "1 "
+            )
+            shown = [
+                each.text for each in browser.find_elements(By.CSS_SELECTOR, "[data-item] a") if each.is_displayed()
+            ]
+            assert "numbered-177" in shown
+            assert "numbered-178" not in shown
+        assert complaints(browser) == []

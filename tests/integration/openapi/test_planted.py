@@ -1,0 +1,52 @@
+"""The conformance suite compares answers with the description, and finds planted faults by schemathesis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.host.packages import plugin_entry, write_package
+
+from plughost.testing import conformance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAYS = """
+import falcon
+
+from plughost import Operation, Response, Route, RouteGroup, hookimpl
+
+
+class Says:
+    def on_get(self, req, resp):
+        {answer}
+
+
+@hookimpl
+def register_routes(context):
+    word = Operation(summary="Say", responses={{200: Response(description="A word.", model=str)}})
+    return [RouteGroup(prefix="/says", routes=(Route("", Says(), {{"GET": word}}),))]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "found"),
+    [
+        ("planted-word", 'resp.media = "word"', ""),
+        ("planted-number", "resp.media = 5", "is not of type"),
+        ("planted-teapot", "raise falcon.HTTPError(418)", "Undocumented status code"),
+    ],
+)
+def test_an_answer_that_is_not_declared_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, answer: str, found: str
+) -> None:
+    """A body or a status that a plugin doesn't declare is named; what it declares passes."""
+    monkeypatch.syspath_prepend(tmp_path)
+    module = name.replace("-", "_")
+    write_package(tmp_path, name, {f"{module}.py": SAYS.format(answer=answer)}, entry_points=plugin_entry(name, module))
+    if found:
+        with pytest.raises(AssertionError, match=rf"(?s){name} answers otherwise than it declares.*{found}"):
+            conformance(name)().test_every_answer_is_as_described(tmp_path)
+    else:
+        conformance(name)().test_every_answer_is_as_described(tmp_path)

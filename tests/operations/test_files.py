@@ -1,0 +1,71 @@
+"""`plughost check --files`: what is installed is what was installed, and nothing beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from .environments import speaker
+
+if TYPE_CHECKING:
+    from .environments import Sandbox
+
+
+def _own(sandbox: Sandbox, *names: str) -> None:
+    """Let the host's RECORD have further files."""
+    record = next(sandbox.site.glob("plughost-*.dist-info/RECORD"))
+    record.write_text(record.read_text() + "".join(f"{name},,\n" for name in names))
+
+
+def test_installed_files_that_were_changed_added_or_removed_are_found(sandbox: Sandbox) -> None:
+    """`plughost check --files` names each; what was only compiled since is well."""
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files={"speaking_greeter/more.py": "x = 1\n"}))
+    _own(sandbox, "outside.pth")
+    assert "all well" in sandbox.run("check", "--files")
+    package = sandbox.site / "speaking_greeter"
+    (package / "__init__.py").write_text((package / "__init__.py").read_text() + "evil = 1\n")
+    (package / "more.py").unlink()
+    (package / "evil.py").write_text("evil = 1\n")
+    told = sandbox.run("check", "--files", code=1)
+    for file, fault in (("__init__.py", "was changed"), ("more.py", "is gone"), ("evil.py", "was added")):
+        assert f"problem: plughost-greeter 1.0: {package / file} {fault}" in told
+    assert sandbox.run("check").endswith("all well.\n")
+
+
+STRAYS: Final = {
+    "evil.pth": "evil.pth",
+    "sitecustomize.py": "sitecustomize.py",
+    "_virtualenv.pth": "_virtualenv.pth",  # by that name alone it is not virtualenv's
+    "speaking_greeter.pyc": "speaking_greeter.pyc",
+    "speaking_greeter/evil.pyc": "speaking_greeter/evil.pyc",
+    "speaking_greeter/steps/sqlite/9999_evil.sql": "speaking_greeter/steps",
+    "module/__init__.py": "module",  # comes before module.py
+    "namespace/part/evil.py": "namespace/part",
+}
+"""A file that somebody adds, and what of it is named."""
+
+
+@pytest.mark.parametrize("added", STRAYS)
+def test_code_that_no_distribution_brings_is_found(sandbox: Sandbox, added: str) -> None:
+    """Whatever Python would run or import from where plugins are installed, also beside their packages."""
+    files = {"module.py": "", "namespace/own.py": ""}
+    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files=files))
+    _own(sandbox, "outside.pth")
+    (sandbox.site / "_virtualenv.py").write_text("")
+    (sandbox.site / "_virtualenv.pth").write_text("import _virtualenv")
+    (sandbox.site / "data").mkdir()
+    (sandbox.site / "data" / "notes.txt").write_text("no code")
+    assert "all well" in sandbox.run("check", "--files")
+    (sandbox.site / added).parent.mkdir(parents=True, exist_ok=True)
+    (sandbox.site / added).write_text("#")
+    told = sandbox.run("check", "--files", code=1)
+    assert f"{sandbox.site / STRAYS[added]} was added" in told
+    assert told.count("problem: ") == 1
+
+
+def test_a_linked_folder_of_code_is_found(sandbox: Sandbox) -> None:
+    """A link to a package elsewhere is as good as the package."""
+    _own(sandbox, "outside.pth")
+    (sandbox.site / "evil").symlink_to(sandbox.folder)
+    assert f"{sandbox.site / 'evil'} was added: it is in no RECORD" in sandbox.run("check", "--files", code=1)
