@@ -28,11 +28,13 @@ _STYLE: Final = """
     .where { font-family: ui-monospace, monospace; font-size: 13px; font-weight: 600 }
     .note { font-size: 13px; font-style: italic; fill: #59636e }
     rect { fill: #f6f8fa; stroke: #59636e }
+    rect.page { fill: #ffffff; stroke: none }
     path { stroke: #59636e; fill: none }
     @media (prefers-color-scheme: dark) {
       text { fill: #f0f6fc }
       .note { fill: #9198a1 }
       rect { fill: #151b23; stroke: #9198a1 }
+      rect.page { fill: #0d1117 }
       path { stroke: #9198a1 }
     }
 """
@@ -91,7 +93,8 @@ def draw(title: str, steps: list[Step]) -> str:
     body = "\n  ".join(parts)
     size = f'width="{_WIDTH}" height="{y + 20}" viewBox="0 0 {_WIDTH} {y + 20}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n  <title>{escape(title)}</title>'
-    return f"{head}\n  <style>{_STYLE}  </style>\n  {body}\n</svg>\n"
+    page = '<rect class="page" width="100%" height="100%" rx="6"/>'
+    return f"{head}\n  <style>{_STYLE}  </style>\n  {page}\n  {body}\n</svg>\n"
 
 
 def main() -> None:
