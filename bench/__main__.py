@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import jwt
 from bench.database import Database, Engine, Postgres
 from bench.load import LANES, Lane, LoadError, need
 from bench.measure import DifferentError, Effort, compare_answers, measure
+from bench.postgresql import postgresql
 from bench.reloads import watch_reloads
 from bench.report import Report
 from bench.rows import QUICK, ROWS, Row
@@ -27,7 +27,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import RSAAlgorithm
 
-POSTGRESQL: Final = os.environ.get("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/postgres")
 SCHEMES: Final[tuple[Scheme, ...]] = ("http", "https")
 ENGINES: Final[tuple[Engine, ...]] = ("sqlite", "postgresql")
 EPILOG: Final = f"""rows: {", ".join(row.name for row in ROWS)}
@@ -127,8 +126,9 @@ def running(
 ) -> Iterator[list[Server]]:
     """Start servers, each with a database of its own, and stop them in the end."""
     with ExitStack() as stack:
-        postgres = Postgres(POSTGRESQL)
-        stack.callback(postgres.drop)
+        if engine == "postgresql":
+            postgres = Postgres(stack.enter_context(postgresql()))
+            stack.callback(postgres.drop)
         servers = []
         for kind in (each for each in kinds if scheme in each.schemes):
             if engine == "postgresql":

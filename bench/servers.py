@@ -232,7 +232,7 @@ def start(kind: Kind, scheme: Scheme, database: Database, folder: Folder) -> Ser
     Raises:
         StartError: It doesn't.
     """
-    ports = _free_ports(4)
+    ports = free_ports(4)
     here = folder.path / f"{kind.name}-{scheme}-{database.engine}"
     here.mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PLUGHOST_", "BENCH_"))}
@@ -301,7 +301,8 @@ def _serves(server: Server) -> bool:
         return False
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """Return ports that nobody listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:
