@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from plughost import Middleware, Operation, Parameter, Response, Route, RouteGroup, hookimpl
 from plughost.http import PROBLEM_DETAILS
 from plughost_openapi.addresses import Addresses
 from plughost_openapi.commands import openapi_command
 from plughost_openapi.cross_origin import TryItOut
-from plughost_openapi.resources import JSON, OFFERS, YAML, Assets, Description, SwaggerUI
+from plughost_openapi.document import OPENAPI
+from plughost_openapi.resources import OFFERS, Assets, Description, SwaggerUI
 from plughost_openapi.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = "/q/openapi"
 SWAGGER_UI: Final = "/q/swagger-ui"
 
+# YAML is another notation of the same object (OpenAPI 3.1, "Format").
+_DOCUMENT: Final = {
+    "type": "object",
+    "required": ["openapi", "info", "paths"],
+    "properties": {
+        "openapi": {"type": "string", "const": OPENAPI},
+        "info": {"type": "object"},
+        "paths": {"type": "object"},
+    },
+    "additionalProperties": True,
+}
 _ETAG: Final = {"ETag": "Tells this body from others; good for If-None-Match.", "Cache-Control": "Always `no-cache`."}
 _IF_NONE_MATCH: Final = Parameter(
     name="If-None-Match", place="header", description="ETags of bodies that the client has: one of them is not sent."
@@ -72,15 +84,15 @@ def register_commands() -> list[click.Command]:
 
 
 def _describe_operation() -> Operation:
-    shown = dict.fromkeys(YAML, str) | dict.fromkeys(JSON, dict[str, Any])
     return Operation(
         id="getDescription",
         summary="Describe the API",
         description="OpenAPI 3.1 of all that is mounted on a site.",
         responses={
-            200: Response(description="The description.", model=shown, headers=_ETAG),
+            200: Response(description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG),
             304: _NOT_MODIFIED,
-            400: Response(description="There is no such site or format.", media_types=(PROBLEM_DETAILS.media_type,)),
+            400: Response(description="There is no such format.", media_types=(PROBLEM_DETAILS.media_type,)),
+            404: Response(description="Nothing is mounted on such a site.", media_types=(PROBLEM_DETAILS.media_type,)),
         },
         produces=OFFERS,
         parameters=(

@@ -84,7 +84,7 @@ class Description:
         site = site or self._own_site()
         if site not in self._view.sites:
             sites = ", ".join(self._view.sites)
-            raise falcon.HTTPBadRequest(description=f"site: nothing is mounted on such a site; there are: {sites}.")
+            raise falcon.HTTPNotFound(description=f"site: nothing is mounted on such a site; there are: {sites}.")
         content_type = _content_type(req, format)
         as_format: Format = "json" if content_type in JSON else "yaml"
         servers = self._addresses.of(site, host_of(req), req.scheme)
