@@ -14,6 +14,8 @@ ROOT: Final = Path(__file__).parents[1]
 PLUGINS: Final = sorted(folder.parent for folder in ROOT.glob("plugins/*/setup.cfg"))
 FOLDERS: Final = [ROOT, *PLUGINS]
 
+EXAMPLES: Final = sorted(folder.parent for folder in ROOT.glob("examples/*/setup.cfg"))
+
 each_plugin = pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
 each_distribution = pytest.mark.parametrize(
     "folder", FOLDERS, ids=lambda folder: folder.name if folder != ROOT else "host"
@@ -48,6 +50,14 @@ def test_a_plugin_requires_the_host_that_it_was_made_for(folder: Path) -> None:
     """With this, pip refuses to put a plugin beside a host of another major version."""
     requirements = _read(folder / "setup.cfg")["options"]["install_requires"]
     assert re.search(r"^plughost >= [\d.]+, < 1$", requirements, re.MULTILINE)
+
+
+@pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
+def test_every_plugin_runs_the_conformance_suite(folder: Path) -> None:
+    """What has an entry point has a test file that makes the suite of its name."""
+    if _read(folder / "setup.cfg").has_section("options.entry_points"):
+        made = (folder / "tests" / "test_conformance.py").read_text(encoding="utf-8")
+        assert f'\nTestConformance = conformance("{folder.name}"' in made
 
 
 @each_distribution

@@ -12,6 +12,7 @@ import pytest
 from tests.host.packages import plugin_entry, saying, write_package
 
 from plughost.testing import _leaving, conformance, running_host
+from plughost.testing._operations import unprepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +106,7 @@ def register_routes(context):
     return [RouteGroup(prefix="/events", routes=(Route("", Events(), {{"GET": events}}),))]
 """
 SENT = "send_events(resp, channel)"
+CLOSED = "if 'HTTP_X_IN' not in req.env:\n            resp.status = 403\n            return\n        "
 ENDLESS = "resp.content_type, resp.stream = 'text/event-stream', endless()"
 TABLES = """
 import pathlib
@@ -156,6 +158,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         *,
         version: str = "1.0",
         earlier: Path | None = None,
+        prepare: Any = unprepared,
         **files: str,
     ) -> Any:
         module = name.replace("-", "_")
@@ -163,7 +166,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         entry = plugin_entry(name, module)
         write_package(tmp_path / "site", name, package, version=version, entry_points=entry)
         importlib.invalidate_caches()
-        return conformance(name, settings, earlier=earlier)()
+        return conformance(name, settings, earlier=earlier, prepare=prepare)()
 
     yield plant
     for each in [name for name in sys.modules if name.startswith("planted_")]:
@@ -234,6 +237,19 @@ def test_a_stream_that_goes_on_through_the_drain_is_found(plant: Callable[..., A
     with pytest.raises(AssertionError, match=r"GET /events don't end when the host drains: send them with"):
         suite.test_its_event_streams_end_when_the_drain_begins()
     importlib.import_module("planted_endless").let_go.set()
+
+
+def test_what_is_behind_a_door_is_asked_for_by_who_was_let_in(plant: Callable[..., Any]) -> None:
+    """What is done with each client beforehand lets the suite see what others don't."""
+    source, settings = STREAM.format(answer=CLOSED + ENDLESS), {"grace_time": 0.1}
+    plant("planted-closed", source, settings).test_its_event_streams_end_when_the_drain_begins()
+
+    def enter(_: object, client: Any) -> None:
+        client.headers["X-In"] = "yes"
+
+    with pytest.raises(AssertionError, match="GET /events don't end when the host drains"):
+        plant("planted-closed", source, settings, prepare=enter).test_its_event_streams_end_when_the_drain_begins()
+    importlib.import_module("planted_closed").let_go.set()
 
 
 def test_a_package_without_types_is_found(plant: Callable[..., Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -13,7 +13,7 @@ from plughost.testing._declaring import Declaring
 from plughost.testing._fuzzing import Fuzzing
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._leaving import Leaving
-from plughost.testing._operations import Called, calls_of
+from plughost.testing._operations import Called, Prepare, calls_of, unprepared
 from plughost.testing._upgrading import Upgrading
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
     plugin: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]]
     other_types: ClassVar[Collection[str]]
+    prepare: Prepare
 
     @pytest.fixture(scope="class", params=["sqlite", "postgresql"])
     @classmethod
@@ -74,7 +75,7 @@ class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
     @pytest.fixture(params=_LISTENERS)
     def ask(self, request: pytest.FixtureRequest, host: RunningHost) -> Iterator[_Ask]:
         """Sends requests over each listener and version of HTTP."""
-        asking = _Ask(host, _LISTENERS[request.param])
+        asking = _Ask(host, _LISTENERS[request.param], self.prepare)
         yield asking
         asking.close()
 
@@ -178,6 +179,7 @@ def conformance(
     settings: Mapping[str, Any] | None = None,
     other_types: Collection[str] = _OTHER_TYPES,
     earlier: Path | None = None,
+    prepare: Callable[[RunningHost, httpx.Client], None] = unprepared,
 ) -> type[Conformance]:
     """Return tests of what holds for every plugin, made of what it declares. Assign them to a name that pytest finds.
 
@@ -191,20 +193,20 @@ def conformance(
         settings: What `plughost.toml` would hold, such as a rate limit that the tests don't reach.
         other_types: Media types that its operations with a body don't read.
         earlier: The wheel of a published version, to try the upgrade from. Examples of operations fill its stores.
+        prepare: Called with the host and each client before it asks, such as to sign in where the plugin lets in
+            nobody else.
     """
-    return type(
-        "TestConformance",
-        (Conformance,),
-        {"plugin": plugin, "settings": dict(settings or {}), "other_types": tuple(other_types), "earlier": earlier},
-    )
+    given = {"plugin": plugin, "settings": dict(settings or {}), "other_types": tuple(other_types), "earlier": earlier}
+    return type("TestConformance", (Conformance,), {**given, "prepare": staticmethod(prepare)})
 
 
 class _Ask:
     """Sends requests to one kind of listener."""
 
-    def __init__(self, host: RunningHost, options: Mapping[str, Any]) -> None:
+    def __init__(self, host: RunningHost, options: Mapping[str, Any], prepare: Prepare) -> None:
         self._host = host
         self._options = options
+        self._prepare = prepare
         self._clients: dict[str, httpx.Client] = {}
 
     def __call__(
@@ -212,6 +214,7 @@ class _Ask:
     ) -> httpx.Response:
         if site not in self._clients:
             self._clients[site] = self._host.client(site, **self._options)
+            self._prepare(self._host, self._clients[site])
         client = self._clients[site]
         answer = client.request(method or called.method, path if path is not None else called.path, **sent)
         assert answer.status_code < 500, f"{called.label}: {answer.status_code} {answer.text[:200]}"

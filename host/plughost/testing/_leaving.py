@@ -19,7 +19,7 @@ import httpx
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost.testing._hosts import RunningHost, certificate, running_host
-from plughost.testing._operations import Called, calls_of
+from plughost.testing._operations import Called, Prepare, calls_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +39,7 @@ class Leaving:
 
     plugin: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]]
+    prepare: Prepare
 
     def test_it_serves_on_after_a_reload_and_leaves_no_thread(self) -> None:
         """A host reloads with the plugin and stops; a thread of the plugin's that goes on then was never ended."""
@@ -121,6 +122,7 @@ class Leaving:
                 if called.method == "GET" and not called.streams_events:
                     if site not in clients:
                         clients[site] = stack.enter_context(host.client(site))
+                        self.prepare(host, clients[site])
                     clients[site].get(called.path)
 
     def _event_streams(self, host: RunningHost, stack: ExitStack) -> Iterator[tuple[Called, httpx.Response]]:
@@ -128,6 +130,7 @@ class Leaving:
         for site, called in calls_of(host, self.plugin):
             if called.method == "GET" and called.streams_events:
                 client = stack.enter_context(host.client(site))
+                self.prepare(host, client)
                 answer = stack.enter_context(client.stream("GET", called.path, headers={"Accept": _EVENTS}))
                 if answer.status_code == 200:
                     yield called, answer

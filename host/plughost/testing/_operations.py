@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import httpx
+
+from plughost.testing._hosts import RunningHost
+
 if TYPE_CHECKING:
     from plughost import Operation, RouteGroup
-    from plughost.testing._hosts import RunningHost
+
+Prepare = Callable[[RunningHost, httpx.Client], None]
+"""What is done with a client before it asks."""
 
 _FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
 _EVENTS: Final = "text/event-stream"
@@ -39,6 +45,10 @@ class Called:
     def streams_events(self) -> bool:
         """Whether its answers have no end of their own."""
         return _EVENTS in self.operation.produces
+
+
+def unprepared(host: RunningHost, client: httpx.Client) -> None:
+    """Do nothing: anybody may ask."""
 
 
 def calls_of(host: RunningHost, plugin: str) -> list[tuple[str, Called]]:

@@ -43,6 +43,10 @@ class Gate:
         """Return the token of a new link; it opens the console once."""
         return self._links.dumps(self._remember(self._open_links))
 
+    def is_open(self, link: str) -> bool:
+        """Tell whether a link would begin a session."""
+        return _loaded(self._links, link, self._settings.link_lifetime) in self._open_links
+
     def enter(self, link: str) -> str | None:
         """Use up a link.
 

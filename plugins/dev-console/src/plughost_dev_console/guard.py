@@ -55,7 +55,7 @@ class Guard:
             return
         if session is None:
             raise falcon.HTTPForbidden(title=NO_SESSION, description="It is opened by a link that can be used once.")
-        if req.method not in _SAFE:
+        if req.method not in _SAFE and hasattr(resource, f"on_{req.method.lower()}"):  # what isn't there is a 405
             req.context.form = self._form(req, session)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:

@@ -45,8 +45,8 @@ class Enter:
 
     def on_get(self, req: Request, resp: falcon.Response, link: str) -> None:
         """Begin a session, and lead to the console."""
-        if req.method == "HEAD":  # a preview, or a scanner of links: it must not use the link up
-            return
+        if req.method == "HEAD" and self._pages.gate.is_open(link):
+            raise falcon.HTTPSeeOther(PREFIX)  # a preview, or a scanner of links: it must not use the link up
         cookie = self._pages.gate.enter(link)
         if cookie is None:
             if req.context.session is not None:  # such as the back button of who is in already
