@@ -205,6 +205,22 @@ def test_tokens_do_not_wait_for_logins(engine: str) -> None:
         assert {*refused, *(login.result().status_code for login in logins if login.done())} == {503}
 
 
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_logins_at_once_wait_in_turn(engine: str) -> None:
+    """Eight users who log in together, by hashes as `hash-password` makes them, all get in."""
+    hashed = bcrypt.hashpw(b"user", bcrypt.gensalt(12)).decode()
+    users = [{"email": f"user{number}@example.org", "password_hash": hashed, "role": "user"} for number in range(8)]
+    table = {"plugins": {"library-auth": {"users": users}}, "sites": {"library": {"http_engine": engine}}}
+    with running_host(["library-auth"], settings=table) as host, ExitStack() as stack:
+        clients = [stack.enter_context(host.client("library", timeout=60)) for _ in users]
+        pool = stack.enter_context(ThreadPoolExecutor(8))
+        logins = [
+            pool.submit(client.get, LOGIN, auth=(user["email"], "user"))
+            for client, user in zip(clients, users, strict=True)
+        ]
+        assert Counter(login.result().status_code for login in logins) == {200: 8}
+
+
 def test_logins_that_would_pile_up_are_refused() -> None:
     """Of many logins at once some are 503 with Retry-After; none is a 500, and the token's owner is served."""
     hashed = bcrypt.hashpw(b"user", bcrypt.gensalt(10)).decode()

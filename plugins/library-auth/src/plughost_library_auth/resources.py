@@ -12,7 +12,7 @@ from plughost.http import Request, secure_url
 from plughost.ratelimits import network_of
 from plughost.stores import StoreError
 from plughost_library_auth.access import NO_STORE, base_of, basic_credentials, bearer_of, login_refused
-from plughost_library_auth.users import TooBusy
+from plughost_library_auth.turns import TooBusy
 
 if TYPE_CHECKING:
     from plughost import PluginContext

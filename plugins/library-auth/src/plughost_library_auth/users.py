@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import bcrypt
 from pydantic import SecretStr
 
-from plughost import about_to_wait
 from plughost.stores import StoreError
 from plughost_library_auth.settings import User, account_key
+from plughost_library_auth.turns import Turns
 
 if TYPE_CHECKING:
     from plughost_library_auth.records import Records
@@ -21,14 +19,9 @@ if TYPE_CHECKING:
 LONGEST_PASSWORD: Final = 72
 """Bytes of a password that bcrypt looks at; a longer one is refused rather than cut."""
 
-_PATIENCE: Final = 2.0  # seconds to wait for a core
-_WAITING: Final = 2  # logins that wait at most: each holds a thread
-_MOST_SLOTS: Final = 12  # with those that wait fewer than a plugin may have wait beside its share of threads
+_SECONDS_OF_TWELVE: Final = 0.2  # what a check of twelve rounds takes; each further round doubles it
+_MOST_AT_ONCE: Final = 12  # checks, on a machine of many cores
 _DEMO_ROUNDS: Final = 4  # the passwords are printed on start: nothing to protect, and a start stays quick
-
-
-class TooBusy(Exception):  # noqa: N818 - reads better where it is caught
-    """So many passwords are being checked that this one isn't."""
 
 
 class UserStore:
@@ -42,8 +35,7 @@ class UserStore:
         users: Iterable[User],
         *,
         rounds: int,
-        slots: int | None = None,
-        waiting: int = _WAITING,
+        turns: Turns | None = None,
         records: Records | None = None,
     ) -> None:
         """Keep the users.
@@ -51,15 +43,12 @@ class UserStore:
         Args:
             users: Those of the settings.
             rounds: The bcrypt cost that a check has where there are no users at all.
-            slots: How many checks run at once; by default, all cores but one (CONTRACT 3), at most twelve.
-            waiting: How many more may wait for their turn.
+            turns: How many checks run at once; by default, all cores but one (CONTRACT 3), at most twelve.
             records: The users of the store.
         """
         self._users = {user.key: user for user in users}
         self._rounds = max((user.rounds for user in self._users.values()), default=rounds)
-        slots = slots or max(1, min(_cores() - 1, _MOST_SLOTS))
-        self._slots = threading.BoundedSemaphore(slots)
-        self._places = threading.BoundedSemaphore(slots + waiting)
+        self._turns = turns or Turns(max(1, min(_cores() - 1, _MOST_AT_ONCE)))
         self._records = records
 
     def __len__(self) -> int:
@@ -72,14 +61,15 @@ class UserStore:
         and whatever the cost of that user's own hash: the time tells nothing.
 
         Raises:
-            TooBusy: Others are being checked.
+            TooBusy: So many are being checked that this one isn't.
             plughost.stores.StoreError: The store is away, and no user of the settings has this address and password.
         """
         stored, dearest, trouble = self._stored(email)
         user = self._users.get(account_key(email), stored)
         secret = password.encode("utf-8", "surrogatepass")
-        with self._core():
-            right = _matches(user, secret[:LONGEST_PASSWORD], max(self._rounds, dearest))
+        rounds = max(self._rounds, dearest)
+        with self._turns.turn(_SECONDS_OF_TWELVE * 2.0 ** (rounds - 12)):
+            right = _matches(user, secret[:LONGEST_PASSWORD], rounds)
         if right and len(secret) <= LONGEST_PASSWORD:
             return user
         if trouble is not None:  # for every other user alike, so that it doesn't tell whom the settings have
@@ -94,22 +84,6 @@ class UserStore:
             return (*self._records.find(email), None)
         except StoreError as error:
             return None, 0, error
-
-    @contextmanager
-    def _core(self) -> Iterator[None]:
-        """Wait for a core, as long as that takes little and few others wait."""
-        if not self._places.acquire(blocking=False):
-            raise TooBusy
-        about_to_wait(long=True)  # bcrypt lets go of the interpreter's lock, and other requests must not wait for it
-        try:
-            if not self._slots.acquire(timeout=_PATIENCE):
-                raise TooBusy
-            try:
-                yield
-            finally:
-                self._slots.release()
-        finally:
-            self._places.release()
 
 
 def _matches(user: User | None, secret: bytes, dearest: int) -> bool:
