@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from tests.host.packages import plugin_entry, saying, write_package
 
-from plughost.testing import _leaving, conformance, running_host
-from plughost.testing._operations import unprepared
+from plughost.testing import _leaving, running_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 THREAD = """
@@ -143,34 +141,6 @@ def register_routes(context):
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left is left, and need not be waited for."""
     monkeypatch.setattr(_leaving, "_PATIENCE", 0.3)
-
-
-@pytest.fixture
-def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Install a plugin into a folder on `sys.path`, and return its tests."""
-    (tmp_path / "site").mkdir()
-    monkeypatch.syspath_prepend(tmp_path / "site")
-
-    def plant(
-        name: str,
-        source: str,
-        settings: dict[str, Any] | None = None,
-        *,
-        version: str = "1.0",
-        earlier: Path | None = None,
-        prepare: Any = unprepared,
-        **files: str,
-    ) -> Any:
-        module = name.replace("-", "_")
-        package = {f"{module}/__init__.py": source, **{f"{module}/{path}": text for path, text in files.items()}}
-        entry = plugin_entry(name, module)
-        write_package(tmp_path / "site", name, package, version=version, entry_points=entry)
-        importlib.invalidate_caches()
-        return conformance(name, settings, earlier=earlier, prepare=prepare)()
-
-    yield plant
-    for each in [name for name in sys.modules if name.startswith("planted_")]:
-        del sys.modules[each]
 
 
 @pytest.mark.usefixtures("impatient")

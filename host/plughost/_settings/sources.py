@@ -105,7 +105,8 @@ class Settings:
         """
         reserved = sorted(set(MountSettings.model_fields) & set(model.model_fields))
         if reserved:
-            raise SettingsError([f"the settings model {model.__name__} has a field {reserved[0]}, which is the host's"])
+            where = f"the settings model {model.__name__} has a field {reserved[0]}"
+            raise SettingsError([f"{where}, which is the host's: give it another name"])
         table = self.tables.get(plugin, {})
         own = {key: value for key, value in table.items() if key not in MountSettings.model_fields}
         return self._validated(model, plugin, own)

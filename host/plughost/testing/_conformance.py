@@ -14,6 +14,7 @@ from plughost.testing._fuzzing import Fuzzing
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._leaving import Leaving
 from plughost.testing._operations import Called, Prepare, calls_of, unprepared
+from plughost.testing._owning import Owning
 from plughost.testing._upgrading import Upgrading
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _OTHER_TYPES: Final = ("text/plain", "application/xml", "application/x-www-form-
 _DENIED: Final = frozenset({401, 403})
 
 
-class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
+class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
     """The tests. `conformance` makes a class of them for one plugin."""
 
     plugin: ClassVar[str]

@@ -1,0 +1,43 @@
+"""Plugins with a fault, for the suite that is to find it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.host.packages import plugin_entry, write_package
+
+from plughost.testing import conformance
+from plughost.testing._operations import unprepared
+
+
+@pytest.fixture
+def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Install a plugin into a folder on `sys.path`, and return its tests."""
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+    def plant(
+        name: str,
+        source: str,
+        settings: dict[str, Any] | None = None,
+        *,
+        version: str = "1.0",
+        earlier: Path | None = None,
+        prepare: Any = unprepared,
+        **files: str,
+    ) -> Any:
+        module = name.replace("-", "_")
+        package = {f"{module}/__init__.py": source, **{f"{module}/{path}": text for path, text in files.items()}}
+        entry = plugin_entry(name, module)
+        write_package(tmp_path / "site", name, package, version=version, entry_points=entry)
+        importlib.invalidate_caches()
+        return conformance(name, settings, earlier=earlier, prepare=prepare)()
+
+    yield plant
+    for each in [name for name in sys.modules if name.startswith("planted_")]:
+        del sys.modules[each]
