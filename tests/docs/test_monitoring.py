@@ -17,6 +17,9 @@ from plughost.testing import plugin_distribution, running_host
 
 FOLDER = Path(__file__).parents[2] / "docs" / "operators" / "monitoring"
 
+OF_PROMETHEUS = {"instance", "job"}
+"""Labels of the target, which Prometheus adds; those that a target has of these names become `exported_job` ..."""
+
 
 class Tidying:
     """A plugin with a job."""
@@ -37,7 +40,7 @@ def samples() -> dict[str, set[str]]:
             library.get("/mylibrary/setup/login", auth=("user@example.org", "wrong"))
         host.host.reload()
         families = list(text_string_to_metric_families(client.get("/q/metrics").text))
-    return {sample.name: set(sample.labels) | {"instance", "job"} for each in families for sample in each.samples}
+    return {sample.name: set(sample.labels) for each in families for sample in each.samples}
 
 
 def _dashboard() -> list[str]:
@@ -57,7 +60,13 @@ def test_an_expression_asks_for_what_there_is(expression: str, samples: dict[str
     assert named or expression.startswith("up{")
     for name, selectors in named:
         assert name in samples, name
-        assert set(re.findall(r"(\w+)=", selectors)) <= samples[name]
+        assert set(re.findall(r"(\w+)=", selectors)) <= samples[name] | OF_PROMETHEUS
+
+
+def test_no_label_is_one_of_prometheus(samples: dict[str, set[str]]) -> None:
+    """What is exposed is found by the name that it has here."""
+    assert "plughost_job_running" in samples
+    assert [name for name, labels in samples.items() if labels & OF_PROMETHEUS] == []
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
@@ -73,9 +82,12 @@ def test_prometheus_takes_metrics_and_rules() -> None:
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_every_alert_says_what_to_do() -> None:
-    """Each rule has a summary and an action for the person who is woken."""
+def test_every_alert_says_what_to_do(samples: dict[str, set[str]]) -> None:
+    """Each rule has a summary and an action for the person who is woken, and names nothing that its metrics lack."""
     groups = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     for rule in (rule for group in groups for rule in group["rules"]):
         assert set(rule["annotations"]) == {"summary", "action"}
+        named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        known = set.union(OF_PROMETHEUS, *(samples.get(each, set()) for each in re.findall(r"\w+", rule["expr"])))
+        assert named <= known
         assert rule["labels"]["severity"] in {"critical", "warning"}

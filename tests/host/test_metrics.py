@@ -44,6 +44,8 @@ def test_series_are_bounded() -> None:
     [
         (lambda metrics: metrics.counter("Seen", ""), "name or label 'Seen'"),
         (lambda metrics: metrics.gauge("seen", "", ["plugin"]), "name or label 'plugin'"),
+        (lambda metrics: metrics.counter("seen", "", ["job"]), "labels not plugin, and not job, instance"),
+        (lambda metrics: metrics.counter("seen", "", ["instance"]), "name or label 'instance'"),
         (lambda metrics: metrics.histogram("seen", "", bounds=[2, 1]), "bounds that do not rise"),
         (lambda metrics: (metrics.counter("seen", ""), metrics.gauge("seen", "")), "makes the metric 'seen' twice"),
     ],

@@ -16,7 +16,9 @@ MOST_SERIES: Final = 1000
 """So many combinations of labels a metric keeps; what comes beyond counts with `other` as each label."""
 
 _name: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*").fullmatch
-_TAKEN: Final = frozenset({"plugin", "le", "quantile"})
+_TAKEN: Final = frozenset({"plugin", "le", "quantile", "job", "instance"})
+"""Labels that every metric or histogram has, and those that Prometheus gives: it shows our `job` as `exported_job`."""
+
 M = TypeVar("M", bound="Metric")
 
 
@@ -171,7 +173,7 @@ class Metrics:
         Args:
             name: Lower-case words joined by `_`, such as `orders`. It is shown as `<plugin>_<name>_total`.
             about: One sentence on what it tells.
-            labels: The names of its labels, beside `plugin`.
+            labels: The names of its labels, beside `plugin`; not `job` and `instance`, which Prometheus gives itself.
 
         Raises:
             PluginError: The name can't be used, or is that of another metric of this plugin.
@@ -206,7 +208,8 @@ class Metrics:
         odd = [each for each in (name, *labels) if not _name(each)] + [each for each in labels if each in _TAKEN]
         if odd or list(bounds) != sorted(set(bounds)):
             cause = f"the metric {name!r} has {f'the name or label {odd[0]!r}' if odd else 'bounds that do not rise'}"
-            rule = "names are lower-case words joined by _, and labels not plugin, le or quantile"
+            rule = "names are lower-case words joined by _, and labels not plugin,"
+            rule += " and not job, instance, le or quantile, which are Prometheus' own"
             raise PluginError(f"{cause}; {rule}", advice)
         made: Any = kind(self._counting, name, about, labels, bounds)
         with self._lock:

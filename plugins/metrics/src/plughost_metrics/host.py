@@ -65,7 +65,7 @@ class HostState(Collector):
 
     def _jobs(self) -> Iterator[Metric]:
         """Yield what became of each job on this host."""
-        labels = ("plugin", "job")
+        labels = ("plugin", "name")
         runs = CounterMetricFamily("plughost_job_runs", "Runs of a job that ended.", labels=(*labels, "outcome"))
         missed = CounterMetricFamily(
             "plughost_job_missed", "Times that a job was due and did not run, since it still ran.", labels=labels
