@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from plughost._servers.base import EngineOptions
 from plughost._servers.granian_worker import GranianWorker
+from plughost._servers.native_threads import TOKIO_WORKER
 
 if TYPE_CHECKING:
     from plughost._servers.granian_response import Watcher
@@ -60,6 +63,26 @@ def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
     with working(schedule) as (_, port):
         assert ask(port, "/a%2Fb") == (200, b"done")
     assert seen == [(b"/a%2Fb", "1.1", "127.0.0.1")]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
+def test_tasks_run_in_a_thread_that_waits_for_events_between_them() -> None:
+    """The first thread that has the name of tokio's workers is the one that runs tasks: it waits in epoll when idle."""
+
+    def workers() -> set[str]:
+        found = set()
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError):  # it has just ended
+                if (task / "comm").read_text() == f"{TOKIO_WORKER}\n":
+                    found.add(task.name)
+        return found
+
+    before = workers()
+    with working(lambda watcher: watcher.done()) as (_, port):
+        ask(port)
+        worker = min(workers() - before, key=int)
+        while "poll" not in Path("/proc/self/task", worker, "wchan").read_text():
+            pass
 
 
 def test_a_body_is_told_by_callbacks() -> None:

@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import h2.connection
+import h2.events
 import httpx
 import pytest
 from tests.host.packages import plugin_entry, write_package
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 TRIES: Final = int(os.environ.get("PLUGHOST_TEST_TRIES", "1"))
 HELD: Final = 4
 """Slow requests in flight on each lane."""
+UNFINISHED: Final = 200
+"""Streams of a connection whose bodies never end: more than what tokio runs before it looks at anything else."""
 
 SLOW: Final = """
 import pathlib, threading
@@ -109,3 +113,31 @@ def test_sigterm_under_load_loses_nothing(host: HostProcess, tmp_path: Path, att
     assert load.failures == []
     assert host.process.wait(PATIENCE) == 0
     assert "Traceback" not in host.errors.read_text()
+
+
+def test_unfinished_bodies_leave_the_end_clean(tmp_path: Path) -> None:
+    """A host that stops while 200 HTTP/2 streams send no more of their bodies ends with exit code 0."""
+    with host_process(tmp_path) as running:
+        context = running.tls
+        context.set_alpn_protocols(["h2"])
+        plain = socket.create_connection(("127.0.0.1", running.port(scheme="https")), timeout=PATIENCE)
+        with plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
+            connection = h2.connection.H2Connection()
+            connection.initiate_connection()
+            headers = [
+                (":method", "POST"),
+                (":path", "/api/v2/products"),
+                (":scheme", "https"),
+                (":authority", "localhost"),
+            ]
+            for number in range(UNFINISHED):
+                connection.send_headers(2 * number + 1, [*headers, ("content-length", "9")])
+                connection.send_data(2 * number + 1, b"{")
+            client.sendall(connection.data_to_send())
+            connection.ping(b"received")
+            client.sendall(connection.data_to_send())
+            answers: list[h2.events.Event] = []
+            while not any(isinstance(each, h2.events.PingAckReceived) for each in answers):
+                answers = connection.receive_data(client.recv(65536))
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(PATIENCE) == 0, running.errors.read_text()

@@ -208,9 +208,6 @@ class GranianEngine:
         # Nobody waits for an engine that was replaced, so its clients get more time to say what is on its way.
         patience = 1 if only is None else 4
         self._quieten(requests, deadline, patience)
-        # A stream's task that ends after granian let go of the scheduler drops it without the interpreter's lock, and
-        # pyo3 aborts the process. Tasks of streams that have just ended get the time to go first.
-        time.sleep(_LOOK_SECONDS)
         worker.stop()
         while not worker.ended.wait(_LOOK_SECONDS) and time.monotonic() < deadline:
             self._cut_idle(requests, patience * _QUIET_SECONDS)

@@ -21,7 +21,7 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
 from plughost._servers.connections import BACKLOG
-from plughost._servers.native_threads import call_named
+from plughost._servers.native_threads import call_named, when_tasks_ended
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles
@@ -90,7 +90,6 @@ class GranianWorker:
         if not sys.platform.startswith(("linux", "freebsd")):  # where granian takes fewer
             arguments = arguments[: 1 if sys.platform == "win32" else 2]
         self._signal = WorkerSignal()
-        self._signal.add_cb(self.ended.set)
         http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
         # Milliseconds, and seconds. Pings shed dead peers; sooner ones would keep idle peers from looking idle.
         http2 = HTTP2Settings(
@@ -112,7 +111,8 @@ class GranianWorker:
         loop = _Now()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
         with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
-            call_named(self.name, serve)
+            threads = call_named(self.name, serve)
+            self._signal.add_cb(partial(when_tasks_ended, threads, self.ended.set))
             nobodys.setblocking(False)
             self._nobodys = nobodys.detach()
 

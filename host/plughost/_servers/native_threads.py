@@ -11,12 +11,28 @@ from pathlib import Path
 from typing import Final
 
 _TASKS: Final = Path("/proc/self/task")
+_TASKS_SECONDS: Final = 2.0
+TOKIO_WORKER: Final = "tokio-rt-worker"
 
 
-def call_named(name: str, function: Callable[[], object]) -> None:
-    """Call a function in a thread of that name, of at most 15 characters."""
+def call_named(name: str, function: Callable[[], object]) -> frozenset[str]:
+    """Call a function in a thread of that name, of at most 15 characters; return the ids of threads that it started."""
+    before = {task.name for task in _TASKS.glob("*")}
     with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(name,)) as pool:
         pool.submit(function).result()
+    return frozenset(task.name for task in _TASKS.glob("*")) - before
+
+
+def when_tasks_ended(threads: frozenset[str], function: Callable[[], object]) -> None:
+    """Call a function once tokio's worker, the first of its name among some threads, has no task to run, or after 2 s.
+
+    A task that is dropped with its runtime drops Python objects without the interpreter, and pyo3 aborts the process.
+    """
+    deadline = time.monotonic() + _TASKS_SECONDS
+    worker = min((thread for thread in threads if _has_name(_TASKS / thread, TOKIO_WORKER)), key=int, default="ended")
+    while not _waits_for_events(_TASKS / worker) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    function()
 
 
 def wait_for_threads(name: str, timeout: float) -> None:
@@ -39,3 +55,11 @@ def _has_name(task: Path, name: str) -> bool:
         return (task / "comm").read_text() == f"{name}\n"
     except OSError:  # it has just ended
         return False
+
+
+def _waits_for_events(task: Path) -> bool:
+    """Return whether a thread waits for events, and neither runs nor waits for the interpreter; or has ended."""
+    try:
+        return "poll" in (task / "wchan").read_text()
+    except OSError:
+        return True
