@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable, translate
@@ -18,14 +19,22 @@ if TYPE_CHECKING:
 _LOOK_AGAIN: Final = 0.02
 
 
+class Doing(IntEnum):
+    """What is done with a store; what succeeds shows that what was found by it, or by less, is over."""
+
+    READ = 0
+    LOOK = 1
+    """The health check, which asks whether the database takes writes and writes nothing."""
+    WRITE = 2
+
+
 class Presence:
     """Knows whether a store's database is there, and opens the store when it is.
 
     Attributes:
         opened: The store, once it was opened; it may have been lost since.
         trouble: Why it can't be used; None where it can, or was not opened yet.
-        failing: Since when its operations fail though it is there, as on a full disk, and whether those that write
-            do, of which one that reads tells nothing; None where they succeed.
+        failing: Since when something fails though it is there, as on a full disk, and what; None where all succeeds.
     """
 
     def __init__(
@@ -38,7 +47,7 @@ class Presence:
         """Open nothing yet; `refuse` raises where the store is not to be opened."""
         self.opened: Opened | None = None
         self.trouble: StoreError | None = None
-        self.failing: tuple[float, bool] | None = None
+        self.failing: tuple[float, Doing] | None = None
         self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
         self._served = 0
         self._wait_until = self._retry_at = 0.0
@@ -134,17 +143,17 @@ class Presence:
         trouble = self.trouble or Unavailable(f"The {self._database.label} was just lost.")
         raise type(trouble)(str(trouble)) from cause
 
-    def failed(self, error: StoreError, *, writes: bool) -> None:
-        """Take note that an operation failed for a reason outside of it, though the store is there."""
+    def failed(self, error: StoreError, doing: Doing) -> None:
+        """Take note that something failed for a reason outside of it, though the store is there."""
         if self.failing is None:
-            self.failing = time.monotonic(), writes
-            what = "the store can't be written" if writes else "the store can't be read"
+            self.failing = time.monotonic(), doing
+            what = "the store can't be read" if doing is Doing.READ else "the store can't be written"
             self._logger.error(what, reason=str(error), place=self._database.config.place)
 
-    def succeeded(self, *, writes: bool) -> None:
-        """Take note that an operation succeeded; call it only where others failed."""
+    def succeeded(self, doing: Doing) -> None:
+        """Take note that something succeeded; call it only where something failed."""
         failing = self.failing
-        if failing is not None and writes >= failing[1]:
+        if failing is not None and doing >= failing[1]:
             self.failing = None
             seconds = round(time.monotonic() - failing[0], 1)
             self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)

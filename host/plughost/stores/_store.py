@@ -24,7 +24,7 @@ from plughost.stores._errors import (
 from plughost.stores._gate import Gate
 from plughost.stores._migrations import Migration, read_migrations
 from plughost.stores._opening import Opening, Place, naming, try_opening
-from plughost.stores._presence import Presence
+from plughost.stores._presence import Doing, Presence
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -300,29 +300,30 @@ class OpenStore(Generic[E]):
                     session = opened.sessions.session(mode, deadline)
                     result = opened.perform(session, operation, args, kwargs)
                     if presence.failing is not None:
-                        presence.succeeded(writes=session.writes)
+                        presence.succeeded(Doing.WRITE if session.writes else Doing.READ)
                     return result
                 except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
                     again = not lost and session is not None and session.untouched
-                    lost = self._judge(error, mode, deadline, again=again)
+                    doing = Doing.READ if mode is Mode.READ else Doing.WRITE
+                    lost = self._judge(error, doing, deadline, again=again)
                 back_off = min(_LONGEST_BACK_OFF, 2 * back_off or _FIRST_BACK_OFF)
                 time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
         finally:
             self._gate.end()
 
-    def _judge(self, error: Exception, mode: Mode, deadline: float, *, again: bool) -> bool:
+    def _judge(self, error: Exception, doing: Doing, deadline: float, *, again: bool) -> bool:
         """Raise what an operation failed with, unless it is to be run again: tell whether its connection was lost then.
 
         If that was lost, `again` says whether it may be.
         """
-        found = translate(error, self._label, reads=mode is Mode.READ)
+        found = translate(error, self._label, reads=doing is Doing.READ)
         if found is None:
             raise error
         if type(found) is StoreError:
             # A store that is closed was replaced by one of newer code, which may have migrated it.
             found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
-            self._presence.failed(found, writes=mode is not Mode.READ)
+            self._presence.failed(found, doing)
         lost = isinstance(found, ConnectionLost)
         if lost or isinstance(found, (Damaged, OutcomeUnknown)):
             self._presence.note(found)
@@ -337,8 +338,10 @@ class OpenStore(Generic[E]):
         try:
             self._gate.enter(time.monotonic() + self._patience)
             self._presence.ready(0.0).sessions.look(writes=True)
+            if self._presence.failing is not None:
+                self._presence.succeeded(Doing.LOOK)
         except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-            self._judge(error, Mode.WRITE, 0.0, again=False)
+            self._judge(error, Doing.LOOK, 0.0, again=False)
         finally:
             self._gate.end()
 
