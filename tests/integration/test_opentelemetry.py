@@ -28,13 +28,15 @@ def test_requests_are_traced_by_the_agent(tmp_path: Path) -> None:
     with host_process(tmp_path, under=[AGENT, "--"], environment=EXPORT) as host:
         with host.client() as client:
             assert client.get("/api/v2/products/none").status_code == 404
+            assert client.get("/q/health/live").status_code == 200  # whose resource sets the status as an int
             assert host.ask("reload")["ok"]
             assert client.get("/messages").status_code == 200
         assert host.stop() == 0
         assert host.process.stdout is not None
-        missing, store, found = spans(host.process.stdout.read())
-    assert [each["name"] for each in (missing, store, found)] == [
+        missing, live, store, found = spans(host.process.stdout.read())
+    assert [each["name"] for each in (missing, live, store, found)] == [
         "GET /api/v2/products/{sku}",
+        "GET /q/health/live",
         "read messages",
         "GET /messages",
     ]

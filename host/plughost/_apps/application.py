@@ -123,6 +123,8 @@ class Boundary:
         resp.add_common(mounted.common_fields[req.api_version], req.request_id)
         for process in mounted.process_response:
             process(req, resp, resource, req_succeeded)
+        if type(resp.status) is not str:
+            resp.status = falcon.code_to_http_status(resp.status)  # for OpenTelemetry's agent
         if resp.media is not None or resp.text is not None:
             resp.render_body()  # here, where Falcon still gives what can't be serialised to an error handler
 
