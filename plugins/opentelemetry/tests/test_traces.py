@@ -216,6 +216,24 @@ def test_what_a_job_calls_is_not_sampled_where_the_job_is_not(collector: Collect
     assert collector.spans == []
 
 
+@pytest.mark.parametrize(("settings", "sampler"), [({"sample": 0}, ""), ({}, "always_off")])
+def test_what_begins_outside_of_requests_and_jobs_is_sampled_as_they_are(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sampler: str
+) -> None:
+    """What begins in a thread of a plugin, or at the start, follows the settings, or the variables of OpenTelemetry."""
+    (tmp_path / "sampled").mkdir()
+    with _host(tmp_path / "sampled", collector.endpoint), TRACER.start_as_current_span("outside"):
+        pass
+    assert [each.name for each in collector.spans] == ["outside"]
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    with _host(tmp_path, collector.endpoint, **settings) as host:
+        with TRACER.start_as_current_span("outside") as span:
+            assert not span.is_recording()
+        host.advance(60)
+        _until(lambda: host.host.view.jobs[0].runs == 1)
+    assert [each.name for each in collector.spans] == ["outside"]
+
+
 def test_spans_of_libraries_are_part_of_the_request(collector: Collector, tmp_path: Path) -> None:
     """A tracer of the process leads to the host that runs, whichever ran before, and to none where none does."""
     for name in ("first", "second"):

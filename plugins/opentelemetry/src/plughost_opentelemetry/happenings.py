@@ -106,7 +106,10 @@ class JobSpans:
             attributes = {"plughost.plugin": event.plugin or "", "plughost.job": job}
             span = self._tracer.start_span(f"job {job}", contexts.Context(), attributes=attributes)
             context = trace.set_span_in_context(span, contexts.Context())
-            self._stores.enter()
+            if span.is_recording():
+                self._stores.enter()
+            else:
+                span = None
         self._thread.job = span, contexts.attach(context)
 
     def _end(self, span: Span, event: Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from plughost import Middleware, hookimpl
@@ -26,6 +27,7 @@ class OpenTelemetryPlugin:
         """Begin with nothing traced."""
         self._requests: Requests | None = None
         self._provider: TracerProvider | None = None
+        self._of_others: TracerProvider | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
     @hookimpl
@@ -53,8 +55,8 @@ class OpenTelemetryPlugin:
         from plughost_opentelemetry.happenings import JobSpans, StoreSpans  # noqa: PLC0415 - see above
 
         if not is_under_agent():
-            self._provider = _provider(context.settings)
-            lead_to(self._provider)
+            self._provider, self._of_others = _providers(context.settings)
+            lead_to(self._of_others)
         tracer = trace.get_tracer("plughost", tracer_provider=self._provider)
         stores = StoreSpans(tracer, context.host.events)
         jobs = JobSpans(tracer, stores, context.settings.sample)
@@ -68,21 +70,25 @@ class OpenTelemetryPlugin:
             self._requests.end()
         if self._unsubscribe is not None:
             self._unsubscribe()
-        if self._provider is not None:
-            lead_away_from(self._provider)
+        if self._provider is not None and self._of_others is not None:
+            lead_away_from(self._of_others)
             self._provider.shutdown()
 
 
-def _provider(settings: Settings) -> TracerProvider:
+def _providers(settings: Settings) -> tuple[TracerProvider, TracerProvider]:
+    """Return what makes the spans of requests and jobs that were chosen, and what chooses among those of others."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - see above
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - see above
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - see above
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - see above
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio  # noqa: PLC0415 - see above
 
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": settings.service}),
-        shutdown_on_exit=False,
-    )
-    exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=_EXPORT_SECONDS)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider
+    resource = Resource.create({"service.name": settings.service})
+    # A provider without a sampler takes the one that the variable names.
+    sampler = None if os.environ.get("OTEL_TRACES_SAMPLER") else ParentBasedTraceIdRatio(settings.sample)
+    chosen = TracerProvider(resource=resource, shutdown_on_exit=False)
+    of_others = TracerProvider(sampler, resource, shutdown_on_exit=False)
+    processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint, timeout=_EXPORT_SECONDS))
+    for provider in (chosen, of_others):
+        provider.add_span_processor(processor)
+    return chosen, of_others

@@ -17,6 +17,9 @@ class Settings(BaseModel):
         " empty traces nothing, except under the agent",
     )
     sample: float = Field(
-        1.0, ge=0, le=1, description="Which part of the requests and jobs is traced that no trace has asked for"
+        1.0,
+        ge=0,
+        le=1,
+        description="Which part of requests, jobs and other spans is traced that no trace has asked for",
     )
     service: str = Field("plughost", min_length=1, description="The name of the service in traces")
