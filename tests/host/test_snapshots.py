@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,7 +44,7 @@ def test_an_edited_source_file_changes_an_editable_install(editable: tuple[Path,
 
 
 def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
-    """Tests, caches, notes and an editor's dangling lock files leave the fingerprint as it is."""
+    """Tests, caches, notes, virtual environments and an editor's dangling lock files leave the fingerprint as it is."""
     site, project = editable
     before = snapshot_of(site)
     (project / "src" / "__pycache__").mkdir()
@@ -52,7 +53,40 @@ def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
     (project / "tests" / "test_it.py").write_text("")
     (project / "src" / "notes.txt").write_text("")
     (project / "src" / ".#module.py").symlink_to("somebody@host.1234")
+    (project / "venv" / "lib").mkdir(parents=True)
+    (project / "venv" / "pyvenv.cfg").write_text("")
+    (project / "venv" / "lib" / "library.py").write_text("")
     assert snapshot_of(site).fingerprint == before.fingerprint
+
+
+def test_folders_of_a_package_are_sources_whatever_their_names(editable: tuple[Path, Path]) -> None:
+    """Below the top of a project, files in folders such as `tests` and `plugins` change the fingerprint."""
+    site, project = editable
+    states = {snapshot_of(site).fingerprint}
+    for name in ("tests", "plugins", "docs", "build", "dist", "bench"):
+        (project / "src" / name).mkdir()
+        (project / "src" / name / "module.py").write_text("")
+        states.add(snapshot_of(site).fingerprint)
+    assert len(states) == 7
+
+
+def test_other_code_below_a_project_is_not_its_own(editable: tuple[Path, Path]) -> None:
+    """A project owns its modules, but none of an environment or of another project below its folder."""
+    site, project = editable
+    before = snapshot_of(site)
+    write_package(project / "deps", "library", {"library.py": ""})
+    write_package(site, "nested", {})
+    (project / "packages" / "nested").mkdir(parents=True)
+    (project / "packages" / "nested" / "nested.py").write_text("")
+    direct = {"url": (project / "packages" / "nested").as_uri(), "dir_info": {"editable": True}}
+    (site / "nested-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))
+    environment = Environment(metadata.distributions(path=[str(site), str(project / "deps")]))
+    now = environment.snapshots(["edited"])["edited"]
+    assert now.fingerprint == before.fingerprint
+    for path, own in (("src/module.py", True), ("deps/library.py", False), ("packages/nested/nested.py", False)):
+        module = ModuleType("module")
+        module.__file__ = str(project / path)
+        assert now.owns(module) is own, path
 
 
 def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:

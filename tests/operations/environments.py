@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 PATIENCE: Final = 120.0
 """Seconds after which a command that hangs is ended, and the test fails."""
 
+_LAST_LINES: Final = 30
 _SETTINGS: Final = """\
 # The settings of a test.
 data_dir = "data"
@@ -359,7 +360,10 @@ class Sandbox:
 
     @contextmanager
     def serving(self, *arguments: str, data: str = "data") -> Iterator[Served]:
-        """Run `plughost serve` for the length of a `with` block, on a data folder that is named where it is another."""
+        """Run `plughost serve` for the length of a `with` block, on a data folder that is named where it is another.
+
+        What fails meanwhile says how the host's log ends.
+        """
         log = self.folder.parent / "host.log"
         with log.open("wb") as errors:
             process = subprocess.Popen(
@@ -375,11 +379,14 @@ class Sandbox:
         assert process.stdout is not None
         try:
             while not is_running(self.folder / data):
-                assert process.poll() is None, f"the host did not start:\n{log.read_text()}"
+                assert process.poll() is None, "the host did not start"
                 threading.Event().wait(0.02)
             served = Served(self, process, self.folder / data)
             yield served
             served.stop()
+        except BaseException as error:
+            error.add_note("\n".join(["The last lines of host.log:", *log.read_text().splitlines()[-_LAST_LINES:]]))
+            raise
         finally:
             timer.cancel()
             process.stdout.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .environments import PATIENCE, Sandbox, speaker
+from .environments import PATIENCE, Sandbox, Supplies, speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,15 @@ class Say:
 def register_routes(context):
     return [RouteGroup(prefix="/edited", routes=(Route("", Say(), {"GET": Operation(summary="Say")}),))]
 """
+SAVED_MEANWHILE: Final = f"""
+from pathlib import Path
+
+if not Path("saved").exists():
+    Path("saved").touch()
+    Path(__file__).write_text(Path(__file__).read_text().replace("one", "two"))
+{SOURCE}
+"""
+"""A plugin that is saved while it is loaded for the first time."""
 FINDER: Final = """
 import sys
 from importlib.util import spec_from_file_location
@@ -42,8 +51,15 @@ def install():
 """
 
 
-def install_in_place(sandbox: Sandbox, project: Path, way: str) -> None:
-    """Install the module `edited` of a folder in place, as pip does for builders that name folders or bring finders."""
+def install_in_place(sandbox: Sandbox, project: Path, way: str, *, last: bool = True) -> None:
+    """Install the module `edited` of a folder in place, as pip does for builders that name folders or bring finders.
+
+    Args:
+        sandbox: Where.
+        project: The folder.
+        way: `folder` or `finder`.
+        last: Write the last file, too.
+    """
     info = sandbox.site / "plughost_edited-1.0.dist-info"
     files = {"_edited.pth": f"{project}\n"}
     if way == "finder":
@@ -53,11 +69,12 @@ def install_in_place(sandbox: Sandbox, project: Path, way: str) -> None:
         }
     for name, text in files.items():
         (sandbox.site / name).write_text(text)
-    info.mkdir()
+    info.mkdir(exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plughost-edited\nVersion: 1.0\n")
     (info / "direct_url.json").write_text(f'{{"url": "{project.as_uri()}", "dir_info": {{"editable": true}}}}')
     (info / "entry_points.txt").write_text("[plughost.plugins]\nedited = edited\n")
-    (info / "RECORD").write_text("".join(f"{name},,\n" for name in (*files, f"{info.name}/METADATA")))
+    if last:
+        (info / "RECORD").write_text("".join(f"{name},,\n" for name in (*files, f"{info.name}/METADATA")))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -97,6 +114,88 @@ def test_what_is_installed_in_place_or_saved_is_served_without_being_asked(
         (sandbox.site / "plughost_edited-1.0.dist-info").rmdir()
         until(lambda: host.get("/edited").status_code == 404)
         assert host.get("/other").json()["count"] == 2
+
+
+@pytest.mark.parametrize("load", ["start", "reload"])
+def test_a_save_during_a_load_is_served_next(sandbox: Sandbox, tmp_path: Path, load: str) -> None:
+    """What is saved while the host imports it, at its start or after an installation, is imported again."""
+    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "edited.py").write_text(SAVED_MEANWHILE)
+    if load == "start":
+        install_in_place(sandbox, project, "folder")
+    with sandbox.serving("--dev", "--reload") as host:
+        if load == "reload":
+            install_in_place(sandbox, project, "folder")
+        until(lambda: host.get("/edited").json() == {"word": "two"})
+
+
+def test_a_save_of_a_single_file_during_the_start_is_served_next(sandbox: Sandbox) -> None:
+    """A file of `plugins_dir` that is saved while the host imports it is imported again."""
+    settings = sandbox.folder / "plughost.toml"
+    settings.write_text(f'plugins_dir = "plugins"\n{settings.read_text()}')
+    (sandbox.folder / "plugins").mkdir()
+    (sandbox.folder / "plugins" / "edited.py").write_text(SAVED_MEANWHILE)
+    with sandbox.serving("--dev", "--reload") as host:
+        until(lambda: host.get("/edited").json() == {"word": "two"})
+
+
+def test_the_sources_of_a_plugin_whose_first_load_was_refused_are_watched(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Once its author has mended the plugin, it is served."""
+    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "edited.py").write_text("this is no Python")
+    with sandbox.serving("--dev", "--reload", "--strict") as host:
+        install_in_place(sandbox, project, "folder")
+        until(lambda: "SyntaxError" in str(host.status()["last_reload"]))
+        (project / "edited.py").write_text(SOURCE)
+        until(lambda: host.get("/edited").status_code == 200)
+
+
+def test_a_load_in_the_middle_of_an_installation_is_repeated_after_it(sandbox: Sandbox, tmp_path: Path) -> None:
+    """What an installer writes last, into a folder of metadata that is there already, is noticed."""
+    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "edited.py").write_text(SOURCE)
+    with sandbox.serving("--dev", "--reload") as host:
+        install_in_place(sandbox, project, "folder", last=False)
+        until(lambda: "ModuleNotFoundError" in str(host.status()["last_reload"]))
+        install_in_place(sandbox, project, "folder")
+        until(lambda: host.get("/edited").status_code == 200)
+
+
+def test_a_virtual_environment_in_the_project_is_no_source_of_it(tmp_path: Path, supplies: Supplies) -> None:
+    """A plugin is imported afresh, and not the host, where both are below the project's folder."""
+    project = tmp_path / "project"
+    sandbox = Sandbox(project / ".venv", supplies)
+    source = project / "edited.py"
+    source.write_text(SOURCE)
+    install_in_place(sandbox, project, "folder")
+    with sandbox.serving("--dev", "--reload") as host:
+        for word in ("two", "three"):
+            source.write_text(SOURCE.replace("one", word))
+            until(lambda word=word: host.get("/edited").json() == {"word": word})  # type: ignore[misc] # a loop's word
+
+
+def test_every_folder_of_a_package_is_watched(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Subpackages have the names that the project's other folders usually have, and are sources all the same."""
+    package = tmp_path / "project" / "edited"
+    names = ("plugins", "docs", "tests")
+    for name in names:
+        (package / name).mkdir(parents=True)
+        (package / name / "__init__.py").write_text("WORD = 'old'\n")
+    words = f"[{', '.join(f'{name}.WORD' for name in names)}]"
+    source = SOURCE.replace('"one"', words)
+    (package / "__init__.py").write_text(f"from edited import {', '.join(names)}\n{source}")
+    install_in_place(sandbox, tmp_path / "project", "folder")
+    with sandbox.serving("--dev", "--reload") as host:
+        for number, name in enumerate(names, 1):
+            (package / name / "__init__.py").write_text("WORD = 'new'\n")
+            expected = ["new"] * number + ["old"] * (len(names) - number)
+            until(lambda expected=expected: host.get("/edited").json() == {"word": expected})  # type: ignore[misc]
 
 
 def test_reload_is_for_development(sandbox: Sandbox) -> None:

@@ -82,12 +82,14 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     signal.signal(signal.SIGHUP, _hanging_up(host))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _asking(host))
+    watcher = Watcher(host, teller.reloaded) if watched else None
     _start(host, control, predecessor, teller)
     sockets.settle()
     gc.collect()
     gc.freeze()  # looking through what lives as long as the host would slow small requests by a fiftieth
     teller.started(host)
-    watcher = Watcher(host, teller.reloaded) if watched else None
+    if watcher is not None:
+        watcher.start()
     if predecessor.exists:
         predecessor.tell_ready()
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from importlib import metadata
@@ -13,7 +15,7 @@ from packaging.version import InvalidVersion
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, InstalledPlugin, in_order, misplaced, name_problem
 from plughost._plugins.metadata import InstalledDistribution, installed, version_of
-from plughost._plugins.snapshots import Snapshot, refresh_caches, take_snapshot
+from plughost._plugins.snapshots import Snapshot, editable_root, refresh_caches, take_snapshot
 
 
 class Environment:
@@ -112,8 +114,20 @@ class Environment:
         for key in keys:
             if key not in self._snapshots and key in self.installed:
                 requires = {canonicalize_name(each.name) for each in self.requirements(key)}
-                self._snapshots[key] = take_snapshot(self.installed[key], requires)
+                self._snapshots[key] = take_snapshot(self.installed[key], requires, self._places)
         return {key: self._snapshots[key] for key in keys if key in self._snapshots}
+
+    @cached_property
+    def _places(self) -> frozenset[str]:
+        """The folders that installed code is in: Python's own, those with metadata, and those of editable installs."""
+        folders = {sys.prefix, sys.base_prefix}
+        for each in self.installed.values():
+            root = editable_root(each)
+            if root is not None:
+                folders.add(root)
+            if each.folder.endswith(".dist-info"):
+                folders.add(os.path.normpath(str(each.locate_file(""))))
+        return frozenset(folders)
 
     def _plugin(self, name: str, key: str, owners: list[str]) -> InstalledPlugin:
         distribution = self.installed[key]

@@ -50,7 +50,10 @@ def reuse_unchanged(
 
 
 def imported_snapshots(registry: Registry, environment: Environment) -> dict[str, Snapshot]:
-    """Return the distributions that a generation has imported, as they are on disk, and the host's own."""
+    """Return the distributions that a generation imports, as they are on disk, and the host's own.
+
+    Taken before the import: what is saved meanwhile differs from it, so that the next reload imports it.
+    """
     keys = set(environment.shared)
     for entry in registry:
         if entry.state is not State.DISABLED and entry.installed.problem is None and entry.installed.unmet is None:

@@ -38,6 +38,8 @@ class Snapshot:
         fingerprint: Differs when any of its files does.
         files: Its Python files, absolute.
         root: The project folder of an editable install, else None.
+        sources: The path, size and time of each source file below that folder.
+        foreign: Folders below it that hold other code: a virtual environment, projects of other editable installs.
         compiled: Whether it brings compiled modules, which can't be imported twice.
     """
 
@@ -47,6 +49,8 @@ class Snapshot:
     fingerprint: str
     files: frozenset[str]
     root: str | None
+    sources: tuple[str, ...]
+    foreign: tuple[str, ...]
     compiled: bool
 
     def owns(self, module: ModuleType) -> bool:
@@ -61,26 +65,38 @@ class Snapshot:
         return self._under_root(folder) or any(file.startswith(folder + "/") for file in self.files)
 
     def _under_root(self, path: str) -> bool:
-        return self.root is not None and path.startswith(self.root + "/")
+        return self.root is not None and _is_below(path, self.root) and not any(_is_in(path, f) for f in self.foreign)
 
 
-def take_snapshot(distribution: InstalledDistribution, requires: Collection[str]) -> Snapshot:
-    """Describe a distribution as it is on disk."""
+def take_snapshot(
+    distribution: InstalledDistribution, requires: Collection[str], places: Collection[str] = ()
+) -> Snapshot:
+    """Describe a distribution as it is on disk.
+
+    Args:
+        distribution: The distribution.
+        requires: Normalised names of the distributions that it requires.
+        places: The folders that installed code is in. Those below its project folder are none of its own.
+    """
     try:
         record = distribution.read_text("RECORD") or ""
         paths = _paths(record) or [str(path) for path in distribution.files or ()]
     except csv.Error:  # a damaged installation, of which only the version is known
         record, paths = "", []
-    root = _editable_root(distribution)
+    root = editable_root(distribution)
+    foreign = tuple(sorted(each for each in places if root is not None and _is_below(each, root)))
+    sources = tuple(file_states(root, foreign)) if root is not None else ()
     version = version_of(distribution)
     folder = distribution.locate_file("") if paths else ""
     return Snapshot(
         name=distribution.metadata["Name"],
         version=version,
         requires=frozenset(requires),
-        fingerprint=hashlib.sha256("\n".join([version, record, *file_states(root)]).encode()).hexdigest(),
+        fingerprint=hashlib.sha256("\n".join([version, record, *sources]).encode()).hexdigest(),
         files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
+        sources=sources,
+        foreign=foreign,
         compiled=any(path.endswith(_COMPILED) for path in paths),
     )
 
@@ -149,18 +165,24 @@ def _paths(record: str) -> list[str]:
     return [row[0] for row in csv.reader(record.splitlines()) if row]
 
 
-def _editable_root(distribution: InstalledDistribution) -> str | None:
+def editable_root(distribution: InstalledDistribution) -> str | None:
+    """Return the project folder of an editable install. None for any other."""
     if not distribution.is_editable or distribution.direct_url is None:
         return None
     return unquote(urlsplit(distribution.direct_url.get("url", "")).path).rstrip("/") or None
 
 
-def file_states(root: str | None) -> Iterator[str]:
-    """Yield the path, size and time of each source file below the project folder of an editable install."""
-    if root is None:
-        return
+def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:
+    """Yield the path, size and time of each source file below a folder, but not of those in some folders below it.
+
+    Folders such as `docs` and `tests` are left out at the top of a project only: deeper, they belong to its packages.
+    """
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in _ASIDE and not name.startswith("."))
+        if folder in foreign or "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        aside = _ASIDE if folder == root and "__init__.py" not in files else _NEVER
+        folders[:] = sorted(name for name in folders if name not in aside and not name.startswith("."))
         for path in (Path(folder, name) for name in sorted(files) if name.endswith(_SOURCES)):
             try:
                 state = path.stat()
@@ -169,4 +191,13 @@ def file_states(root: str | None) -> Iterator[str]:
             yield f"{path} {state.st_size} {state.st_mtime_ns}"
 
 
-_ASIDE: Final = frozenset({"tests", "build", "dist", "docs", "bench", "plugins", "node_modules", "__pycache__"})
+_NEVER: Final = frozenset({"node_modules", "__pycache__"})
+_ASIDE: Final = _NEVER | {"tests", "build", "dist", "docs", "bench", "plugins"}
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or _is_below(path, folder)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder + "/")

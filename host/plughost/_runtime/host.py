@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
     from plughost._tls.prepared import PreparedTLS
 
-
 _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
 
@@ -58,6 +57,7 @@ class Host(Granted):
     started_at: datetime | None
     phase: Phase
     imported: dict[str, Snapshot]
+    attempted: dict[str, Snapshot]
     last_reload: ReloadReport | None
     drain_seconds: float
 
@@ -138,13 +138,8 @@ class Host(Granted):
 
     def _beside(self, settings: Settings, *, dev: bool) -> Host:
         """Return a host beside this one that opens nothing."""
-        host = Host(
-            settings,
-            dev=dev,
-            without=self._without,
-            logger=silent_logger(),
-            distributions=self._distributions,
-        )
+        without, distributions = self._without, self._distributions
+        host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         host.generation = host.look()
         host.generation.close()
         host.number = 1
@@ -160,7 +155,9 @@ class Host(Granted):
         """
         with self._changing:
             environment = environment or self.environment()
-            generation = self._build(environment, migrate)
+            registry = self._register(environment, self.settings)
+            self.attempted = imported_snapshots(registry, environment)
+            generation = self._build(environment, migrate, registry)
             try:
                 self.serving.open(generation.sites)
                 generation.stores.open()
@@ -168,7 +165,7 @@ class Host(Granted):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self.imported = imported_snapshots(generation.registry, environment)
+            self.imported = self.attempted
             self.generation = generation
             self.number = 1
             self.started_at = datetime.now(UTC)
@@ -269,6 +266,7 @@ class Host(Granted):
         except SettingsError as error:
             return report_of_nothing(self.number, error.problems, begun)
         registry = self._register(environment, settings)
+        self.attempted = imported_snapshots(registry, environment)
         unloaded = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             finish = partial(migrate, running=running)
@@ -280,9 +278,8 @@ class Host(Granted):
             refused = error.registry if isinstance(error, GenerationRefused) else None
             return report_of_nothing(self.number, problems, begun, refused=refused)
         cut_off = self._retire(running, following)
-        imported = imported_snapshots(following.registry, environment)
-        unload_removed(self.imported, imported)
-        self.imported = imported
+        unload_removed(self.imported, self.attempted)
+        self.imported = self.attempted
         return report_of(
             self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
         )

@@ -41,7 +41,9 @@ class HostState:
         number: The number of that generation, from 1.
         serving: Its open sites.
         started_at: When it began to serve.
-        imported: The distributions that this process has imported, as they were on disk then, by normalised name.
+        imported: The distributions that this process has imported, as they were on disk when that began, by normalised
+            name.
+        attempted: The same of the last build, which may have been refused.
         last_reload: What became of the last reload. None before the first.
         drain_seconds: Seconds that the stop has waited for requests in flight.
         readiness: Whether load balancers should send it requests.
@@ -64,6 +66,7 @@ class HostState:
         self.number = 0
         self.started_at: datetime | None = None
         self.imported: dict[str, Snapshot] = {}
+        self.attempted: dict[str, Snapshot] = {}
         self.last_reload: ReloadReport | None = None
         self.drain_seconds: float = 0.0
         self.readiness: Readiness = Readiness()
