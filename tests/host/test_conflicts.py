@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
+from pydantic import create_model
 from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
 
 from plughost import Check, Health, Middleware, Operation, Page, Response, Route, RouteGroup, Store
@@ -203,6 +205,11 @@ UNMOUNTABLE: list[tuple[Any, str]] = [
         lambda: describing(responses={200: Response(description="It.", model=list[Unsupported])}),
         "Unsupported'>; give the field another type, or the response a schema",
     ),
+    (
+        lambda: describing(request=create_model("Sent", call=(Callable[[int], int], ...))),
+        "GET: the model Sent of the request can't be described: call: Cannot generate a JsonSchema",
+    ),
+    (lambda: describing(request=list[Unsupported]), "Unsupported'>; give the field another type"),
 ]
 
 

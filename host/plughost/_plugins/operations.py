@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
@@ -50,22 +50,32 @@ def _of_operation(operation: Operation) -> Iterator[str]:
         isinstance(each, str) and each.count("/") == 1 for each in operation.consumes
     ):
         yield "consumes is no tuple of media types"
+    problem = _of_model(operation.request, "validation")
+    if problem is not None:
+        yield f"the model {_name(operation.request)} of the request can't be described: {problem}"
     for status, response in operation.responses.items():
         models = response.model.values() if isinstance(response.model, Mapping) else (response.model,)
         for model in models if response.schema is None else ():
-            problem = _of_model(model)
+            problem = _of_model(model, "serialization")
             if problem is not None:
-                name = getattr(model, "__name__", model)
-                yield f"the model {name} of the response {status} can't be described: {problem}"
+                described = f"the model {_name(model)} of the response {status} can't be described"
+                yield f"{described}: {problem}, or the response a schema"
 
 
-def _of_model(model: Any) -> str | None:
-    """Return why a type has no JSON Schema."""
+def _name(model: Any) -> str:
+    return getattr(model, "__name__", str(model))
+
+
+def _of_model(model: Any, mode: Literal["validation", "serialization"]) -> str | None:
+    """Return why a type has no JSON Schema, with the field of the model that is to blame first."""
     if model is None:
         return None
     try:
-        TypeAdapter(model).json_schema(mode="serialization")
+        TypeAdapter(model).json_schema(mode=mode)
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        for name, field in getattr(model, "model_fields", {}).items():
+            if (problem := _of_model(field.rebuild_annotation(), mode)) is not None:
+                return f"{name}: {problem}"
         cause = error.message.partition(". ")[0]  # what follows is advice for who writes pydantic types
-        return f"{cause}; give the field another type, or the response a schema"
+        return f"{cause}; give the field another type"
     return None
