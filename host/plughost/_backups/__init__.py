@@ -80,7 +80,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         return load(store.declared, cast("PostgreSQL", database), file)
     with database.alone():
         try:
-            with closing(_sqlite_files.connect(file, 30, read_only=True)) as source:
+            with closing(_sqlite_files.connect(file, 30, mode="ro")) as source:
                 schema = _look_through(store, source, file)
                 with closing(database.connect()) as target:
                     source.backup(target)

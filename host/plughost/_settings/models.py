@@ -170,7 +170,7 @@ class TLSSettings(Table):
 
 
 class StoreTuning(Table):
-    """How long to wait for a store, and how many connections it may have."""
+    """How long to wait for a store, how many connections it may have, and whether it is written."""
 
     patience: float = Field(
         5.0, gt=0, description="Seconds to wait for a connection, for locks, and for a lost database"
@@ -182,6 +182,7 @@ class StoreTuning(Table):
     pool_idle: float = Field(
         10.0, ge=0, description="Seconds after which an idle connection is closed, but for the last"
     )
+    read_only: bool = Field(False, description="Only read, as from a standby: nothing is migrated, and writes are 503")
 
 
 class StoreSettings(StoreTuning):
@@ -189,7 +190,7 @@ class StoreSettings(StoreTuning):
 
     url: SecretStr | None = Field(None, description="postgresql:// URL of every store; SQLite files by default")
     urls: dict[str, SecretStr] = Field({}, description="The same for single stores, by store name")
-    tuning: dict[str, StoreTuning] = Field({}, description="patience to pool_idle for single stores, by store name")
+    tuning: dict[str, StoreTuning] = Field({}, description="patience to read_only for single stores, by store name")
 
 
 class RequestSettings(Table):

@@ -16,7 +16,7 @@ POSTGRESQL: Final = "postgresql"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """How long to wait for a store, and how many connections it may have.
+    """How long to wait for a store, how many connections it may have, and whether it is written.
 
     Attributes:
         patience: Seconds that an operation waits for a connection, and for locks that others hold, until it is `Busy`;
@@ -27,6 +27,7 @@ class Tuning:
         pause: Seconds between two attempts to reach a lost database; operations fail at once meanwhile.
         pool_size: Connections of a host to one store at most; on SQLite, of those that read.
         pool_idle: Seconds after which a connection that nobody needed is closed, down to the last one.
+        read_only: Whether it is only read, as on a standby: a write is refused, and so is a schema that is behind.
     """
 
     patience: float = 5.0
@@ -35,6 +36,7 @@ class Tuning:
     pause: float = 1.0
     pool_size: int = 5
     pool_idle: float = 10.0
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost.stores._errors import translate
+from plughost.stores._errors import SetupError, translate
 from plughost.stores._sessions import Session, quote
 
 if TYPE_CHECKING:
@@ -125,6 +125,12 @@ class Database(ABC):
     @abstractmethod
     def alone(self) -> AbstractContextManager[None]:
         """Return a claim that excludes every host, for purging and restoring; `Busy` while a host serves the store."""
+
+    def refuse_read_only(self) -> None:
+        """Raise a `SetupError` where the settings say that this host only reads the store."""
+        if self.config.read_only:
+            message = f"This host only reads the {self.label} (stores.read_only): use one that writes it."
+            raise SetupError(message)
 
     def claims(self) -> Claims | None:
         """Return what this host claims of all that share the database; None where no other host can use it."""

@@ -52,6 +52,10 @@ class Refused(Unavailable):
     """The database server is there, and takes no further connection at the moment."""
 
 
+class ReadOnly(Unavailable):
+    """The host only reads the store, by its settings."""
+
+
 class Damaged(Unavailable):
     """The file of a store was deleted or replaced, or what is in it can't be read."""
 
@@ -76,8 +80,8 @@ def http_error(error: StoreError) -> falcon.HTTPError:
     """Return what an HTTP client is told about an error that no resource caught, with nothing internal in it.
 
     Returns:
-        503 with `Retry-After` where trying again later helps, without it where it may do harm (CONTRACT 2), 409 for a
-        duplicate, else 500.
+        503 with `Retry-After` where trying again later helps, without it where it may do harm (CONTRACT 2) or is in
+        vain, 409 for a duplicate, else 500.
     """
     if isinstance(error, OutcomeUnknown):
         return falcon.HTTPServiceUnavailable(
@@ -85,6 +89,8 @@ def http_error(error: StoreError) -> falcon.HTTPError:
             description="The connection to the data store broke before it confirmed. What was asked for may have been "
             "done: look before you ask again.",
         )
+    if isinstance(error, ReadOnly):
+        return falcon.HTTPServiceUnavailable(title="Read Only", description="Here the data store is only read.")
     if isinstance(error, (Busy, Unavailable, SetupError)):
         return falcon.HTTPServiceUnavailable(
             title="Service Unavailable",

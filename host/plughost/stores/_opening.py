@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Store
-    from plughost.stores._databases import Database
+    from plughost.stores._databases import Administration, Database
     from plughost.stores._entities import Entities
-    from plughost.stores._migrations import Migration
+    from plughost.stores._migrations import Migration, Pending
     from plughost.stores._sessions import Session, Sessions
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class Opening:
                 self._sessions = self._database.sessions(for_pony=place.store.entities is not None)
                 self._resources.callback(self._sessions.close)
                 self._entities = _entities(place, self._sessions)
-                self._pending = pending(place.store, place.migrations, self._db, place.logger)
+                self._pending = _pending(place, self._db)
                 if self._pending.steps:
                     self._db.make_shared(MAKE_TABLE)
                     if self._pending.breaking is not None:
@@ -169,7 +169,7 @@ class Opening:
     def _migrate(self) -> None:
         """Apply what is pending once the lock is held: another process may have applied it meanwhile."""
         self._db.begin()
-        self._pending = pending(self._place.store, self._place.migrations, self._db, self._place.logger)
+        self._pending = _pending(self._place, self._db)
         apply(self._pending.steps, self._place.store, self._db)
 
     def _check_tables(self) -> None:
@@ -200,13 +200,25 @@ def try_opening(place: Place) -> None:
     """See whether a store could be migrated and opened, and leave it as it is; raises what `Opening` does."""
     with naming(place.plugin), place.database.trial() as (db, sessions):
         entities = _entities(place, sessions)
-        steps = pending(place.store, place.migrations, db, place.logger).steps
+        steps = _pending(place, db).steps
         if steps:
             db.begin()
             db.script(MAKE_TABLE)
             apply(steps, place.store, db)
         if entities is not None:
             entities.check_tables(db)
+
+
+def _pending(place: Place, db: Administration) -> Pending:
+    """Return what the store's schema lacks; `MigrationError` where that may not be applied by this host."""
+    found = pending(place.store, place.migrations, db, place.logger)
+    if found.steps and place.database.config.read_only:
+        message = (
+            f"the {place.database.label} has schema {found.schema}, and its plugin needs {len(place.migrations)}, but "
+            "this host only reads it (stores.read_only): let a host that writes it apply the migrations first"
+        )
+        raise MigrationError(message)
+    return found
 
 
 def _entities(place: Place, sessions: Sessions) -> Entities | None:

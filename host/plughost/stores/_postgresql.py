@@ -112,6 +112,7 @@ class PostgreSQL(Database):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
+        self.refuse_read_only()
         with self._administer() as db:
             if not db.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
                 message = f"A host serves the {self.label} ({self.config.place}): stop it first."
@@ -136,6 +137,8 @@ class PostgreSQL(Database):
             # libpq's message repeats the URL, password and all.
             message = f"The URL of the {self.label} is malformed: {self.config.place}"
             raise SetupError(message) from error
+        if self.config.read_only:
+            settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
         timeout = {"connect_timeout": self.config.connect_timeout}
         return {**_DEFAULTS, **timeout, **arguments, "options": " ".join(options).strip()}

@@ -46,7 +46,7 @@ class PostgreSQLSessions(Sessions):
         self.pool = Pool(open_one, _clean, alive=_alive, label=label, size=size, idle=idle)
         self.lock_waits = Waits()
         self._open_one = open_one
-        self._limit = config.statement_timeout
+        self._limit, self._only_read = config.statement_timeout, config.read_only
         self._paces = {False: 0.0, True: 0.0}
         self._used: dict[int, tuple[Any, float]] = {}
         self._watching = threading.Lock()  # held by the thread that watches, once there is one
@@ -63,7 +63,7 @@ class PostgreSQLSessions(Sessions):
             ((read_only,),) = session.rows("SHOW transaction_read_only")
         finally:
             session.commit()
-        if writes and read_only == "on":  # as on a standby, or where somebody has set it so
+        if writes and read_only == "on" and not self._only_read:  # as on a standby, or where somebody has set it so
             message = f"The database of the {self.label} is read-only."
             raise Unavailable(message)
 

@@ -28,15 +28,14 @@ class SQLite(Database):
         super().__init__(store, config)
         assert config.path is not None
         self.path: Path = config.path
-        self.file = _sqlite_files.SQLiteFile(store, config.path)
+        self.file = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
         self.file.remember()
-        connect = _sqlite_files.connect_for_pony if for_pony else _sqlite_files.connect
 
         def open_one(*, writes: bool) -> sqlite3.Connection:
             try:
-                connection = connect(self.path, self.config.patience)
+                connection = self.file.connect(self.config.patience, for_pony=for_pony)
             except sqlite3.Error:
                 self.file.verify()
                 raise
@@ -72,17 +71,20 @@ class SQLite(Database):
         """Return a plain connection in autocommit mode to the file, which is made where it was never opened."""
         if self.file.opened and not self.exists():
             self.file.verify()  # says that it was deleted: nothing else is put in its place
+        writes = not self.config.read_only
         try:
-            _sqlite_files.make(self.path)
+            if writes:
+                _sqlite_files.make(self.path)
         except OSError as error:
             message = f"The file of the {self.label} cannot be made: {error}"
             raise Unavailable(message) from error
         connection: sqlite3.Connection | None = None
         try:
-            connection = _sqlite_files.connect(self.path, max(self.config.patience, 30))
+            connection = self.file.connect(max(self.config.patience, 30))
             if self.file.opened:
                 self.file.look_at_header(connection)
-            self._use_wal(connection)
+            if writes:
+                self._use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
         except (sqlite3.Error, StoreError) as error:
@@ -111,6 +113,7 @@ class SQLite(Database):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
+        self.refuse_read_only()
         with self._claim(fcntl.LOCK_EX, f"A host serves the {self.label} ({self.path}): stop it first."):
             yield
 
@@ -122,6 +125,9 @@ class SQLite(Database):
             make_folder(lock_file.parent)
             descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
+            if self.config.read_only:  # where nothing can be made, nobody purges either
+                yield
+                return
             message = f"The lock file of the {self.label} cannot be opened: {error}"
             raise Unavailable(message) from error
         try:

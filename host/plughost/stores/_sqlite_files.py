@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
 """Bytes up to which a file is looked through when its store opens, which takes about a second on a slow disk."""
 
+_NO_FILES: Final = frozenset({"SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN"})
+
 
 def make(path: Path) -> None:
     """Make an empty database that only its owner may read, unless it is there; SQLite's files beside it follow suit."""
@@ -38,17 +40,21 @@ def make(path: Path) -> None:
         fresh.unlink()
 
 
-def connect(path: Path, timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
-    """Return a connection in autocommit mode to a database that is there, for one thread at a time."""
-    uri = _uri(path, "ro" if read_only else "rw")
-    return sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True, check_same_thread=False)
+def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = False) -> sqlite3.Connection:
+    """Return a connection in autocommit mode to a database that is there, for one thread at a time.
 
-
-def connect_for_pony(path: Path, timeout: float) -> sqlite3.Connection:
-    """Return a connection as `connect` does, with the SQL functions that Pony's queries need."""
+    Args:
+        path: Its file.
+        timeout: Seconds to wait for locks.
+        mode: `rw`, `ro`, or another that an URI of SQLite's may have.
+        for_pony: Whether it has the SQL functions that Pony's queries need.
+    """
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    if not for_pony:
+        return sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True, check_same_thread=False)
     from pony.orm.dbproviders.sqlite import SQLitePool  # noqa: PLC0415 - only stores with entities need Pony
 
-    maker = SQLitePool(False, _uri(path, "rw"), True, timeout=timeout, check_same_thread=False, uri=True)
+    maker = SQLitePool(False, uri, True, timeout=timeout, check_same_thread=False, uri=True)
     maker._connect()  # noqa: SLF001 - there is no public way to a connection with Pony's functions
     connection: sqlite3.Connection = maker.con
     return connection
@@ -61,7 +67,7 @@ def scratch() -> sqlite3.Connection:
 
 def copy_into(path: Path, target: sqlite3.Connection) -> None:
     """Copy a database as it is at one moment over another."""
-    with closing(connect(path, 30, read_only=True)) as source:
+    with closing(SQLiteFile("", path, read_only=True).connect(30)) as source:
         source.backup(target)
 
 
@@ -78,28 +84,41 @@ def copy(path: Path, target: Path) -> None:
         os.close(descriptor)
 
 
-def _uri(path: Path, mode: str) -> str:
-    return f"{path.absolute().as_uri()}?mode={mode}"
-
-
 class SQLiteFile:
     """A store's file, remembered once it was opened: from then on it is never made again.
 
     What finds fault with it raises `Damaged`.
     """
 
-    def __init__(self, store: str, path: Path) -> None:
+    def __init__(self, store: str, path: Path, *, read_only: bool = False) -> None:
         """Remember nothing yet."""
-        self.path = path
+        self.path, self._read_only = path, read_only
         self._name = f"The file of the store {store}"
         self._identity: tuple[int, int] | None = None
-        self._size = 0
-        self._filled = False
+        self._size = self._changed = 0
+        self._filled = self._immutable = False
 
     @property
     def opened(self) -> bool:
         """Whether it was open before."""
         return self._identity is not None
+
+    def connect(self, timeout: float, *, for_pony: bool = False) -> sqlite3.Connection:
+        """Return a connection, as the function `connect` does."""
+        if not self._read_only:
+            return connect(self.path, timeout, for_pony=for_pony)
+        connection = connect(self.path, timeout, mode="ro", for_pony=for_pony)
+        try:
+            connection.execute("PRAGMA schema_version")
+        except sqlite3.Error as error:
+            connection.close()
+            # In a folder that takes no files there is no memory to share with writers, so there must be none.
+            alone = not self.path.with_name(f"{self.path.name}-wal").exists()
+            if getattr(error, "sqlite_errorname", "") not in _NO_FILES or not alone:
+                raise
+            self._immutable = True
+            return connect(self.path, timeout, mode="ro&immutable=1", for_pony=for_pony)
+        return connection
 
     def prepare(self, connection: sqlite3.Connection, *, writes: bool) -> sqlite3.Connection:
         """Make a new connection ready for operations, or close it where it doesn't lead to the store's file."""
@@ -117,22 +136,23 @@ class SQLiteFile:
 
     def remember(self) -> None:
         """Take the file that is there now for the store's, if it is in order."""
-        identity, size = self._look()
-        if self.opened or size <= QUICK_CHECK_LIMIT:
+        found = self._look()
+        self._immutable = False
+        if self.opened or found.st_size <= QUICK_CHECK_LIMIT:
             self.look_through()
-        self._identity, self._size = identity, size
+        self._identity, self._size, self._changed = (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
 
     def verify(self) -> None:
         """See that the file is still there, and not another or a shorter one."""
         if self._identity is None:
             return
-        identity, size = self._look()
-        if identity != self._identity:
+        found = self._look()
+        if (found.st_dev, found.st_ino) != self._identity or (self._immutable and found.st_mtime_ns != self._changed):
             message = f"{self._name} was replaced by another file while it was in use"
             raise Damaged(message)
-        if size < self._size:  # VACUUM may have shortened it
+        if found.st_size < self._size:  # VACUUM may have shortened it
             self.look_through()
-        self._size = size
+        self._size = found.st_size
 
     def see_writable(self) -> None:
         """See that it may be written, as the file system has it at the moment."""
@@ -148,21 +168,20 @@ class SQLiteFile:
             message = f"{self._name} can't be looked at: {error.strerror}"
             raise Damaged(message) from error
 
-    def _look(self) -> tuple[tuple[int, int], int]:
+    def _look(self) -> os.stat_result:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - each write asks, and Path takes twice as long
+            return os.stat(self.path)  # noqa: PTH116 - each write asks, and Path takes twice as long
         except FileNotFoundError as error:
             message = f"{self._name} was deleted: put it or a backup back"
             raise Damaged(message) from error
         except OSError as error:
             message = f"{self._name} can't be looked at: {error.strerror}"
             raise Damaged(message) from error
-        return (found.st_dev, found.st_ino), found.st_size
 
     def look_through(self, check: str = "quick_check") -> None:
         """Read all of the file, by SQLite's `quick_check`, or `integrity_check`, which compares indexes, too."""
         try:
-            with closing(connect(self.path, 30)) as connection:
+            with closing(self.connect(30)) as connection:
                 self.look_at_header(connection)
                 found = "; ".join(str(line) for (line,) in connection.execute(f"PRAGMA {check}(3)"))
         except sqlite3.Error as error:

@@ -39,7 +39,7 @@ class SQLiteSessions(Sessions):
         self._open_reader = partial(open_one, writes=False)
         self.pool = Pool(self._open_reader, _clean, label=label, size=config.pool_size, idle=config.pool_idle)
         self.take, self.give = self.pool.take, self.pool.give
-        self._file = file
+        self._file, self._only_read = file, config.read_only
         self._look_at = 0.0
         self._retired = False
 
@@ -54,7 +54,7 @@ class SQLiteSessions(Sessions):
 
     def look(self, *, writes: bool = False) -> None:
         self._open_reader().close()
-        if writes:
+        if writes and not self._only_read:
             self._file.see_writable()
 
     def close(self) -> None:

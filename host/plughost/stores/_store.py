@@ -17,6 +17,7 @@ from plughost.stores._errors import (
     MisusedStore,
     OutcomeUnknown,
     Overran,
+    ReadOnly,
     StoreError,
     Unavailable,
     translate,
@@ -288,6 +289,9 @@ class OpenStore(Generic[E]):
         try:
             deadline = time.monotonic() + self._patience
             self._gate.enter(deadline)
+            if mode is not Mode.READ and self.database.config.read_only:
+                message = f"This host only reads the {self._label} (stores.read_only)."
+                raise ReadOnly(message)
             presence = self._presence
             back_off = 0.0
             lost = False
