@@ -54,6 +54,7 @@ NAVIGATION: Final = {
     "More": [
         "comparison",
         "performance",
+        "errors",
         "faq",
         "glossary",
         "architecture",

@@ -13,7 +13,7 @@ from typing import Final
 import textstat
 
 ROOT: Final = Path(__file__).parents[2]
-GENERATED: Final = {"CHANGELOG.md", "docs/plugin-authors/reference.md", "docs/operators/cli.md"}
+GENERATED: Final = {"CHANGELOG.md", "docs/errors.md", "docs/plugin-authors/reference.md", "docs/operators/cli.md"}
 SHOWN: Final = 8
 HARD: Final = 50
 

@@ -1,4 +1,4 @@
-"""Writes what test_reference.py wants into the references of settings, commands and names: `update_references.py`.
+"""Writes what the tests want into the references of settings, commands, names and errors: `update_references.py`.
 
 New plugins and commands get a section of their own; what stands around the tables is for people to write. All plugins
 of the checkout have to be installed.
@@ -63,6 +63,8 @@ def main() -> None:
     references = _references()
     made = HERE.parents[1] / "docs" / "plugin-authors" / "reference.md"
     made.write_text(_module("api_reference").reference(), encoding="utf-8")
+    errors = HERE.parents[1] / "docs" / "errors.md"
+    errors.write_text(_module("errors_reference").reference(), encoding="utf-8")
     for name, change in (("settings.md", with_settings), ("cli.md", with_commands)):
         page = HERE.parents[1] / "docs" / "operators" / name
         page.write_text(change(page.read_text(encoding="utf-8"), references), encoding="utf-8")
