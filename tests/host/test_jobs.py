@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,13 @@ import pytest
 from tests.host.plugins import Plugin, Says, group_of, reason, until
 
 from plughost import Job, JobRun, JobView, Store
-from plughost.testing import fresh_postgresql, plugin_distribution, running_host
+from plughost.testing import fresh_postgresql, plugin_distribution, running_host, store_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import falcon
 
     from plughost.testing import RunningHost
 
@@ -50,6 +53,19 @@ class Holds:
         else:
             self.go.wait(60)
         self.ended.set()
+
+
+class HoldsRequest:
+    """A resource that answers when a test lets it."""
+
+    def __init__(self) -> None:
+        """Begin, and hold."""
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer then."""
+        self.begun.set()
+        self.go.wait(60)
 
 
 def with_jobs(*jobs: Job, **hooks: Callable[..., Any]) -> Plugin:
@@ -204,6 +220,53 @@ def test_a_changed_plugin_takes_its_beat_over(tmp_path: Path) -> None:
         host.advance(10)
         until(lambda: len(made) == 2 and len(made[1].due) == 1)
     assert made[0].due == []
+
+
+def migrations_of(folder: Path, steps: int) -> Path:
+    """Return a folder with so many migrations for PostgreSQL and SQLite."""
+    for dialect in ("postgresql", "sqlite"):
+        (folder / str(steps) / dialect).mkdir(parents=True)
+        for number in range(1, steps + 1):
+            (folder / str(steps) / dialect / f"{number:04}_step.sql").write_text("SELECT 1;")
+    return folder / str(steps)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_a_request_in_flight_at_a_reload_delays_no_job(dialect: str, tmp_path: Path) -> None:
+    """The new version's job runs at the beat, with a store of a newer schema, while the old one still answers."""
+    holds, first, second = HoldsRequest(), Runs(), Runs()
+
+    def version(runs: Runs, number: int) -> Plugin:
+        store = Store(name="kept", migrations=migrations_of(tmp_path, number), tables=())
+        return Plugin(
+            register_stores=lambda context: [store],
+            register_jobs=lambda context: [Job(name="beat", run=runs, every=1)],
+            register_routes=lambda context: [group_of(holds)],
+        )
+
+    installed = [plugin_distribution("a", version(first, 1))]
+    with (
+        store_settings(dialect) as settings,
+        running_host(distributions=installed, settings={**settings, "grace_time": 300.0}, now=MORNING) as host,
+        host.client() as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        host.advance(1)
+        until(lambda: len(first.due) == 1)
+        answer = threads.submit(client.get, "/say")
+        assert holds.begun.wait(60)
+        installed[0] = plugin_distribution("a", version(second, 2), version="2.0")
+        reload = threads.submit(host.host.reload)
+        try:
+            until(lambda: host.host.number == 2)
+            host.advance(1)
+            until(lambda: len(second.due) == 1)
+            assert not reload.done()
+        finally:
+            holds.go.set()
+        assert reload.result(60).cut_off == ()
+        assert answer.result(60).status_code == 200
+    assert (len(first.due), len(second.due)) == (1, 1)
 
 
 def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:

@@ -320,16 +320,16 @@ class Host(Granted):
         cut_off = []
         if not self.serving.close(closing, grace):
             cut_off.append(f"requests on the site {' and '.join(closing)}")
+        jobs_left = self.jobs.drain(begun + grace, leaving)
+        self.jobs.take_up(following.registry.active())  # the beat goes on, however long requests take
         left = self.serving.drain(max(0.0, begun + grace - monotonic()), waited_for)
-        cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(left.items())]
-        cut_off += self.jobs.drain(begun + grace, leaving)
+        cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(left.items())] + jobs_left
         waited = monotonic() - begun
         running.notify("stopping", only=leaving)
         try:
             running.close(keep=following)
         except Exception as error:
             self.logger.error("a store of the last generation did not close", exc_info=error)
-        self.jobs.take_up(following.registry.active())
         return [f"{each}, after {waited:.1f} s (the setting grace_time is {grace:g} s)" for each in cut_off]
 
     def _build(

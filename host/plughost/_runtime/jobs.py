@@ -148,7 +148,15 @@ class Jobs:
         self._check = Check(name="jobs", check=self._health, kinds=frozenset())
 
     def take_up(self, entries: Iterable[Entry]) -> None:
-        """Go on with the jobs of the plugins that serve now, and with no others."""
+        """Go on with the jobs of the plugins that serve now, and with no others.
+
+        What was claimed with stores that these plugins don't have any more is given up: for their own new ones, too.
+        """
+        entries = list(entries)
+        kept = {id(store) for entry in entries for store in entry.context.stores.values()}
+        for store in {store for each in self._jobs.values() for store in each.entry.context.stores.values()}:
+            if store.claims is not None and id(store) not in kept:
+                store.claims.close()
         with self._changed:
             declared = {(entry.name, job.name): (entry, job) for entry in entries for job in entry.declared.jobs}
             for key, (entry, job) in declared.items():
