@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -39,7 +40,8 @@ class Files:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
         """Send one."""
-        send_file(req, resp, self.folder / name, download_as=req.get_param("as") or "")
+        path = self.folder / (req.get_param("at") or name)
+        send_file(req, resp, path, download_as=req.get_param("as") or "")
 
     def on_get_memory(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Send what is in memory."""
@@ -62,6 +64,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     path = plugin.folder / "data.bin"
     path.write_bytes(DATA)
     os.utime(path, (CHANGED.timestamp(), CHANGED.timestamp()))
+    plugin.folder.joinpath("loop").symlink_to("loop")
+    plugin.folder.joinpath("folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(plugin.folder / "socket"))
     return plugin
 
 
@@ -189,6 +195,26 @@ def test_anything_that_can_seek_is_a_file(client: httpx.Client, files: Files) ->
         assert status != 206 or answer.content == b"234"
         client.get("/nothing")
         assert files.memory.closed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no.bin",
+        "x" * 300,
+        "%C3%A9" * 200,
+        ("y" * 15 + "%2F") * 440,
+        "no.bin?at=nul%00",
+        "data.bin%2Fx",
+        "loop",
+        "folder",
+        "socket",
+        "..",
+    ],
+)
+def test_a_name_that_no_file_has_is_404(client: httpx.Client, files: Files, name: str) -> None:
+    """Whatever the file system says of it: too long, impossible, a loop of links, a folder, below a file, a socket."""
+    assert client.get(f"/files/{name}").status_code == 404
 
 
 def test_a_file_is_saved_under_its_name(client: httpx.Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mimetypes
 import os
 import re
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _OCTETS: Final = "application/octet-stream"
+# What the system says of names that are no file's.
+_NO_FILE: Final = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
 _range: Final = re.compile(r"bytes=(?:([0-9]{1,19})-([0-9]{1,19})?|-([0-9]{1,19}))", re.IGNORECASE).fullmatch
 _unfit: Final = re.compile(r'["\\\x00-\x1f\x7f]')
 
@@ -86,8 +89,12 @@ def _opened(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
         return source
     try:
         return Path(source).open("rb")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise falcon.HTTPNotFound(description="There is no such file.") from None
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+    except ValueError:  # a NUL, or what the file system's encoding doesn't have
+        pass
+    raise falcon.HTTPNotFound(description="There is no such file.")
 
 
 def _is_current(req: falcon.Request, etag: str, changed: datetime | None) -> bool:
