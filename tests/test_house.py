@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,23 @@ def _imported(code: str) -> set[str]:
     command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return HEAVY & set(done.stderr.split())
+
+
+def test_no_page_tells_pip_to_look_for_our_names_in_an_index() -> None:
+    """A stranger may have a package of that name there: what is ours comes from a folder, or is bound to hashes.
+
+    An extra of what is installed brings only what is others'.
+    """
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("plugins/*/README.md"),
+        *ROOT.glob("examples/*/*.md"),
+    ]
+    lines = [line for page in pages for line in re.findall(r"pip install [^`\n]+", page.read_text(encoding="utf-8"))]
+    ours = [line for line in lines if re.search(r"(?<=[ \"'])plughost(-[a-z]+)*(?![\w\[-])", line)]
+    assert ours
+    assert [line for line in ours if "--no-index" not in line and "--require-hashes" not in line] == []
 
 
 def test_importing_the_package_is_light() -> None:
