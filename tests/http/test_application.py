@@ -439,7 +439,7 @@ def test_a_host_that_is_none_is_400(reached: Reached, hosts_sent: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["localhost", "a.example:8080", "[::1]", "[::1]:80", "127.0.0.1", "xn--9ca.example", "a_b"]
+    "name", ["localhost", "a.localhost:8080", "[::1]", "[::1]:80", "127.0.0.1", "xn--9ca.localhost", "a_b.localhost"]
 )
 def test_a_host_of_any_valid_form_is_served(reached: Reached, name: str) -> None:
     """Names, IPv4 and IPv6 addresses are taken, with or without a port."""
@@ -464,7 +464,7 @@ def test_the_site_keeps_to_wsgi(hosts: dict[str, tuple[RunningHost, Logged]], me
     Left out is an empty 200: RFC 9110, 8.3 asks for a Content-Type where there is content; the validator always does.
     """
     host, _ = hosts["waitress"]
-    environ = create_environ(path=path, method=method, body='{"text":"x"}')
+    environ = create_environ(path=path, method=method, host="localhost", body='{"text":"x"}')
     environ.pop("wsgi.file_wrapper", None)
     environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read())
     started: list[str] = []
