@@ -117,6 +117,19 @@ def test_without_a_terminal_all_is_json(line: Line) -> None:
     assert all(url.startswith("http") for url in logged["started"]["listeners"])
 
 
+def test_what_a_start_warns_of_is_a_warning_in_the_log(line: Line) -> None:
+    """A log of warnings alone has it: what is open to others, and what `--dev` leaves out there."""
+    line.install("good")
+    line.configure("address = '0.0.0.0'\n[log]\nlevel = 'warning'")
+    process = line.start("serve", "--dev")
+    until(lambda: is_running(line.folder / "plughost-data"))
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    warned = [event["text"] for event in events(errors) if event["level"] == "warning"]
+    assert ["no demo users" in text for text in warned].count(True) == 1
+    assert ["allowed_hosts" in text for text in warned].count(True) == 1
+
+
 def test_a_json_log_on_a_terminal_is_json_alone(line: Line, serving: Serve) -> None:
     """With log.format json, what a person would read goes to standard output only."""
     line.configure("[log]\nformat = 'json'")

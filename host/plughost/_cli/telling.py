@@ -75,12 +75,13 @@ class Teller:
         generation = host.generation
         assert generation is not None, "the host has started"
         lines = [*generation.announcements()]
+        warnings = [f"Warning: {warning}" for warning in generation.warnings]
         if host.tls is not None:
-            lines += [*host.tls.warnings, f"Certificate: {host.tls.certificate}"]
-        lines += [f"Warning: {warning}" for warning in generation.warnings]
+            lines.append(f"Certificate: {host.tls.certificate}")
+            warnings = [*host.tls.warnings, *warnings]
         on_terminal = sys.stdout.isatty()
         if on_terminal:
-            show_start(host, lines, console())
+            show_start(host, [*lines, *warnings], console())
         if on_terminal and self._in_sentences:
             return
         urls = [str(replace(listener, port=port)) for listener, port in host.view.listeners.items()]
@@ -88,6 +89,8 @@ class Teller:
         if not on_terminal:
             for line in lines:
                 self._logger.info("announcement", text=line)
+            for line in warnings:
+                self._logger.warning("announcement", text=line)
 
     def reloaded(self, report: ReloadReport) -> None:
         """Tell a person of a reload that nobody asked for. A program finds it in the log."""
