@@ -13,7 +13,7 @@ from plughost import about_to_wait
 _QUEUE_SECONDS: Final = 2.0  # how much there is to do at most before whoever comes last
 _LEAST_WAITING: Final = 2
 _MOST: Final = 15  # in all: fewer than a plugin may have wait beside its share of threads
-_PATIENCE: Final = 5.0  # seconds, for things take longer than was thought
+_PATIENCE: Final = 10.0  # seconds, where checks take longer than was thought
 
 
 class TooBusy(Exception):  # noqa: N818 - reads better where it is caught
