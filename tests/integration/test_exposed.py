@@ -8,10 +8,12 @@ from plughost.testing import running_host
 
 
 @pytest.mark.parametrize(("address", "open_to_all"), [("0.0.0.0", True), ("127.0.0.1", False)])
-def test_development_mode_opens_nothing_to_others(address: str, open_to_all: bool) -> None:
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_development_mode_opens_nothing_to_others(engine: str, address: str, open_to_all: bool) -> None:
     """There: no demo users, no console, no Swagger UI, and a warning that says so; on loopback all of them."""
     plugins = ["library-auth", "dev-console", "openapi"]
-    with running_host(plugins, settings={"address": address}) as host:
+    sites = {name: {"http_engine": engine} for name in ("main", "library")}
+    with running_host(plugins, settings={"address": address, "sites": sites}) as host:
         generation = host.host.generation
         assert generation is not None
         assert any("no demo users" in warning for warning in generation.warnings) == open_to_all

@@ -66,13 +66,15 @@ def test_a_new_link_is_told_to_who_asks_the_host(console: Console) -> None:
     assert (answer.status_code, answer.headers["Location"]) == (303, "/q/dev")
 
 
-def test_looking_at_a_link_does_not_use_it_up(console: Console) -> None:
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_looking_at_a_link_does_not_use_it_up(start: Start, engine: str) -> None:
     """HEAD, as previews and scanners send it, begins no session; the link opens the console once after that."""
-    told = console.host.host.view.answer_query("dev-console", "link")["link"]
-    for _ in range(2):
-        looked = httpx.head(told)
-        assert (looked.status_code, "Set-Cookie" in looked.headers) == (303, False)
-    assert httpx.get(told).status_code == 303
+    with start(_settings={"sites": {"main": {"http_engine": engine}}}) as console:
+        told = console.host.host.view.answer_query("dev-console", "link")["link"]
+        for _ in range(2):
+            looked = httpx.head(told)
+            assert (looked.status_code, "Set-Cookie" in looked.headers) == (303, False)
+        assert [httpx.get(told).status_code for _ in range(2)] == [303, 403]
 
 
 def test_the_cookie_is_for_the_console_alone(start: Start) -> None:
