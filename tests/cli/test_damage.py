@@ -160,3 +160,16 @@ def test_why_says_of_any_distribution_why_it_is_no_plugin(line: Line) -> None:
         assert told in text
         assert code == (0 if "good (" in told else 1)
     assert "plughost-typo: its entry point t is in the group plughost.plugin" in run(line, "plugins")[1]
+
+
+def test_a_plugin_without_an_entry_point_is_warned_of(line: Line) -> None:
+    """It is named as plugins are and requires the host; a library that another distribution requires is no mistake."""
+    line.install("good")
+    for name, requires in {"mine": ["plughost"], "library": ["plughost"], "user": ["plughost-library"]}.items():
+        write_package(line.packages, f"plughost-{name}", {}, requires=requires)
+    for command in ("plugins", "check"):
+        told = run(line, command)[1]
+        assert (
+            "warning: plughost-mine is installed, and is no plugin: it has no entry point in plughost.plugins" in told
+        )
+        assert told.count("is no plugin") == 1

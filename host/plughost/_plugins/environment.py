@@ -36,9 +36,27 @@ class Environment:
                 damaged.append(f"{distribution.folder or distribution.name} is damaged: {distribution.damage}")
             if distribution.name:
                 self.installed.setdefault(canonicalize_name(distribution.name), distribution)
-        self.warnings: tuple[str, ...] = (*sorted(damaged), *misplaced(self.installed.values()))
         self._snapshots: dict[str, Snapshot] = {}
         self._requirements: dict[tuple[str, str], tuple[Requirement, ...]] = {}
+        self.warnings: tuple[str, ...] = (
+            *sorted(damaged),
+            *misplaced(self.installed.values()),
+            *self._undeclared(),
+        )
+
+    def _undeclared(self) -> Iterator[str]:
+        """Yield a sentence for each distribution named as plugins are that has no entry point, and serves no other."""
+        ours = [key for key in self.installed if key.startswith(f"{HOST}-")]
+        others = [*ours, *(self.installed.keys() - set(ours))]  # mostly one of ours requires it: look there first
+        for key in ours:
+            found = self.installed[key]
+            if found.entry_points or HOST not in self._needs(key):
+                continue
+            if not any(key in self._needs(other) for other in others if other != key):
+                yield f"{found.name} is installed, and is no plugin: it has no entry point in {ENTRY_POINT_GROUP}"
+
+    def _needs(self, key: str) -> set[str]:
+        return {canonicalize_name(each.name) for each in self.requirements(key)}
 
     @property
     def versions(self) -> dict[str, str]:
