@@ -1,11 +1,10 @@
-"""The pictures of the README and of the pages, taken of what they show; what can't be shown fails.
+"""The pictures of the README and of the pages show what there is.
 
-`PLUGHOST_TEST_PICTURES=FOLDER` keeps them there; `docs/pictures` is where the pages have them.
+`PLUGHOST_TEST_PICTURES=FOLDER` takes and keeps them there; `docs/pictures` is where the pages have them.
 """
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import re
@@ -27,6 +26,7 @@ from selenium.webdriver.common.by import By
 from plughost.testing import RunningHost, running_host
 
 from .kit import Console, with_browser
+from .pictures import keep_or_compare
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -64,14 +64,8 @@ def host() -> Iterator[RunningHost]:
         yield running
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the pictures go."""
-    return Path(os.environ.get("PLUGHOST_TEST_PICTURES", tmp_path))
-
-
-def take(browser: Chrome, file: Path, height: int, theme: str = "light", width: int = WIDTH) -> None:
-    """Take a picture of the upper part of the page that is shown."""
+def take(browser: Chrome, name: str, height: int, theme: str = "light", width: int = WIDTH) -> None:
+    """Take a picture of the upper part of the page that is shown, to keep it or to compare it with the one kept."""
     wanted = {"width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", wanted)
     feature = {"name": "prefers-color-scheme", "value": theme}
@@ -80,34 +74,34 @@ def take(browser: Chrome, file: Path, height: int, theme: str = "light", width: 
     # Until the page is drawn as it is to be.
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))")
     told = {"format": "webp", "quality": 80}
-    file.write_bytes(base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", told)["data"]))
+    keep_or_compare(browser, name, browser.execute_cdp_cmd("Page.captureScreenshot", told)["data"])
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_a_picture_of_the_overview(console: Console, folder: Path) -> None:
+def test_a_picture_of_the_overview(console: Console) -> None:
     """The console's Overview, in light and in dark, shows vital signs and services."""
     console.show("")
     text = console.find("main").text
     assert "catalog-v2" in text
     for theme in ("light", "dark"):
-        take(console.browser, folder / f"console-{theme}.webp", 860, theme)
+        take(console.browser, f"console-{theme}.webp", 860, theme)
 
 
-def test_a_picture_of_the_requests(console: Console, folder: Path) -> None:
+def test_a_picture_of_the_requests(console: Console) -> None:
     """The page Requests shows a row for each that was served."""
     console.show("/requests")
     console.wait.until(lambda browser: "/users/profile" in browser.find_element(By.TAG_NAME, "main").text)
-    take(console.browser, folder / "requests.webp", 860)
+    take(console.browser, "requests.webp", 860)
 
 
-def test_a_picture_of_swagger_ui(browser: Chrome, host: RunningHost, console: Console, folder: Path) -> None:
+def test_a_picture_of_swagger_ui(browser: Chrome, host: RunningHost, console: Console) -> None:
     """Swagger UI lists the operations."""
     browser.get(f"{host.url()}/q/swagger-ui")
     console.find(".opblock")
-    take(browser, folder / "swagger-ui.webp", 860)
+    take(browser, "swagger-ui.webp", 860)
 
 
-def test_a_picture_of_a_start(browser: Chrome, folder: Path, tmp_path: Path) -> None:
+def test_a_picture_of_a_start(browser: Chrome, tmp_path: Path) -> None:
     """A terminal shows how a host starts, with the ports that the pages speak of."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PLUGHOST_", "NO_COLOR"))}
     environment |= {
@@ -143,4 +137,4 @@ def test_a_picture_of_a_start(browser: Chrome, folder: Path, tmp_path: Path) -> 
     page.write_text(TERMINAL.format(code=code), encoding="utf-8")
     browser.get(page.as_uri())
     height = browser.execute_script("return Math.ceil(document.querySelector('pre').getBoundingClientRect().height)")
-    take(browser, folder / "terminal.webp", height, width=880)
+    take(browser, "terminal.webp", height, width=880)
