@@ -22,9 +22,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.engines.dispatching import QUEUE, THREADS
 
 from plughost._api.host import Listener
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
+from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
@@ -267,3 +269,19 @@ def exchange() -> Exchange:
         return response, response.read()
 
     return send
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    """A dispatcher with the default share, whose threads are ended."""
+    made = Dispatcher(THREADS, queue=QUEUE, patience=30)
+    yield made
+    assert made.close(20)
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """What slow jobs wait for; set at the end, whatever happens."""
+    event = threading.Event()
+    yield event
+    event.set()

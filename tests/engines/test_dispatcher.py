@@ -4,77 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.engines.dispatching import QUEUE, SHARE, THREADS, Task, hold, leave
 
-from plughost._servers.dispatcher import Crew, Dispatcher
-from plughost._servers.work import Job
+from plughost._servers.dispatcher import Dispatcher
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
+    import pytest
     from tests.engines.conftest import Until
-
-THREADS, SHARE, QUEUE = 8, 2, 3
-
-
-class Task(Job):
-    """A job that calls a function."""
-
-    def __init__(self, dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> None:
-        """Begin with nothing done."""
-        self.lane = dispatcher.lane(plugin)
-        self.begun = False
-        self.since = 0.0
-        self._run = run
-        self.refused = threading.Event()
-
-    def run(self) -> None:
-        """Do what it was told."""
-        self._run()
-
-    def refuse(self) -> None:
-        """Note that it was refused."""
-        self.refused.set()
-
-
-@pytest.fixture
-def dispatcher() -> Iterator[Dispatcher]:
-    """A dispatcher with the default share, whose threads are ended."""
-    made = Dispatcher(THREADS, queue=QUEUE, patience=30)
-    yield made
-    assert made.close(20)
-
-
-@pytest.fixture
-def release() -> Iterator[threading.Event]:
-    """What slow jobs wait for; set at the end, whatever happens."""
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-def leave(dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> Task:
-    """Have a function called by the dispatcher's own threads."""
-    task = Task(dispatcher, run, plugin)
-    dispatcher.leave(task)
-    return task
-
-
-def hold(dispatcher: Dispatcher, release: threading.Event, until: Until, plugin: str, jobs: int) -> None:
-    """Have a plugin hold threads."""
-    for _ in range(jobs):
-        leave(dispatcher, lambda: release.wait(20), plugin)
-    until(lambda: dispatcher.loads()[plugin].held == jobs)
-
-
-def holds_one(dispatcher: Dispatcher, plugin: str) -> bool:
-    """Return whether a plugin holds one thread."""
-    return dispatcher.loads()[plugin].held == 1
 
 
 def test_every_job_is_done_once(dispatcher: Dispatcher) -> None:
@@ -217,117 +157,6 @@ def test_a_job_that_raises_ends_no_thread(dispatcher: Dispatcher, caplog: pytest
         leave(dispatcher, done.set)
         assert done.wait(20)
     assert "was not answered" in caplog.text
-
-
-class Receivers:
-    """Threads that receive jobs from a channel: as granian's do, knowing nothing of each other, or one alone."""
-
-    def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
-        """Start them."""
-        self._alone = alone
-        self.crew: Crew = dispatcher.crew(threads)
-        self._dispatcher = dispatcher
-        self._jobs: list[Job | None] = []
-        self._there = threading.Semaphore(0)
-        self._threads = [threading.Thread(target=self._receive, daemon=True) for _ in range(threads)]
-        for thread in self._threads:
-            thread.start()
-
-    def give(self, job: Job | None) -> None:
-        """Have one of them receive a job."""
-        self._jobs.append(job)
-        self._there.release()
-
-    def _receive(self) -> None:
-        while True:
-            if self._alone and self._dispatcher.stand_by(self.crew):
-                continue
-            self._there.acquire()
-            job = self._jobs.pop(0)
-            if job is None:
-                return
-            self._dispatcher.bring(job, self.crew)
-
-    def close(self) -> None:
-        """End them."""
-        self._dispatcher.dismiss(self.crew)
-        for _ in self._threads:
-            self.give(None)
-        for thread in self._threads:
-            thread.join(20)
-            assert not thread.is_alive()
-
-
-@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
-def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Event, until: Until, alone: bool) -> None:
-    """Though slow requests hold more threads than an engine has, it goes on receiving; so do two engines at once."""
-    with ExitStack() as stack:
-        engines = [Receivers(dispatcher, 3, alone=alone) for _ in range(2)]
-        for each in engines:
-            stack.callback(each.close)
-        stack.callback(release.set)
-        for round_ in range(4):
-            for engine in engines:
-                name = f"slow{round_}-{id(engine)}"
-                engine.give(Task(dispatcher, lambda: release.wait(20), name))
-                until(partial(holds_one, dispatcher, name))
-        for engine in engines:
-            for number in range(50):
-                done = threading.Event()
-                engine.give(Task(dispatcher, done.set, f"quick{number}"))
-                assert done.wait(20)
-
-
-@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
-def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bool) -> None:
-    """After some requests a receiver hands the turn on, though more wait: what is new isn't starved."""
-    ended = threading.Event()
-    by: list[threading.Thread] = []
-
-    def again() -> None:
-        by.append(threading.current_thread())
-        if len(by) < 500:
-            dispatcher.put_back(lasting)
-        else:
-            ended.set()
-
-    lasting = Task(dispatcher, again)
-    lasting.begun = True
-    with ExitStack() as stack:
-        engine = Receivers(dispatcher, 3, alone=alone)
-        stack.callback(engine.close)
-        engine.give(lasting)
-        assert ended.wait(20)
-    in_a_row = [len(list(runs)) for thread, runs in groupby(by) if thread.name != "plughost-requests"]
-    assert max(in_a_row) <= 32
-
-
-@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
-def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) -> None:
-    """Quick requests of two engines, and slow ones that end when a later one has been done, are all done, each once."""
-    finished = threading.Semaphore(0)
-    done: list[int] = []
-    overtaken = {number: threading.Event() for number in range(0, 4000, 100)}
-
-    def job(number: int) -> None:
-        if number in overtaken:
-            assert overtaken[number].wait(20)
-        if number - 50 in overtaken:
-            overtaken[number - 50].set()
-        done.append(number)
-        finished.release()
-
-    with ExitStack() as stack:
-        engines = [Receivers(dispatcher, 4, alone=alone) for _ in range(2)]
-        for each in engines:
-            stack.callback(each.close)
-        for number in range(4000):
-            task = Task(dispatcher, partial(job, number), f"plugin{number % 7}")
-            task.begun = True  # none is refused
-            engines[number % 2].give(task)
-        for _ in range(4000):
-            assert finished.acquire(timeout=20)
-    assert sorted(done) == list(range(4000))
 
 
 def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.host.packages import remove_package
-from tests.operations.environments import build_wheel
+from tests.operations.wheels import build_wheel
 
 ROOT: Final = Path(__file__).parents[2]
 

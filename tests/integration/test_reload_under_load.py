@@ -18,7 +18,8 @@ import pytest
 from tests.integration.kit import HostProcess, Usage, host_process, until, write_settings
 from tests.integration.load import Load
 from tests.integration.packages import checkout_wheel, install, uninstall
-from tests.operations.environments import Sandbox, Supplies, build_wheel
+from tests.operations.environments import Sandbox, Supplies
+from tests.operations.wheels import build_wheel
 
 if TYPE_CHECKING:
     import httpx

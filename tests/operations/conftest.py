@@ -12,7 +12,8 @@ from plughost import CommandError, Environment
 from plughost_packages.pip import pip_command
 from plughost_packages.repacking import repack
 
-from .environments import Sandbox, Supplies, checkout_wheel, host_requirements, host_wheel
+from .environments import Sandbox, Supplies
+from .wheels import checkout_wheel, host_requirements, host_wheel
 
 
 @pytest.fixture(scope="session")

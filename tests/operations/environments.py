@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import compileall
-import configparser
-import hashlib
 import json
 import os
 import re
@@ -18,19 +15,19 @@ import venv
 import zipfile
 from contextlib import contextmanager, suppress
 from importlib.metadata import Distribution
-from importlib.metadata import distribution as installed_distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-import plughost
 from plughost import Environment, NotRunning
 from plughost._runtime.control import is_running, send_command
 from plughost_packages.pip import pip_command
 
+from .wheels import checkout_wheel, host_wheel
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
 PATIENCE: Final = 120.0
 """Seconds after which a command that hangs is ended, and the test fails."""
@@ -49,177 +46,6 @@ http_port = 0
 listeners = ["http"]
 http_port = 0
 """
-
-
-def build_wheel(
-    folder: Path,
-    name: str,
-    version: str,
-    files: Mapping[str, str | bytes],
-    *,
-    plugins: Mapping[str, str] | None = None,
-    requires: Sequence[str] = (),
-    damaged: bool = False,
-    entry_points: str | None = None,
-) -> Path:
-    """Write a wheel by hand.
-
-    Args:
-        folder: Where to.
-        name: The distribution's name.
-        version: Its version.
-        files: Path in the wheel to content.
-        plugins: Name to object reference of its plugins.
-        requires: What it requires.
-        damaged: Spoil the file that holds SPOIL, so that it can't be unpacked to the end.
-        entry_points: All of its entry points, in place of the plugins.
-    """
-    stem = f"{name.replace('-', '_')}-{version}"
-    info = f"{stem}.dist-info"
-    metadata = "".join(
-        [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", *(f"Requires-Dist: {r}\n" for r in requires)]
-    )
-    points = "".join(f"{plugin} = {target}\n" for plugin, target in (plugins or {}).items())
-    content = {
-        **files,
-        f"{info}/METADATA": metadata,
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": entry_points or f"[plughost.plugins]\n{points}",
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / f"{stem}-py3-none-any.whl"
-    record = ""
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, text in content.items():
-            data = text.encode() if isinstance(text, str) else text
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            record += f"{path},sha256={digest},{len(data)}\n"
-            archive.writestr(path, data)
-        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
-    if damaged:
-        spoiled = wheel.read_bytes().replace(b"SPOIL", b"sPOIL", 1)  # the checksum of that file is wrong now
-        assert spoiled != wheel.read_bytes()
-        wheel.write_bytes(spoiled)
-    return wheel
-
-
-def host_requirements() -> list[str]:
-    """Return what the host requires, as this checkout says."""
-    config = configparser.ConfigParser()
-    config.read(Path(__file__).parents[2] / "setup.cfg")
-    return config["options"]["install_requires"].split("\n")[1:]
-
-
-def host_wheel(folder: Path, version: str | None = None) -> Path:
-    """Write a wheel of the host as it is in this checkout, as some version."""
-    version = version or installed_distribution("plughost").version
-    package = Path(plughost.__file__).parent
-    sources = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    return build_wheel(
-        folder,
-        "plughost",
-        version,
-        {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in sources},
-        requires=host_requirements(),
-        entry_points="[console_scripts]\nplughost = plughost._cli:main\n",
-    )
-
-
-def speaker(folder: Path, name: str, version: str, word: str, **options: Any) -> Path:
-    """Write the wheel `plughost-<name>` of a plugin whose route `/<name>` says a word, and how often it was asked."""
-    package = f"speaking_{name.replace('-', '_')}"
-    source = f"""
-from plughost import Operation, Route, RouteGroup, hookimpl
-
-
-class Say:
-    count = 0
-
-    def on_get(self, req, resp):
-        self.count += 1
-        resp.media = {{"word": {word!r}, "count": self.count}}
-
-
-@hookimpl
-def register_routes(context):
-    route = Route("", Say(), {{"GET": Operation(summary="Say a word")}})
-    return [RouteGroup(prefix="/{name}", routes=(route,))]
-"""
-    files = {f"{package}/__init__.py": source, **options.pop("files", {})}
-    return build_wheel(folder, f"plughost-{name}", version, files, plugins={name: package}, **options)
-
-
-def broken(folder: Path, name: str, version: str) -> Path:
-    """Write the wheel of a version of a plugin that can't be imported."""
-    package = f"speaking_{name.replace('-', '_')}"
-    source = "raise RuntimeError('this version is broken')\n"
-    return build_wheel(folder, f"plughost-{name}", version, {f"{package}.py": source}, plugins={name: package})
-
-
-def keeper(folder: Path, version: str) -> Path:
-    """Write the wheel of a plugin that keeps notes in a store; version 2.0 migrates it, and answers otherwise."""
-    source = f"""
-from importlib.resources import files
-
-from plughost import Operation, Route, RouteGroup, Store, hookimpl
-
-
-def entities(db):
-    return db
-
-
-@hookimpl
-def register_stores(context):
-    return [Store(name="notes", entities=entities, migrations=files(__package__) / "steps", tables=("notes",))]
-
-
-@hookimpl
-def register_routes(context):
-    class Notes:
-        def on_get(self, req, resp):
-            count = context.stores["notes"].read(lambda db: db.select("select count(*) from notes")[0])
-            resp.media = {{"version": {version!r}, "notes": count}}
-
-        def on_post(self, req, resp):
-            context.stores["notes"].run(lambda db: db.execute("insert into notes default values") and None)
-
-    operations = {{"GET": Operation(summary="Count"), "POST": Operation(summary="Add")}}
-    return [RouteGroup(prefix="/notes", routes=(Route("", Notes(), operations),))]
-"""
-    steps = {"0001_notes": "CREATE TABLE notes (id INTEGER PRIMARY KEY);"}
-    if version != "1.0":
-        steps["0002_double"] = "INSERT INTO notes SELECT id + 1000 FROM notes;"  # run twice, it would add again
-    files = {f"keeping/steps/sqlite/{name}.sql": sql for name, sql in steps.items()}
-    plugin = {"keeping/__init__.py": source, **files}
-    return build_wheel(folder, "plughost-keeper", version, plugin, plugins={"keeper": "keeping"})
-
-
-def checkout_wheel(folder: Path, name: str, version: str, step: str | None = None) -> Path:
-    """Write a wheel of a plugin or library of this checkout.
-
-    Args:
-        folder: Where to.
-        name: Its folder in plugins/.
-        version: What it calls itself.
-        step: A further migration.
-    """
-    project = Path(__file__).parents[2] / "plugins" / name
-    config = configparser.ConfigParser()
-    config.read(project / "setup.cfg")
-    package = f"plughost_{name.replace('-', '_')}"
-    found = [path for path in (project / "src" / package).rglob("*") if path.suffix in {".py", ".sql", ".typed"}]
-    files: dict[str, str | bytes] = {path.relative_to(project / "src").as_posix(): path.read_bytes() for path in found}
-    if step is not None:
-        files[f"{package}/migrations/sqlite/0002_step.sql"] = step
-    points = config.get("options.entry_points", "plughost.plugins", fallback="").split("\n")[1:]
-    return build_wheel(
-        folder,
-        f"plughost-{name}",
-        version,
-        files,
-        plugins=dict(point.split(" = ") for point in points),
-        requires=config["options"]["install_requires"].split("\n")[1:],
-    )
 
 
 class Supplies:

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from .environments import PATIENCE, Sandbox, Served, build_wheel, speaker
+from .environments import PATIENCE, Sandbox, Served
+from .wheels import build_wheel, speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .environments import PATIENCE, Sandbox, Supplies, speaker
+from .environments import PATIENCE, Sandbox, Supplies
+from .wheels import speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ import pytest
 
 from plughost import NotRunning
 
-from .environments import PATIENCE, broken, speaker
+from .environments import PATIENCE
+from .wheels import broken, speaker
 
 if TYPE_CHECKING:
     from .environments import Sandbox, Served

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .environments import speaker
+from .wheels import speaker
 
 if TYPE_CHECKING:
     from .environments import Sandbox

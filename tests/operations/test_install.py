@@ -9,7 +9,8 @@ import pytest
 from plughost import CommandError
 from plughost_packages.names import to_requirement
 
-from .environments import Sandbox, Supplies, broken, build_wheel, keeper, speaker
+from .environments import Sandbox, Supplies
+from .wheels import broken, build_wheel, keeper, speaker
 
 
 def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:

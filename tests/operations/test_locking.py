@@ -15,7 +15,8 @@ from plughost import CommandError, Environment
 from plughost_packages.locking import Locked, hash_of, lock, lock_text, members, read_lock
 from plughost_packages.pip import pip_command
 
-from .environments import Sandbox, Supplies, build_wheel, keeper, speaker
+from .environments import Sandbox, Supplies
+from .wheels import build_wheel, keeper, speaker
 
 if TYPE_CHECKING:
     from pathlib import Path

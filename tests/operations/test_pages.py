@@ -13,7 +13,8 @@ from typing import Final
 import httpx
 import pytest
 
-from .environments import PATIENCE, Sandbox, Served, Supplies, checkout_wheel
+from .environments import PATIENCE, Sandbox, Served, Supplies
+from .wheels import checkout_wheel
 
 PAGES: Final = Path(__file__).parents[2] / "docs" / "operators"
 _MARK: Final = "<!-- run by tests/operations/test_pages.py -->"

@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .environments import PATIENCE, Sandbox, host_wheel, speaker
+from .environments import PATIENCE, Sandbox
+from .wheels import host_wheel, speaker
 
 _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')
 

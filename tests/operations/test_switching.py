@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from plughost._api.errors import CommandError
 from plughost._settings.switching import with_disabled
 
-from .environments import Sandbox, speaker
+from .wheels import speaker
+
+if TYPE_CHECKING:
+    from .environments import Sandbox
 
 
 def test_a_disabled_plugin_is_gone_and_comes_back(sandbox: Sandbox) -> None:

@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -21,7 +21,10 @@ from plughost_packages.bundling import read_bundle
 from plughost_packages.locking import LOCK_NAME, Locked, hash_of, read_lock, write_lock
 from plughost_packages.verifying import verify_wheel
 
-from .environments import Sandbox, build_wheel, speaker
+from .wheels import build_wheel, speaker
+
+if TYPE_CHECKING:
+    from .environments import Sandbox
 
 TIMES: Final = 100
 """How many of each kind are tried, each from a seed of its own."""

@@ -7,7 +7,7 @@ import os
 import pwd
 from typing import TYPE_CHECKING
 
-from .environments import broken, keeper, speaker
+from .wheels import broken, keeper, speaker
 
 if TYPE_CHECKING:
     from .environments import Sandbox

@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from .environments import Sandbox, build_wheel, keeper, speaker
+from .wheels import build_wheel, keeper, speaker
+
+if TYPE_CHECKING:
+    from .environments import Sandbox
 
 
 def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> None:

@@ -1,0 +1,134 @@
+"""Threads that receive jobs from an engine's channel go on receiving, whatever holds the threads, and lose nothing."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.engines.dispatching import Task
+
+if TYPE_CHECKING:
+    from tests.engines.conftest import Until
+
+    from plughost._servers.dispatcher import Crew, Dispatcher
+    from plughost._servers.work import Job
+
+
+class Receivers:
+    """Threads that receive jobs from a channel: as granian's do, knowing nothing of each other, or one alone."""
+
+    def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
+        """Start them."""
+        self._alone = alone
+        self.crew: Crew = dispatcher.crew(threads)
+        self._dispatcher = dispatcher
+        self._jobs: list[Job | None] = []
+        self._there = threading.Semaphore(0)
+        self._threads = [threading.Thread(target=self._receive, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def give(self, job: Job | None) -> None:
+        """Have one of them receive a job."""
+        self._jobs.append(job)
+        self._there.release()
+
+    def _receive(self) -> None:
+        while True:
+            if self._alone and self._dispatcher.stand_by(self.crew):
+                continue
+            self._there.acquire()
+            job = self._jobs.pop(0)
+            if job is None:
+                return
+            self._dispatcher.bring(job, self.crew)
+
+    def close(self) -> None:
+        """End them."""
+        self._dispatcher.dismiss(self.crew)
+        for _ in self._threads:
+            self.give(None)
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def holds_one(dispatcher: Dispatcher, plugin: str) -> bool:
+    """Return whether a plugin holds one thread."""
+    return dispatcher.loads()[plugin].held == 1
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
+def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Event, until: Until, alone: bool) -> None:
+    """Though slow requests hold more threads than an engine has, it goes on receiving; so do two engines at once."""
+    with ExitStack() as stack:
+        engines = [Receivers(dispatcher, 3, alone=alone) for _ in range(2)]
+        for each in engines:
+            stack.callback(each.close)
+        stack.callback(release.set)
+        for round_ in range(4):
+            for engine in engines:
+                name = f"slow{round_}-{id(engine)}"
+                engine.give(Task(dispatcher, lambda: release.wait(20), name))
+                until(partial(holds_one, dispatcher, name))
+        for engine in engines:
+            for number in range(50):
+                done = threading.Event()
+                engine.give(Task(dispatcher, done.set, f"quick{number}"))
+                assert done.wait(20)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
+def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bool) -> None:
+    """After some requests a receiver hands the turn on, though more wait: what is new isn't starved."""
+    ended = threading.Event()
+    by: list[threading.Thread] = []
+
+    def again() -> None:
+        by.append(threading.current_thread())
+        if len(by) < 500:
+            dispatcher.put_back(lasting)
+        else:
+            ended.set()
+
+    lasting = Task(dispatcher, again)
+    lasting.begun = True
+    with ExitStack() as stack:
+        engine = Receivers(dispatcher, 3, alone=alone)
+        stack.callback(engine.close)
+        engine.give(lasting)
+        assert ended.wait(20)
+    in_a_row = [len(list(runs)) for thread, runs in groupby(by) if thread.name != "plughost-requests"]
+    assert max(in_a_row) <= 32
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
+def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) -> None:
+    """Quick requests of two engines, and slow ones that end when a later one has been done, are all done, each once."""
+    finished = threading.Semaphore(0)
+    done: list[int] = []
+    overtaken = {number: threading.Event() for number in range(0, 4000, 100)}
+
+    def job(number: int) -> None:
+        if number in overtaken:
+            assert overtaken[number].wait(20)
+        if number - 50 in overtaken:
+            overtaken[number - 50].set()
+        done.append(number)
+        finished.release()
+
+    with ExitStack() as stack:
+        engines = [Receivers(dispatcher, 4, alone=alone) for _ in range(2)]
+        for each in engines:
+            stack.callback(each.close)
+        for number in range(4000):
+            task = Task(dispatcher, partial(job, number), f"plugin{number % 7}")
+            task.begun = True  # none is refused
+            engines[number % 2].give(task)
+        for _ in range(4000):
+            assert finished.acquire(timeout=20)
+    assert sorted(done) == list(range(4000))
