@@ -32,15 +32,16 @@ from plughost._cli.options import (
 from plughost._logging import silent_logger
 from plughost._runtime.audit import command_audit
 from plughost._runtime.host import Host
-from plughost.stores import purge
-from plughost.stores._errors import StoreError
+from plughost.stores import Stores, purge
+from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._looking import Statistics, look_through, statistics
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from plughost._plugins.registry import Entry, Registry
     from plughost._settings.sources import Settings
-    from plughost.stores import OpenStore, Stores
+    from plughost.stores import OpenStore
 
 Prepare = Callable[["Settings"], "Stores"]
 """What `ctx.obj` may be: returns the stores to work on, prepared and not open; else those of the installed plugins."""
@@ -53,21 +54,22 @@ Prepare = Callable[["Settings"], "Stores"]
 def stores_command(ctx: click.Context, as_json: bool) -> None:
     """List the stores: database, place, schema, rows and size; or back one up, or restore it.
 
-    Exit code 1 when one cannot be looked into.
+    Exit code 1 when one cannot be looked into, or when a plugin fails whose stores are unknown.
     """
     if ctx.invoked_subcommand is not None:
         return
-    found = look_into(_prepare(ctx, settings_of(config_of_group())))
+    stores = _prepare(ctx, settings_of(config_of_group()))
+    found = look_into(stores)
     if as_json:
         print_json([asdict(each) for each in found])
-    elif not found:
+    elif not found and not stores.failures:
         click.echo("No installed plugin keeps anything in a store.")
-    else:
+    elif found:
         show(found, console())
     for each in found:
         if each.trouble is not None:
             click.echo(f"{each.store}: {each.trouble}", err=True)
-    if any(each.trouble is not None for each in found):
+    if stores.failures or any(each.trouble is not None for each in found):
         raise SystemExit(EXIT_PROBLEMS)
 
 
@@ -92,14 +94,14 @@ def backup_command(ctx: click.Context, settings: Settings, store: str, file: Pat
 def check_command(ctx: click.Context, settings: Settings, names: tuple[str, ...]) -> None:
     """Look through all of the stores, or the STOREs named, also while a host serves them.
 
-    Exit code 1 when one is not in order.
+    Exit code 1 when one is not in order, or when a plugin fails whose stores are unknown, unless STOREs are named.
     """
     stores = _prepare(ctx, settings)
     with working("Looking through every page and row"):
         troubles = {name: look_through(_named(stores, name)) for name in names or sorted(stores)}
     for name, trouble in troubles.items():
         click.echo(f"{name}: {trouble or 'in order'}")
-    if any(troubles.values()):
+    if any(troubles.values()) or (stores.failures and not names):
         raise SystemExit(EXIT_PROBLEMS)
 
 
@@ -183,9 +185,36 @@ def _prepare(ctx: click.Context, settings: Settings) -> Stores:
 
 
 def _of_installed_plugins(settings: Settings) -> Stores:
-    """Return the stores of the installed plugins, disabled ones too, without opening them."""
-    enabled = settings.host.model_copy(update={"disabled": ()})
-    return Host(replace(settings, host=enabled), logger=silent_logger()).look().stores
+    """Return the stores of the installed plugins, disabled ones too, without opening them.
+
+    Those of plugins that failed after they had declared them are among them. Others that fail are the failures.
+    """
+    disabled = settings.host.disabled
+    entries = list(_look(settings))
+    if disabled:
+        enabled = settings.host.model_copy(update={"disabled": ()})
+        entries += [entry for entry in _look(replace(settings, host=enabled)) if entry.name in disabled]
+    stores: dict[str, OpenStore[Any]] = {}
+    failures = {}
+    for entry in entries:
+        own = _prepared(entry)
+        stores = own | stores
+        if entry.failure is None or own or (entry.hooks and "register_stores" not in entry.hooks):
+            continue
+        if entry.failure.stage == "conflict" and entry.name in disabled:  # which is why it is disabled
+            continue
+        failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}")
+    return Stores(stores, failures)
+
+
+def _look(settings: Settings) -> Registry:
+    return Host(settings, logger=silent_logger()).look().registry
+
+
+def _prepared(entry: Entry) -> dict[str, OpenStore[Any]]:
+    """Return the stores that a plugin was given as its own."""
+    given = entry.context.stores if entry.declared.stores else {}
+    return {name: store for name, store in given.items() if store.plugin == entry.name}
 
 
 def _named(stores: Stores, name: str) -> OpenStore[Any]:

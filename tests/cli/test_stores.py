@@ -1,0 +1,118 @@
+"""`plughost stores` where plugins fail: what can be told is listed, and nothing is missing without a word."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Line
+
+KEEPER: Final = """
+from pathlib import Path
+
+from plughost import Operation, Route, RouteGroup, Store, hookimpl
+
+
+class Say:
+    def on_get(self, req, resp):
+        resp.media = None
+
+
+@hookimpl
+def register_stores(context):
+    steps = Path(__file__).parent / "NAME"
+    return [Store(name="NAME", entities=lambda db: db, migrations=steps, tables=("NAME",))]
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/kept", routes=(Route("", Say(), {"GET": Operation(summary="Say")}),))]
+"""
+UNDECLARED: Final = """
+from plughost import hookimpl
+
+
+@hookimpl
+def register_stores(context):
+    raise RuntimeError("it declares nothing")
+"""
+ROUTES: Final = """
+from plughost import hookimpl
+
+
+@hookimpl
+def register_routes(context):
+    raise RuntimeError("no routes")
+"""
+
+
+def install_keeper(line: Line, name: str) -> None:
+    """Install a plugin with a store of its name, at the same prefix as every other one."""
+    steps = line.packages / name / "sqlite"
+    steps.mkdir(parents=True)
+    (steps / "0001_first.sql").write_text(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY);")
+    line.install(name, KEEPER.replace("NAME", name))
+
+
+def listed(line: Line) -> list[str]:
+    """Return the names of the stores that are listed."""
+    return [each["store"] for each in json.loads(line.run("stores", "--json").stdout)]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise RuntimeError('broken on purpose')", "import: RuntimeError at cli_broken.py:1: broken on purpose."),
+        (UNDECLARED, "register_stores: RuntimeError at cli_broken.py:7: it declares nothing."),
+        (KEEPER.replace("NAME", "kept"), "conflict: "),
+    ],
+    ids=["import", "hook", "conflict"],
+)
+def test_a_plugin_whose_stores_are_unknown_is_named_with_the_reason(line: Line, source: str, reason: str) -> None:
+    """The stores of others are listed, the reason is that of `plughost plugins`, and the exit code is 1."""
+    install_keeper(line, "kept")
+    line.install("broken", source)
+    told = line.run("stores")
+    assert told.exit_code == 1
+    assert f": its stores are unknown: {reason}" in told.stderr
+    assert "cli-broken 1.0" in told.stderr or "cli-kept 1.0" in told.stderr
+    assert line.run("stores", "check").exit_code == 1
+
+
+def test_a_plugin_that_lacks_a_requirement_is_named(line: Line) -> None:
+    """It was never imported, and so its stores are unknown, too."""
+    line.install("broken", KEEPER, requires=("nowhere",))
+    told = line.run("stores")
+    assert told.exit_code == 1
+    assert "it requires nowhere, and it is not installed" in told.stderr
+    assert "No installed plugin keeps anything" not in told.stdout
+
+
+def test_a_store_whose_url_is_none_is_named(line: Line) -> None:
+    """It is no store that could be listed, and the message says what to mend."""
+    install_keeper(line, "kept")
+    line.configure('[stores.urls]\nkept = "mysql://localhost/kept"\n')
+    told = line.run("stores")
+    assert told.exit_code == 1
+    assert "use a postgresql:// URL" in told.stderr
+
+
+def test_the_stores_of_plugins_that_fail_later_are_listed(line: Line) -> None:
+    """Two plugins at one prefix exclude each other, as when one of them is disabled; each has its store."""
+    install_keeper(line, "one")
+    install_keeper(line, "two")
+    line.configure('disabled = ["two"]')
+    assert listed(line) == ["one", "two"]
+    assert line.run("stores").exit_code == 0
+    assert line.run("stores", "check", "two").exit_code == 0
+
+
+def test_a_failing_plugin_that_keeps_nothing_is_not_named(line: Line) -> None:
+    """Without `register_stores` there is nothing to be told of."""
+    install_keeper(line, "kept")
+    line.install("broken", ROUTES)
+    told = line.run("stores")
+    assert (told.exit_code, told.stderr) == (0, "")
