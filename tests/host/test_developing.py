@@ -11,6 +11,8 @@ import pytest
 from tests.host.packages import plugin_entry, saying, write_package
 from tests.host.test_reload_packages import InFolder, install
 
+from plughost._runtime.discovering import Discovery
+from plughost._settings.sources import read_settings
 from plughost.testing import running_host
 
 
@@ -93,3 +95,16 @@ def test_a_file_of_an_installed_plugins_name_is_reported(folder: Path) -> None:
         used, other = host.host.view.plugins
     assert (used.distribution, used.state, other.state) == ("a-base", "active", "failed")
     assert "the distribution a-base already brings a plugin of this name" in (other.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("folder", "address", "told"),
+    [("nowhere", "127.0.0.1", "there is no folder"), (".", "0.0.0.0", "not served while others can reach 0.0.0.0")],
+)
+def test_single_files_that_are_not_looked_at_are_told(folder: str, address: str, told: str, tmp_path: Path) -> None:
+    """A folder that isn't there, and one whose files others could reach, is a warning."""
+    settings = tmp_path / "plughost.toml"
+    settings.write_text(f'plugins_dir = "{folder}"\naddress = "{address}"\n')
+    (warning,) = Discovery([]).look(read_settings(settings), dev=True).warnings
+    assert warning.startswith("plugins_dir: ")
+    assert told in warning

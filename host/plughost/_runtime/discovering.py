@@ -30,9 +30,12 @@ class Discovery:
         """Return what is installed now."""
         folder = plugins_dir(settings, dev=dev)
         if self._path_files is None:
-            return Environment(_with_files(self._distributions, folder))
+            environment = Environment(_with_files(self._distributions, folder))
+            environment.warnings += _without_files(settings, dev=dev)
+            return environment
         self._path_files.forget_removed()
         environment = Environment(_with_files(None, folder))
+        environment.warnings += _without_files(settings, dev=dev)
         usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if each.problem is None]
         self._path_files.read_new(environment, {key for each in usable for key in each.closure})
         return environment
@@ -42,6 +45,17 @@ def plugins_dir(settings: Settings, *, dev: bool) -> Path | None:
     """Return the folder whose files are plugins. None where nobody named one, or others than a developer come by."""
     folder = settings.path(settings.host.plugins_dir)
     return folder if dev and folder is not None and not exposed_addresses(settings) else None
+
+
+def _without_files(settings: Settings, *, dev: bool) -> tuple[str, ...]:
+    """Return why a developer's single files are no plugins, as a sentence, if so."""
+    folder = settings.path(settings.host.plugins_dir)
+    if not dev or folder is None:
+        return ()
+    if not folder.is_dir():
+        return (f"plugins_dir: there is no folder {folder}",)
+    exposed = " and ".join(exposed_addresses(settings))
+    return (f"plugins_dir: its files are not served while others can reach {exposed}",) if exposed else ()
 
 
 def _with_files(

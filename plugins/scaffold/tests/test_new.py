@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,19 @@ def test_without_a_terminal_it_has_a_route(tmp_path: Path) -> None:
     """A script that says nothing gets the least that answers."""
     assert new(tmp_path, "quiet").exit_code == 0
     assert (tmp_path / "plughost-quiet" / "src" / "plughost_quiet" / "resources.py").is_file()
+
+
+@pytest.mark.parametrize("file", ["hello.py", "some/plugins/hello.py"])
+def test_a_single_file_is_served_with_the_setting_that_is_told(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line for plughost.toml is right for the folder in which the command was called."""
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(main, ["new", "--file", file]).output
+    setting = re.search(r"plugins_dir = \S+", told)
+    assert setting is not None, told
+    Path("plughost.toml").write_text(setting[0])
+    assert "/hello/{who}" in CliRunner().invoke(main, ["routes", "--dev"]).output
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -77,8 +77,7 @@ def _write_file(ctx: click.Context, file: Path) -> None:
         write([(file.name, Scaffold(name, ()).single_file())], file.parent)
     except OSError as error:
         raise click.ClickException(f"Nothing was written: {error}.") from error
-    folder = file.absolute().parent.name
-    click.echo(f'Wrote {file}. With plugins_dir = "{folder}" in plughost.toml, this serves it:\n')
+    click.echo(f'Wrote {file}. With plugins_dir = "{file.parent.as_posix()}" in plughost.toml, this serves it:\n')
     click.echo("  plughost serve --dev --reload")
 
 
