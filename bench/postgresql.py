@@ -19,7 +19,7 @@ from bench.servers import PATIENCE, ROOT, StartError, free_ports
 _VARIABLE: Final = "PLUGHOST_TEST_POSTGRESQL"
 _SHARED: Final = "postgresql://postgres@127.0.0.1:5432/postgres"
 _MOST: Final = 400
-"""Connections: up to 40 for each worker of each peer, and five for each of plughost's stores."""
+"""Connections: up to 40 for each worker of each peer, and ten for each of plughost's stores."""
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def test_the_connections_of_each_store_are_shown() -> None:
             for sample in family.samples
             if sample.labels == {"plugin": "messages", "store": "messages"}
         }
-    assert samples["plughost_store_connections_at_most"] == 5
+    assert samples["plughost_store_connections_at_most"] == 10
     assert samples["plughost_store_connections_in_use"] == 0
     assert samples["plughost_store_connections_open"] >= 1
     assert {samples[f"plughost_store_{kind}_waits"] for kind in ("connection", "lock")} == {0}

@@ -163,6 +163,7 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
     """Else a thread that gives its connection back and comes again is the quickest each time, and others starve."""
     store = opening(replace(config, pool_size=1, patience=30), products)["catalog"]
     order: list[str] = []
+    turns: list[bool] = []
     holds = threading.Event()
 
     def hold(session: Session) -> None:
@@ -174,12 +175,18 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
         skus(session)
         order.append(name)
 
+    def wait() -> None:
+        holds.wait(30)
+        this_thread.give_way = turns.append
+        store.read(come, "waited")
+
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(lambda: holds.wait(30) and store.read(come, "waited"))
+        waiting = thread.submit(wait)
         store.read(hold)
         store.read(come, "came later")
         waiting.result()
     assert order == ["waited", "came later"]
+    assert turns[0], "the turn is given away also where nobody is seen to wait"
 
 
 def test_a_server_that_takes_few_connections_is_waited_for(
@@ -321,7 +328,7 @@ def test_a_folder_that_may_not_be_looked_into_is_no_defect(
 def test_others_have_their_turn_while_statements_take_long(
     opening: Callable[..., Stores], postgresql: str, products: Store, tmp_path: Path
 ) -> None:
-    """A server that is slow, or far away, keeps no other request waiting: operations give their turn away."""
+    """A server that is slow, or far away, keeps no other request waiting, be it in an engine: turns are given away."""
     store = opening(StoresConfig(folder=tmp_path, url=postgresql), replace(products, entities=None))["catalog"]
     turns: list[bool] = []
     this_thread.give_way = turns.append
@@ -331,5 +338,10 @@ def test_others_have_their_turn_while_statements_take_long(
             for _ in range(9):
                 operate(lambda session: session.rows("SELECT pg_sleep(0.02)"))
             assert turns
+            assert all(turns), "also where nobody is seen to wait"
+            before = len(turns)
+            operate(lambda session: session.rows("SELECT 1"))
+            operate(lambda session: session.rows("SELECT 1"))
+            assert len(turns) == before + 2, "a quick one in between is luck"
     finally:
         this_thread.give_way = None

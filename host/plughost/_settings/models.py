@@ -180,7 +180,7 @@ class StoreTuning(Table):
     connect_timeout: int = Field(3, ge=2, description="Seconds to wait until PostgreSQL lets a connection in")
     statement_timeout: float = Field(30.0, gt=0, description="Seconds that PostgreSQL may work on one statement")
     pause: float = Field(1.0, ge=0, description="Seconds between attempts to reach a database that is away for longer")
-    pool_size: int = Field(5, ge=1, description="Connections to a store at most; on SQLite, of those that read")
+    pool_size: int = Field(10, ge=1, description="Connections to a store at most; on SQLite, of those that read")
     pool_idle: float = Field(
         10.0, ge=0, description="Seconds after which an idle connection is closed, but for the last"
     )

@@ -101,7 +101,7 @@ class Turns:
         where(turn)
 
     def _wait(self, turn: Turn, deadline: float) -> bool:
-        about_to_wait()
+        about_to_wait(long=True)
         begun = time.monotonic()
         passed = turn.passed.acquire(timeout=max(0.0, deadline - begun))
         self.waits.add(time.monotonic() - begun)

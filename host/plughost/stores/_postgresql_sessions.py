@@ -81,10 +81,13 @@ class PostgreSQLSessions(Sessions):
         self.pool.give(connection)
 
     def execute(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None, *, commits: bool) -> None:
-        """Run a statement; where such ones take long lately, others have their turn meanwhile."""
+        """Run a statement; where such ones take long lately, others have their turn meanwhile.
+
+        Also where none is seen to wait: requests wait in an engine whose threads are all parked for this one.
+        """
         pace = self._paces[commits]
         if pace > _WORTH_A_TURN:
-            about_to_wait()
+            about_to_wait(long=True)
         begun = time.monotonic()
         try:
             cursor.execute(sql, values)
@@ -92,9 +95,9 @@ class PostgreSQLSessions(Sessions):
             if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
                 self.lock_waits.add(time.monotonic() - begun)
             raise
-        # The quickest ones tell how long the server takes: others also wait for this process.
+        # Quick ones count more: slow ones may have waited for this process. A single quick one tells of luck alone.
         took = time.monotonic() - begun
-        self._paces[commits] = min(took, pace + (took - pace) / 16)
+        self._paces[commits] = pace + (took - pace) / (16 if took > pace else 4)
 
     def outcome(self, transaction: int) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell."""
