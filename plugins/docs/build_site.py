@@ -6,6 +6,8 @@ page lies where the site has it and every link leads there. What links to other 
 
 from __future__ import annotations
 
+import configparser
+import json
 import os
 import re
 import shutil
@@ -83,11 +85,19 @@ def build(folder: Path) -> None:
         command += ["--conf-dir", str(HERE / "sphinx"), str(source), str(made)]
         subprocess.run(command, check=True)  # noqa: S603 - Sphinx, on our own sources  # nosec B603
         _tidy(made)
+        (made / "versions.json").write_text(json.dumps([{"name": _version(), "url": "./"}]) + "\n", encoding="utf-8")
         folder.parent.mkdir(parents=True, exist_ok=True)
         new = HERE / f".html-{os.getpid()}"
         shutil.copytree(made, new)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.move(new, folder)
+
+
+def _version() -> str:
+    """Return the version that the pages are of."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    return setup["metadata"]["version"]
 
 
 def _tidy(made: Path) -> None:

@@ -16,6 +16,7 @@ html_title = f"plughost {version}"
 html_favicon = str(Path(__file__).parents[2] / "dev-console" / "src" / "plughost_dev_console" / "static" / "logo.svg")
 html_static_path = ["static"]
 html_css_files = ["plughost.css"]
+html_js_files = [("versions.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
