@@ -142,7 +142,7 @@ def test_an_observer_may_ask_for_a_few_requests_at_a_time() -> None:
             site = host.host.serving.sites["main"]
             for first in (0, 5):
                 for number in range(first, first + 5):
-                    environ = falcon.testing.create_environ("/say", host="localhost", query_string=str(number))
+                    environ = falcon.testing.create_environ("/say", query_string=str(number))
                     list(site(environ, lambda status, headers: None))
                 host.host.view.catch_up()
             assert client.get("/say").status_code == 200
@@ -163,7 +163,7 @@ def test_many_requests_are_counted_at_once_but_shown_once_a_second() -> None:
     with running_host(distributions=installed) as host:
         site = host.host.serving.sites["main"]
         for _ in range(12_000):
-            list(site(falcon.testing.create_environ("/say", host="localhost"), lambda status, headers: None))
+            list(site(falcon.testing.create_environ("/say"), lambda status, headers: None))
         host.host.view.catch_up()
     assert len(batches) > len(few.batches)
     assert sum(len(seconds) for batch in batches for seconds in batch.values()) == 12_000
@@ -309,12 +309,11 @@ def test_observers_that_fall_behind_are_told_of_the_first_requests_and_the_log_s
         assert busy.wait(30)
         site = host.host.serving.sites["main"]
         for number in range(17_000):
-            environ = falcon.testing.create_environ("/say", host="localhost", query_string=str(number))
+            environ = falcon.testing.create_environ("/say", query_string=str(number))
             list(site(environ, lambda status, headers: None))
         going_on.set()
         until(lambda: len(watcher.batches) > 1)
-        environ = falcon.testing.create_environ("/say", host="localhost", query_string="later")
-        list(site(environ, lambda status, headers: None))
+        list(site(falcon.testing.create_environ("/say", query_string="later"), lambda status, headers: None))
         until(lambda: len(watcher.batches) > 2)
     assert watcher.targets[-1] == "/say?later"
     del watcher.batches[-1]

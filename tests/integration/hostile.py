@@ -287,7 +287,7 @@ METHODS: Final = (
     "X" * 200,
 )
 
-_H: Final = b"Host: localhost\r\n"
+_H: Final = b"Host: h\r\n"
 GARBAGE: Final[tuple[bytes, ...]] = (
     b"\x00" * 1000,
     b"\xff" * 1000,

@@ -142,7 +142,7 @@ def answering(generation: Generation) -> set[str]:
     for name, site in generation.sites.items():
         client = TestClient(Site(name, site.app))
         for service, (home, path) in PROBES.items():
-            status = client.simulate_get(path, host="localhost").status_code
+            status = client.simulate_get(path).status_code
             assert status in ({200, 404} if home == name else {404}), (service, name, status)
             if status == 200:
                 answered.add(service)

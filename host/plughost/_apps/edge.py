@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 from plughost._apps.streams import Bounded, close_stream
-from plughost.http._request import (
-    OVERLOADED,
-    TRUSTED,
-    UNCHECKED,
-    has_checked_host,
-    is_host,
-    is_localhost,
-    is_loopback,
-)
+from plughost.http._request import OVERLOADED, UNCHECKED, has_checked_host, is_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,15 +27,11 @@ _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 class HostRefused(falcon.HTTPBadRequest):
-    """A Host that this site isn't reached by, such as that of a web page whose name was rebound."""
+    """A Host that the site's `allowed_hosts` doesn't name, such as that of a web page whose name was rebound."""
 
 
 class Edge:
-    """The outermost middleware of a site: it sees a request first, and its response last.
-
-    While `allowed_hosts` is unset, requests that come over loopback, and from no trusted proxy, are answered under
-    addresses and localhost only: a web page that a visitor's browser shows can have any other name, and read them.
-    """
+    """The outermost middleware of a site: it sees a request first, and its response last."""
 
     def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
         """Take what checks a Host."""
@@ -61,19 +49,14 @@ class Edge:
                 description="The service has too many slow requests at the moment.",
                 retry_after=_RETRY_SECONDS,
             )
-        is_allowed = self._is_allowed
         if not self._checks:
             environ[UNCHECKED] = True
-            if TRUSTED not in environ and is_loopback(environ.get("REMOTE_ADDR", "")):
-                is_allowed = _cannot_be_rebound
         host = environ.get("HTTP_HOST")
-        if host is None or is_allowed(host):
+        if host is None or self._is_allowed(host):
             return
         self._find(req.path, req)
         if is_host(host):
-            raise HostRefused(
-                description="The Host header names no host that this site is reached by: see allowed_hosts."
-            )
+            raise HostRefused(description="The Host header names no host that this site is reached by.")
         raise falcon.HTTPBadRequest(description="The Host header is no host name or address with an optional port.")
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
@@ -96,7 +79,7 @@ def refuse_cross_site(req: Request) -> None:
     credentials. Browsers name a request's origin in `Sec-Fetch-Site` or `Origin`. Other clients send neither.
 
     A page whose name was rebound to this host looks like one of its own. So where Hosts are not checked, only pages of
-    an address or of localhost may write: these can't be rebound.
+    an address or of this machine may write: these can't be rebound.
 
     Raises:
         falcon.HTTPForbidden: The page is of another site, or may be.
@@ -110,27 +93,18 @@ def refuse_cross_site(req: Request) -> None:
         raise falcon.HTTPForbidden(
             description="Web pages of other sites may not write here; the setting cors.origins lets them in."
         )
-    if not has_checked_host(req) and not _cannot_be_rebound(environ.get("HTTP_HOST", "")):
+    if not has_checked_host(req) and not _is_address(req.host):
         raise falcon.HTTPForbidden(
             description="Web pages may write here once the setting allowed_hosts names the host that they are of."
         )
 
 
-@lru_cache(maxsize=256)
-def _cannot_be_rebound(host: str) -> bool:
-    """Whether a Host is an address or this machine's own name, for which no browser asks somebody else's server."""
-    if not is_host(host):
-        return False
-    name = _name_of(host)
+def _is_address(host: str) -> bool:
     try:
-        ip_address(name)
+        ip_address(host.strip("[]"))
     except ValueError:
-        return is_localhost(name)
+        return False
     return True
-
-
-def _name_of(host: str) -> str:
-    return _PORT.sub("", host).strip("[]").rstrip(".").lower()
 
 
 def _is_own(origin: str | None, host: str) -> bool:
@@ -147,12 +121,15 @@ def _matcher(allowed: Sequence[str]) -> Callable[[str], bool]:
     def matches(host: str) -> bool:
         if not is_host(host):
             return False
-        name = _name_of(host)
+        name = _PORT.sub("", host).strip("[]").rstrip(".").lower()
         return name in names or "*" in names or name.endswith(endings)
 
     return matches
 
 
-def binds_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     """Tell whether an address that a listener binds is reached from this machine only."""
-    return is_loopback(address) or address.startswith(("localhost", "unix:"))
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address.startswith(("localhost", "unix:"))

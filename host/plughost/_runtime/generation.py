@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from plughost._apps.edge import binds_loopback
+from plughost._apps.edge import is_loopback
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.registry import Entry, Failure, Registry
 from plughost._runtime.assembly import SiteApp, assemble
@@ -268,7 +268,7 @@ def _warnings(
     for name in sites:
         site: SiteSettings = getattr(settings.host.sites, name)
         address = site.address or settings.host.address
-        if not site.allowed_hosts and not binds_loopback(address):
+        if not site.allowed_hosts and not is_loopback(address):
             yield (
                 f"the site {name} is reached from elsewhere ({address}) and answers whatever Host a request names;"
                 f" set sites.{name}.allowed_hosts to the names that it is reached by"

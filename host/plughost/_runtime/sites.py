@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from plughost._api.host import Listener
-from plughost._apps.edge import binds_loopback
+from plughost._apps.edge import is_loopback
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
@@ -225,7 +225,7 @@ def exposed_addresses(settings: Settings) -> tuple[str, ...]:
     sites = settings.host.sites
     tables = (getattr(sites, name) for name in type(sites).model_fields)
     addresses = dict.fromkeys(table.address or settings.host.address for table in tables if table is not None)
-    return tuple(address for address in addresses if not binds_loopback(address))
+    return tuple(address for address in addresses if not is_loopback(address))
 
 
 def listeners_of(site: str, settings: Settings) -> list[Listener]:

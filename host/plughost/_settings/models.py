@@ -117,9 +117,7 @@ class SiteSettings(Table):
     connection_limit: int = Field(4096, ge=1, description="Open connections of a listener at most")
     idle_timeout: int = Field(60, ge=1, description="Seconds after which an idle connection is closed")
     allowed_hosts: tuple[HostName, ...] = Field(
-        (),
-        description="Names and addresses it is reached by, *.example.org for subdomains; any other Host is 400. "
-        "While empty, names but localhost are 400 over loopback",
+        (), description="Names and addresses it is reached by, *.example.org for subdomains; any other Host is 400"
     )
     client_ca: Path | None = Field(None, description="PEM file of authorities: HTTPS clients need a certificate of one")
     cors: CORSSettings = CORSSettings()

@@ -100,22 +100,16 @@ class Request(falcon.Request):
         environ = self.env
         if "plughost.forwarded" in environ or "HTTP_VIA" in environ:
             return False
-        return is_loopback(environ.get("REMOTE_ADDR", ""))
+        try:
+            address = ip_address(environ.get("REMOTE_ADDR", ""))
+        except ValueError:
+            return False
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
     @property
     def may_look(self) -> bool:
         """Whether its client may see how the host is: it came to the site `admin`, or is local."""
         return self.site == "admin" or self.is_local
-
-
-@lru_cache(maxsize=256)
-def is_loopback(address: str) -> bool:
-    """Tell whether an address is reached from its own machine only."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return False
-    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback  # as a dual-stack socket shows IPv4
 
 
 def has_checked_host(req: falcon.Request) -> bool:
@@ -124,12 +118,15 @@ def has_checked_host(req: falcon.Request) -> bool:
     if UNCHECKED not in environ or TRUSTED in environ:
         return True
     host = req.host.strip("[]").lower()
-    return host == environ["SERVER_NAME"] or is_loopback(host) or is_localhost(host)
+    return host == environ["SERVER_NAME"] or _is_own(host)
 
 
-def is_localhost(name: str) -> bool:
-    """Tell whether a name is this machine's own, such as `api.localhost` (RFC 6761, 6.3)."""
-    return name.rpartition(".")[2] == "localhost"
+@lru_cache(maxsize=256)
+def _is_own(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.rpartition(".")[2] == "localhost"  # such as api.localhost (RFC 6761, 6.3)
 
 
 def secure_url(req: falcon.Request) -> str | None:

@@ -96,13 +96,15 @@ def test_a_cookie_that_was_changed_is_none(console: Console) -> None:
         assert httpx.get(f"{console.origin}/q/dev", headers={"Cookie": f"{name}={forged}"}).status_code == 403
 
 
-def test_a_foreign_host_is_refused(start: Start) -> None:
-    """A DNS name that was made to point here opens nothing, whatever `allowed_hosts` has; nor does another port."""
-    names = ("evil.example", "localhost.evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.2:{port}", "[::]")
-    with start(_settings={"sites": {"main": {"allowed_hosts": ["*"]}}}) as console:
-        for name in names:
-            answer = console.get(headers={"Host": name.format(port=console.host.port())})
-            assert (answer.status_code, "localhost" in answer.text) == (403, True)
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.2:{port}", "[::]:{port}"],
+)
+def test_a_foreign_host_is_refused(console: Console, host: str) -> None:
+    """A DNS name that was made to point here opens nothing, nor does another port."""
+    answer = console.get(headers={"Host": host.format(port=console.host.port())})
+    assert answer.status_code == 403
+    assert "localhost" in answer.text
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "127.0.0.1", "[::1]"])

@@ -99,7 +99,7 @@ def test_ten_thousand_random_paths_add_no_series() -> None:
 
 
 def _ask(site: Any, path: str) -> None:
-    environ = create_environ(path, host="localhost")
+    environ = create_environ(path)
     list(site(environ, lambda status, headers: None))
 
 
