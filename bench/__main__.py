@@ -17,12 +17,13 @@ from typing import Any, Final
 import jwt
 from bench.database import Database, Engine, Postgres
 from bench.load import LANES, Lane, LoadError, need
-from bench.measure import DifferentError, Effort, compare_answers, measure
+from bench.measure import DifferentError, Effort, Measured, compare_answers, measure
 from bench.postgresql import postgresql
 from bench.reloads import watch_reloads
 from bench.report import Report
 from bench.rows import QUICK, ROWS, Row
 from bench.servers import OURS, PEERS, ROOT, Folder, Kind, Scheme, Server, StartError, fill, kind_of, start
+from bench.tracing import WITH, WITHOUT, compare
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import RSAAlgorithm
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="all rows, all lanes, 7 rounds: about an hour")
     parser.add_argument("--against", metavar="REVISION", help="measure plughost as of a Git revision beside it")
     parser.add_argument("--reloads", type=int, help="instead, watch the memory over so many reloads under load")
+    parser.add_argument("--traces", type=int, help="instead, tell what unsampled traces cost, by so many starts")
     parser.add_argument("--write", action="store_true", help="put the tables and pictures into docs/performance.md")
     given = parser.parse_args()
     if given.full:
@@ -59,6 +61,9 @@ def main() -> None:
         if given.reloads:
             with scratch() as (folder, token), running(OURS[:1], "http", "sqlite", folder, token) as (server,):
                 watch_reloads(server, given.reloads, write=given.write)
+            return
+        if given.traces:
+            print("\n".join(compare([traced(given.rounds, given.seconds) for _ in range(given.traces)])))
             return
         if given.against:
             kinds.insert(1, kind_of(given.against))
@@ -101,6 +106,12 @@ def run(rows: Sequence[Row], kinds: Sequence[Kind], lanes: Sequence[Lane], round
                     report.results.append(result)
                 report.note(servers)
     return report
+
+
+def traced(rounds: int, seconds: float) -> Measured:
+    """Start a host without traces and one with, and measure both."""
+    with scratch() as (folder, token), running((WITHOUT, WITH), "http", "sqlite", folder, token) as servers:
+        return measure(ROWS[0], "http", servers, Effort(rounds, seconds, folder.path))
 
 
 def can(kind: Kind, row: Row, lane: Lane) -> bool:

@@ -71,6 +71,7 @@ class Kind:
         h2: Whether it speaks HTTP/2.
         access: Whether it writes an access log.
         root: For plughost, the checkout whose environment is used.
+        settings: For plughost, further tables of its settings.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Kind:
     h2: bool = False
     access: bool = False
     root: Path = ROOT
+    settings: str = ""
 
     @property
     def ours(self) -> bool:
@@ -240,7 +242,7 @@ def start(kind: Kind, scheme: Scheme, database: Database, folder: Folder) -> Ser
         settings = _SETTINGS.format(
             access=str(kind.access).lower(), ports=ports, engine=kind.command, folder=folder, hash=_PASSWORD_HASH
         )
-        (here / "plughost.toml").write_text(f"{settings}\n[stores]\n{database.settings}")
+        (here / "plughost.toml").write_text(f"{settings}\n{kind.settings}\n[stores]\n{database.settings}")
         command = [str(kind.plughost), "serve"]
         serving = (ports[scheme == "https"], ports[2 + (scheme == "https")])
     else:

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 _ids: Final = RandomIdGenerator()
 
 
+class _Unsampled(NonRecordingSpan):
+    """Stands for all that nobody records: each time it is asked, it begins a trace that tells so to who is called."""
+
+    def get_span_context(self) -> SpanContext:
+        return SpanContext(_ids.generate_trace_id(), _ids.generate_span_id(), is_remote=False)
+
+
+UNSAMPLED: Final = trace.set_span_in_context(_Unsampled(trace.INVALID_SPAN_CONTEXT), contexts.Context())
+"""The context of what isn't sampled; one for all, since a request must not pay for what nobody looks at."""
+
+
 class _Thread(threading.local):
     """The job that this thread runs: its span, if it is sampled."""
 
@@ -100,7 +111,7 @@ class JobSpans:
             contexts.detach(token)
 
     def _begin(self, event: Event) -> None:
-        span, context = None, unsampled()
+        span, context = None, UNSAMPLED
         if chosen(self._sample):
             job = event.fields["job"]
             attributes = {"plughost.plugin": event.plugin or "", "plughost.job": job}
@@ -123,9 +134,3 @@ class JobSpans:
 def chosen(part: float) -> bool:
     """Tell whether to sample, which is so in a part of all calls."""
     return random.random() < part  # noqa: S311 - what is traced is no secret  # nosec B311
-
-
-def unsampled() -> contexts.Context:
-    """Return the context of a new trace that nobody records: whoever is called from within is told so."""
-    ids = SpanContext(_ids.generate_trace_id(), _ids.generate_span_id(), is_remote=False)
-    return trace.set_span_in_context(NonRecordingSpan(ids), contexts.Context())

@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from plughost_opentelemetry.happenings import chosen, unsampled
+from plughost_opentelemetry.happenings import UNSAMPLED, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +73,7 @@ class Requests:
         if self._making is None:
             return
         tracer, stores = self._making
+        environ = req.env
         if self._under_agent:
             current = trace.get_current_span()
             if current.get_span_context().is_valid:
@@ -80,13 +81,13 @@ class Requests:
                 req.context.tracing = _Tracing(current, stores)
                 req.trace_id = format_trace_id(current.get_span_context().trace_id)
             return
-        environ = req.env
-        parent = contexts.Context()
         if "HTTP_TRACEPARENT" in environ:
             carrier = {"traceparent": environ["HTTP_TRACEPARENT"], "tracestate": environ.get("HTTP_TRACESTATE", "")}
-            parent = _PROPAGATOR.extract(carrier, parent)
-        elif self._sample < 1 and not chosen(self._sample):
-            req.context.tracing = _Tracing(token=contexts.attach(unsampled()))
+            parent = _PROPAGATOR.extract(carrier, contexts.Context())
+        elif chosen(self._sample):
+            parent = contexts.Context()
+        else:
+            req.context.tracing = contexts.attach(UNSAMPLED)
             return
         span = tracer.start_span(
             req.method if req.method.isupper() else "HTTP",
@@ -111,8 +112,11 @@ class Requests:
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """End it, with what is known by now: whom the request was for, and the status."""
-        tracing: _Tracing | None = getattr(req.context, "tracing", None)
+        tracing: _Tracing | Token[Any] | None = getattr(req.context, "tracing", None)
         if tracing is None:
+            return
+        if not isinstance(tracing, _Tracing):
+            contexts.detach(tracing)
             return
         if tracing.stores is not None:
             tracing.stores.leave()
