@@ -110,3 +110,11 @@ def test_environments_name_what_they_test_as_a_default() -> None:
         assert words[:1] == ["-o"], words
         assert words[1].startswith("testpaths="), words
         assert all(word.startswith("--ignore") for word in words[2:]), words
+
+
+def test_dev_makes_environments_anew_after_a_change_of_any_distribution() -> None:
+    """Its fingerprint is of the `setup.cfg` of the host, of every plugin and of every example."""
+    function = (ROOT / "dev").read_text(encoding="utf-8").partition("\nfingerprint() {\n")[2].partition("\n}\n")[0]
+    seen = {file for pattern in re.findall(r'"\$root"/([^\s"]+)', function) for file in ROOT.glob(pattern)}
+    assert EXAMPLES
+    assert {folder / "setup.cfg" for folder in (*FOLDERS, *EXAMPLES)} <= seen
