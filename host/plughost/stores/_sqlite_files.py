@@ -43,11 +43,7 @@ def make(path: Path) -> None:
 def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = False) -> sqlite3.Connection:
     """Return a connection in autocommit mode to a database that is there, for one thread at a time.
 
-    Args:
-        path: Its file.
-        timeout: Seconds to wait for locks.
-        mode: `rw`, `ro`, or another that an URI of SQLite's may have.
-        for_pony: Whether it has the SQL functions that Pony's queries need.
+    The mode is one of SQLite's URIs; Pony's queries need SQL functions of its own.
     """
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     if not for_pony:
