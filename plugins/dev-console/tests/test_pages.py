@@ -153,7 +153,7 @@ def test_health_tells_what_each_check_finds(start: Start) -> None:
     with start(ill=Ill) as console:
         text = _text(console.get("/health").text)
         overview = _text(console.get().text)
-    assert "Something is down" in text
+    assert "Down: ill Check" in text
     assert "Health: 1 of 2 down See which, and why" in overview
     assert "well up ill ready left: 7" in text
     assert f"ill down ill ready error: RuntimeError: {NASTY}" in text

@@ -56,6 +56,17 @@ def test_every_page_fits_a_phone(console: Console) -> None:
     assert wide == {}
 
 
+def test_a_tablet_shows_the_navigation_whole(console: Console) -> None:
+    """At 768 pixels every page is in sight: the navigation needs no scrolling."""
+    metrics = {"width": 768, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    console.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    console.show("/plugins")
+    hidden = console.browser.execute_script(
+        "const side = document.querySelector('.side'); return side.scrollWidth - side.clientWidth"
+    )
+    assert (hidden, console.overflow()) == (0, 0)
+
+
 def test_the_keyboard_reaches_everything(console: Console) -> None:
     """The first stop skips the navigation, and every stop is visible."""
     browser = console.browser
