@@ -1,4 +1,4 @@
-"""Metrics of plugins' own: what they count, what they refuse, and that nothing is counted for nobody."""
+"""Metrics of plugins' own: what they count and what they refuse."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from plughost import Metrics, PluginError
 from plughost.testing import plugin_distribution, running_host
 
 
-def test_nothing_is_counted_until_somebody_asks() -> None:
-    """Where no plugin shows metrics, counters cost no memory; from the first look on they count."""
+def test_what_is_counted_before_anybody_looks_is_shown() -> None:
+    """A metric counts from the moment it is made, in the hook that makes the resources too, and goes on."""
     made: list[Any] = []
-    plugin = Plugin(
-        register_routes=lambda context: [group_of(Says("hello"))],
-        started=lambda context: made.append(context.metrics.counter("seen", "What was seen.")),
-    )
-    with running_host(["a"], distributions=[plugin_distribution("a", plugin)]) as host:
+
+    def register_routes(context: Any) -> Any:
+        made.append(context.metrics.counter("seen", "What was seen."))
         made[0].add()
-        assert [view.series for view in host.host.view.metrics] == [{}]
-        made[0].add(2)
-        assert [(view.plugin, view.name, view.series) for view in host.host.view.metrics] == [
-            ("a", "seen", {(): (2.0,)})
-        ]
+        return [group_of(Says("hello"))]
+
+    plugin = plugin_distribution("a", Plugin(register_routes=register_routes))
+    with running_host(["a"], distributions=[plugin]) as host:
+        for number in (1.0, 2.0):
+            assert [(view.plugin, view.name, view.series) for view in host.host.view.metrics] == [
+                ("a", "seen", {(): (number,)})
+            ]
+            made[0].add()
 
 
 def test_series_are_bounded() -> None:
@@ -56,7 +58,7 @@ def test_a_metric_that_can_not_be_shown_is_refused(make: Callable[[Metrics], obj
         make(Metrics())
 
 
-def test_wrong_labels_are_refused_though_nothing_is_counted() -> None:
+def test_wrong_labels_are_refused() -> None:
     """A mistake shows in a test without a plugin that shows metrics, too."""
     seen = Metrics().counter("seen", "", ["name"])
     with pytest.raises(TypeError, match=r"has the labels \('name',\)"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Check, Declarations, Middleware, RouteGroup
     from plughost._api.events import Events
     from plughost._api.jobs import JobView
-    from plughost._api.metrics import Counting, MetricView
+    from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
     from plughost._api.values import SettingChange, Value
     from plughost.stores import OpenStore
@@ -373,11 +373,6 @@ class HostServices(HostView, Protocol):
     @property
     def control(self) -> HostControl:
         """What trusted plugins may do. See `PluginContext.control`."""
-        ...
-
-    @property
-    def counting(self) -> Counting:
-        """Whether metrics count. See `metrics`."""
         ...
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:

@@ -22,12 +22,6 @@ _TAKEN: Final = frozenset({"plugin", "le", "quantile", "job", "instance"})
 M = TypeVar("M", bound="Metric")
 
 
-class Counting:
-    """Whether anybody on the host shows metrics: nothing is counted for nobody."""
-
-    on = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricView:
     """A metric of an active plugin, as a plugin that shows metrics gets it.
@@ -57,15 +51,12 @@ class Metric:
 
     kind: Literal["counter", "gauge", "histogram"]
 
-    def __init__(
-        self, counting: Counting, name: str, about: str, labels: Sequence[str], bounds: Sequence[float]
-    ) -> None:
+    def __init__(self, name: str, about: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         """Begin with nothing counted."""
         self.name: str = name
         self.about: str = about
         self.labels: tuple[str, ...] = tuple(labels)
         self.bounds: tuple[float, ...] = tuple(bounds)
-        self._counting = counting
         self._lock = threading.Lock()
         self._series: dict[tuple[str, ...], list[float]] = {}
 
@@ -119,9 +110,8 @@ class Counter(Metric):
             message = f"the counter {self.name} only grows, and was to grow by {amount}; use a gauge"
             raise ValueError(message)
         key = self._key(labels)
-        if self._counting.on:
-            with self._lock:
-                self._cell(key)[0] += amount
+        with self._lock:
+            self._cell(key)[0] += amount
 
 
 class Gauge(Metric):
@@ -130,7 +120,7 @@ class Gauge(Metric):
     kind: Literal["counter", "gauge", "histogram"] = "gauge"
 
     def set(self, value: float, /, **labels: object) -> None:
-        """Keep a number, counting or not: it may be asked for later; arguments as of `Counter.add`."""
+        """Keep a number; arguments as of `Counter.add`."""
         key = self._key(labels)
         with self._lock:
             self._cell(key)[0] = value
@@ -144,12 +134,11 @@ class Histogram(Metric):
     def observe(self, value: float, /, **labels: object) -> None:
         """Count a value, such as the seconds that something took; labels as of `Counter.add`."""
         key = self._key(labels)
-        if self._counting.on:
-            with self._lock:
-                cell = self._cell(key, len(self.bounds) + 2)
-                for number in range(bisect_left(self.bounds, value), len(self.bounds) + 1):
-                    cell[number] += 1
-                cell[-1] += value
+        with self._lock:
+            cell = self._cell(key, len(self.bounds) + 2)
+            for number in range(bisect_left(self.bounds, value), len(self.bounds) + 1):
+                cell[number] += 1
+            cell[-1] += value
 
 
 class Metrics:
@@ -158,12 +147,8 @@ class Metrics:
     To ask for one of the same name again, with the same arguments, returns the same one.
     """
 
-    def __init__(self, counting: Counting | None = None) -> None:
-        """Begin without any; for tests, with counting always on."""
-        if counting is None:
-            counting = Counting()
-            counting.on = True
-        self._counting = counting
+    def __init__(self) -> None:
+        """Begin without any."""
         self._lock = threading.Lock()
         self._made: dict[str, Metric] = {}
 
@@ -211,7 +196,7 @@ class Metrics:
             rule = "names are lower-case words joined by _, and labels not plugin,"
             rule += " and not job, instance, le or quantile, which are Prometheus' own"
             raise PluginError(f"{cause}; {rule}", advice)
-        made: Any = kind(self._counting, name, about, labels, bounds)
+        made: Any = kind(name, about, labels, bounds)
         with self._lock:
             known: Any = self._made.setdefault(name, made)
         if (type(known), known.labels, known.bounds) != (type(made), made.labels, made.bounds):

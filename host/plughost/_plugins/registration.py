@@ -93,7 +93,7 @@ def give_contexts(
                 services=view,
                 trusted=is_trusted,
                 rate_limits=rate_limits,
-                metrics=Metrics(view.counting),
+                metrics=Metrics(),
                 audits=audits,
             )
         elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
-from plughost._api.metrics import Counting
 from plughost._plugins.allowed import why_not_allowed
 from plughost._runtime.sites import listeners_of
 
@@ -43,7 +42,6 @@ class LiveView:
         self._objects: dict[tuple[str, str], Any] = {}
         self._queries: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
-        self.counting: Counting = Counting()
 
     @property
     def hooks(self) -> Mapping[str, str]:
@@ -112,7 +110,6 @@ class LiveView:
 
     @property
     def metrics(self) -> tuple[MetricView, ...]:
-        self.counting.on = True
         generation = self._host.generation
         active = () if generation is None else generation.registry.active()
         return tuple(view for entry in active for view in entry.context.metrics.views(entry.name))
