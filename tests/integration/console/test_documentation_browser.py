@@ -59,7 +59,7 @@ def test_search_finds_a_page_and_asks_nobody_else(browser: Chrome, host: Running
 
 
 @pytest.mark.parametrize("look", [(1280, "light"), (1280, "dark"), (320, "light"), (320, "dark")], ids=str)
-@pytest.mark.parametrize("page", ["index", "tour", "operators/settings", "how-it-works"])
+@pytest.mark.parametrize("page", ["index", "tour", "operators/settings", "how-it-works", "errors"])
 def test_a_page_is_whole_and_accessible(
     browser: Chrome, host: RunningHost, axe: str, page: str, look: tuple[int, str]
 ) -> None:
