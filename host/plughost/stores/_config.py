@@ -34,7 +34,7 @@ class Tuning:
     connect_timeout: int = 3
     statement_timeout: float = 30.0
     pause: float = 1.0
-    pool_size: int = 5
+    pool_size: int = 10
     pool_idle: float = 10.0
     read_only: bool = False
 
