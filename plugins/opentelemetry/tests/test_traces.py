@@ -198,13 +198,21 @@ def test_a_run_of_a_job_is_a_trace_of_its_own(collector: Collector, tmp_path: Pa
 
 def test_what_is_not_sampled_has_no_trace(collector: Collector, tmp_path: Path) -> None:
     """Neither what the caller did not sample, whose context goes on, nor what the settings leave out."""
-    with _host(tmp_path, collector.endpoint, sample=0) as host, host.client() as client:
+    with _host(tmp_path, collector.endpoint, sample=1e-12) as host, host.client() as client:
         passed = client.get("/books/one", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"}).json()
         chosen_here = client.get("/books/one").json()
         assert "trace_id" not in client.get("/books/broken").json()
         assert client.get("/books/one", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"}).status_code == 200
     assert passed["traceparent"].startswith(f"00-{TRACE}-")
     assert [each["traceparent"][-3:] for each in (passed, chosen_here)] == ["-00", "-00"]
+    assert sorted(each.name for each in collector.spans) == ["GET /books/{name}", "read books", "search the shelf"]
+
+
+def test_a_host_that_samples_nothing_begins_no_trace(collector: Collector, tmp_path: Path) -> None:
+    """With `sample = 0`, who is called by a request without a trace decides alone, and nothing within is recorded."""
+    with _host(tmp_path, collector.endpoint, sample=0) as host, host.client() as client:
+        assert client.get("/books/one").json() == {}
+        assert client.get("/books/one", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"}).json() != {}
     assert sorted(each.name for each in collector.spans) == ["GET /books/{name}", "read books", "search the shelf"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
@@ -45,8 +46,8 @@ class Requests:
     """Traces requests, as a Falcon middleware around every site.
 
     A request whose `traceparent` was sampled is part of that trace, one whose wasn't passes it on and has no span. Of
-    those without, a part is sampled here, and the others begin a trace that says that nobody records it. Under the
-    agent, which made a span already, that one is completed.
+    those without, a part is sampled here, and the others begin a trace that says that nobody records it, or none where
+    that part is 0. Under the agent, which made a span already, that one is completed.
     """
 
     def __init__(self, sample: float, *, under_agent: bool) -> None:
@@ -58,6 +59,8 @@ class Requests:
         """
         self._making: tuple[Tracer, StoreSpans] | None = None
         self._sample = sample
+        # No span that begins within is sampled either, so that there is nothing to keep from being recorded.
+        self._begins_none = not sample and not os.environ.get("OTEL_TRACES_SAMPLER")
         self._under_agent = under_agent
 
     def begin(self, tracer: Tracer, stores: StoreSpans) -> None:
@@ -87,7 +90,8 @@ class Requests:
         elif chosen(self._sample):
             parent = contexts.Context()
         else:
-            req.context.tracing = contexts.attach(UNSAMPLED)
+            if not self._begins_none:
+                req.context.tracing = contexts.attach(UNSAMPLED)
             return
         span = tracer.start_span(
             req.method if req.method.isupper() else "HTTP",
