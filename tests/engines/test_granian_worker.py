@@ -158,8 +158,8 @@ def test_a_full_buffer_is_told() -> None:
 
 
 def test_a_client_that_leaves_is_told() -> None:
-    """Once the body is complete, `receive` waits for the client to go."""
-    left = threading.Event()
+    """Once the request has come as a whole, `receive` waits for the client to go."""
+    waits, left = threading.Event(), threading.Event()
 
     def schedule(watcher: Watcher) -> None:
         def notice(later: Any) -> None:
@@ -167,12 +167,14 @@ def test_a_client_that_leaves_is_told() -> None:
                 left.set()
             else:
                 watcher.proto.receive().add_done_callback(notice)
+                waits.set()
 
         watcher.proto.receive().add_done_callback(notice)
 
     with working(schedule) as (_, port):
         with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert waits.wait(20)
         assert left.wait(20)
 
 
