@@ -20,6 +20,8 @@ from plughost._servers.granian_worker import GranianWorker
 from plughost._servers.native_threads import TOKIO_WORKER
 
 if TYPE_CHECKING:
+    from tests.engines.conftest import Until
+
     from plughost._servers.granian_response import Watcher
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
@@ -66,7 +68,7 @@ def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
-def test_tasks_run_in_a_thread_that_waits_for_events_between_them() -> None:
+def test_tasks_run_in_a_thread_that_waits_for_events_between_them(until: Until) -> None:
     """The first thread that has the name of tokio's workers is the one that runs tasks: it waits in epoll when idle."""
 
     def workers() -> set[str]:
@@ -81,8 +83,7 @@ def test_tasks_run_in_a_thread_that_waits_for_events_between_them() -> None:
     with working(lambda watcher: watcher.done()) as (_, port):
         ask(port)
         worker = min(workers() - before, key=int)
-        while "poll" not in Path("/proc/self/task", worker, "wchan").read_text():
-            pass
+        until(lambda: "poll" in Path("/proc/self/task", worker, "wchan").read_text())
 
 
 def test_a_body_is_told_by_callbacks() -> None:
