@@ -152,8 +152,9 @@ def _circumstances(how: str) -> Iterator[str]:
     versions = ", ".join(f"{name} {version(name)}" for name in _OF_INTEREST)
     yield f"- When: {datetime.now(UTC):%Y-%m-%d}, revision {revision.stdout.strip() or 'unknown'}."
     yield f"- Machine: {model[1] if model else platform.machine()}, {os.cpu_count()} cores, {platform.platform()}."
-    yield f"- Load of the machine in the end: {os.getloadavg()[2]:.1f} processes over 15 minutes; above"
-    yield "  twice its cores, other work ran beside, and the figures only show the order of magnitude."
+    load, cores = os.getloadavg()[2], os.cpu_count() or 1
+    beside = "; other work ran beside, so that the figures only show the order of magnitude" if load > 2 * cores else ""
+    yield f"- Load of the machine in the end: {load:.1f} processes over 15 minutes{beside}."
     yield f"- Python {platform.python_version()}, {versions}, Django REST framework {version('djangorestframework')},"
     yield f"  SQLAlchemy {version('sqlalchemy')}, psycopg2 {version('psycopg2-binary')}, msgspec {version('msgspec')}."
     yield f"- Measured with `{how}`."

@@ -112,6 +112,12 @@ OURS: Final = (
 )
 PEERS: Final = (
     Kind("falcon", "Falcon by hand on granian (the floor)", _GRANIAN.format("wsgi", "falcon_app"), h2=True),
+    Kind(
+        "falcon-1",
+        "the floor with one blocking thread",
+        _GRANIAN.format("wsgi --blocking-threads 1", "falcon_app"),
+        h2=True,
+    ),
     Kind("litestar", "Litestar on granian", _GRANIAN.format("asgi", "litestar_app"), h2=True),
     Kind("fastapi", "FastAPI on uvicorn", _UVICORN),
     Kind("fastapi-2", "FastAPI on uvicorn, 2 workers", _UVICORN + " --workers 2"),
