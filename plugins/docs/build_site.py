@@ -131,12 +131,12 @@ def _stage(source: Path) -> None:
     kept = ("docs/**/*.md", "plugins/*/README.md", "examples/**/README.md", "certs/README.md", "bench/README.md")
     pages = [page for each in (*kept, "C*.md", "SECURITY.md", "llms.txt", "LICENSE") for page in ROOT.glob(each)]
     places = {page: _place(page.relative_to(ROOT)) for page in pages}
+    navigation = _navigation(sorted(str(each.with_suffix("")) for each in places.values() if each.suffix == ".md"))
     for page, place in places.items():
         text = page.read_text(encoding="utf-8")
         parts = _FENCE.split(text)
         text = "".join(part if part.startswith("```") else _linked(part, page, places) for part in parts)
-        if place == PurePosixPath("index.md"):
-            text += _navigation(sorted(str(each.with_suffix("")) for each in places.values() if each.suffix == ".md"))
+        text += navigation.get(str(place.with_suffix("")), "")
         (source / place).parent.mkdir(parents=True, exist_ok=True)
         (source / place).write_text(text, encoding="utf-8")
 
@@ -179,18 +179,30 @@ def _in_both_themes(picture: re.Match[str]) -> str:
     return "\n".join(shown.format(theme, picture[2], picture[1]) for theme in ("light", "dark"))
 
 
-def _navigation(names: list[str]) -> str:
-    """Return what makes the sidebar: every page, by its name, in one of the parts."""
+def _navigation(names: list[str]) -> dict[str, str]:
+    """Return what makes the sidebar: every page, by its name, in one of the parts.
+
+    A part that has a page of its own unfolds below that page's name; the others have a caption on the front page.
+    """
     known = {"index", *(name for listed in NAVIGATION.values() for name in listed)}
     parts = {caption: [*listed] for caption, listed in NAVIGATION.items()}
     for name in names:
         if name not in known:
             caption = name.partition("/")[0].replace("-", " ").capitalize()
             parts[caption if caption in parts else "More"].append(name)
-    return "".join(
-        "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *listed, "```", ""])
-        for caption, listed in parts.items()
-    )
+    made = {"index": ""}
+    for caption, listed in parts.items():
+        own = f"{caption.lower().replace(' ', '-')}/index"
+        head, page = ([], own) if own in known else ([f":caption: {caption}"], "index")
+        entries = [_entry(name) for name in listed]
+        made[page] = made.get(page, "") + "\n".join(["", "```{toctree}", ":hidden:", *head, "", *entries, "```", ""])
+    return made
+
+
+def _entry(name: str) -> str:
+    """Return a line of a part: a page that has a part of its own is named as that."""
+    named = {f"{caption.lower().replace(' ', '-')}/index": caption for caption in NAVIGATION}
+    return f"{named[name]} </{name}>" if name in named else f"/{name}"
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ def test_a_request_that_fails_is_told_with_its_id(console: Console) -> None:
     console.client.get("/items/broken", headers={"X-Request-ID": "mine"})
     assert [(each["status"], each["id"]) for each in _new(console)] == [(500, "mine")]
     (line,) = [each for each in _new(console, "log") if each["level"] == "error"]
-    assert "request_id=mine" in line["fields"]
+    assert line["id"] == "mine"
+    assert 'href="/q/dev/requests?q=mine"' in console.get("/log?q=mine&level=error").text
     assert "ValueError" in line["trace"]
 
 

@@ -11,6 +11,7 @@ version = release = _setup["metadata"]["version"]
 copyright = "the contributors of plughost, Apache-2.0"  # noqa: A001 - Sphinx's name for it
 extensions = ["myst_parser"]
 myst_heading_anchors = 6
+smartquotes = False  # it makes a dash of the hyphens of --dev
 html_theme = "furo"
 html_title = f"plughost {version}"
 html_favicon = str(Path(__file__).parents[2] / "dev-console" / "src" / "plughost_dev_console" / "static" / "logo.svg")

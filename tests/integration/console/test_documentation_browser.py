@@ -75,3 +75,23 @@ def test_a_page_is_whole_and_accessible(
     assert sizes == [0, []]
     assert faults(browser, axe) == []
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("page", ["operators/settings", "operators/cli", "errors"])
+def test_a_table_is_read_without_scrolling(browser: Chrome, host: RunningHost, page: str) -> None:
+    """On a laptop's screen no table is wider than its page."""
+    set_up(browser, 1280, "light")
+    browser.get(f"{host.url()}/q/docs/{page}.html")
+    look = "return [...document.querySelectorAll('.table-wrapper')].map((each) => each.scrollWidth - each.clientWidth)"
+    assert set(browser.execute_script(look)) <= {0}
+
+
+def test_the_sidebar_unfolds_where_the_reader_is(browser: Chrome, host: RunningHost) -> None:
+    """A part shows its pages on each of them, and stays folded on those of others; hyphens stay as they are written."""
+    set_up(browser, 1280, "light")
+    browser.get(f"{host.url()}/q/docs/operators/settings.html")
+    sidebar = browser.find_element(By.CSS_SELECTOR, ".sidebar-tree").text
+    assert "Roll back a plugin" in sidebar
+    assert "Plugin authors" in sidebar
+    assert "Testing and publishing" not in sidebar
+    assert "with --dev only" in browser.find_element(By.TAG_NAME, "article").text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -99,8 +100,17 @@ def test_what_a_button_stops_is_asked_first(console: Console, host: RunningHost)
     assert host.host.number == generation
 
 
-def test_swagger_ui_leads_back(console: Console, host: RunningHost) -> None:
-    """A link at its top leads to the console."""
-    console.browser.get(f"{host.url()}/q/swagger-ui")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_swagger_ui_leads_back(console: Console, host: RunningHost, axe: str, scheme: str) -> None:
+    """A link at its top, which can be read in light and dark, leads to the console."""
+    browser = console.browser
+    media = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+    browser.get(f"{host.url()}/q/swagger-ui")
+    console.find(".opblock")
+    browser.execute_script(axe)
+    found = browser.execute_async_script("axe.run('.back', { runOnly: ['color-contrast'] }).then(arguments[0])")
+    assert [each["nodes"] for each in found["violations"]] == []
+    assert found["passes"]
     console.find(".back a").click()
     console.until("h1", "Routes")

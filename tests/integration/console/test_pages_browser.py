@@ -109,3 +109,39 @@ def test_two_hundred_plugins_are_usable(browser: Chrome) -> None:
             assert "numbered-177" in shown
             assert "numbered-178" not in shown
         assert complaints(browser) == []
+
+
+def test_the_way_on_stays_in_view(console: Console) -> None:
+    """In the middle of a long page the navigation and the heads of its table are still seen."""
+    console.show("/settings")
+    console.browser.execute_script("document.querySelector('[data-list] tbody tr:last-child').scrollIntoView()")
+    top = "return Math.round(document.querySelector(arguments[0]).getBoundingClientRect().top)"
+    assert console.browser.execute_script("return scrollY") > 0
+    assert console.browser.execute_script(top, ".side [aria-current]") > 0
+    assert -60 < console.browser.execute_script(top, "[data-list] thead th") <= 0
+
+
+def test_a_failed_plugin_shows_its_traceback(console: Console) -> None:
+    """Its page has the lines of the log that tell why, and the overview and the table of plugins begin with it."""
+    console.show("/plugins")
+    assert console.text("tbody th a") == "failing"
+    console.show("/plugins/failing")
+    console.find(".log summary").click()
+    assert "RuntimeError" in console.text(".log pre")
+
+
+def test_a_request_is_read_on_a_phone(console: Console, host: RunningHost) -> None:
+    """At 320 pixels the head of the page is one row, and values of headers have room for words."""
+    with host.client() as client:
+        client.get("/api/v3/products")
+    metrics = {"width": 320, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    console.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    console.show("/requests")
+    console.find("tbody a.plain").click()
+    console.until("h2", "Headers")
+    assert console.overflow() <= 0
+    look = (
+        "return [...document.querySelectorAll(arguments[0])].map((each) => each.getBoundingClientRect()[arguments[1]])"
+    )
+    assert min(console.browser.execute_script(look, ".headers td", "width")) > 200
+    assert console.browser.execute_script(look, ".top", "height")[0] < 70

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from rich.console import Console as Printer
+from rich.terminal_theme import MONOKAI
 from rich.text import Text
 from selenium.webdriver.common.by import By
 
@@ -132,7 +133,7 @@ def test_a_picture_of_a_start(browser: Chrome, tmp_path: Path) -> None:
     text = re.sub(r"link=[\w.-]+", "link=…", text).replace(f"{tmp_path}/", "")
     printer = Printer(record=True, width=104, file=io.StringIO(), force_terminal=True)
     printer.print(Text.from_ansi(f"$ ./dev serve\n{text}".rstrip()))
-    code = printer.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    code = printer.export_html(theme=MONOKAI, inline_styles=True, code_format="<pre>{code}</pre>")
     page = tmp_path / "terminal.html"
     page.write_text(TERMINAL.format(code=code), encoding="utf-8")
     browser.get(page.as_uri())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
 
 from .kit import Console, with_browser
 
@@ -32,6 +34,16 @@ def test_rows_are_sorted_and_followed(console: Console) -> None:
     console.find("tbody tr td a[title='Rows with this sku']").click()
     console.wait.until(lambda browser: browser.find_elements(By.CSS_SELECTOR, "section[aria-label='The row']"))
     assert "TEA-9" in console.text("section[aria-label='The row']")
+
+
+def test_rows_are_filtered_by_a_column(console: Console) -> None:
+    """A form names a column and its value, and keeps both while one searches further."""
+    console.show("/stores/catalog/products")
+    Select(console.find("#column")).select_by_visible_text("stock")
+    console.find("#value").send_keys("1", Keys.ENTER)
+    console.until("main", "61 rows where stock is “1”")
+    console.find("#q").send_keys("TEA-7", Keys.ENTER)
+    console.until("section[aria-label='The row']", "TEA-7")
 
 
 def test_a_row_leads_to_what_others_have_of_it(console: Console, host: RunningHost) -> None:

@@ -50,6 +50,7 @@ class Lines:
         long = [name for name, value in fields.items() if isinstance(value, str) and "\n" in value and name != "event"]
         trace = "\n".join([_trace(fields.pop("exc_info", None)), *(fields.pop(name) for name in long)]).strip()
         level, text = str(fields.pop("level", "info")), str(fields.pop("event", ""))
+        identity = str(fields.pop("request_id", None) or "")
         fields.pop("plugin", None)
         line = {
             "event": event,
@@ -60,13 +61,15 @@ class Lines:
             "text": text[:_LONGEST_LINE],
             "fields": "  ".join(_written(fields))[:_LONGEST_LINE],
             "trace": trace[-_LONGEST_LINE:],
-            "id": str(fields.get("request_id") or ""),
+            "id": identity,
         }
         self._ring.append(line)
         if level in _WRONG:
             self._wrong.append(line)
 
-    def since(self, number: int, *, level: str = "", q: str = "", request: str = "") -> list[dict[str, Any]]:
+    def since(
+        self, number: int, *, level: str = "", q: str = "", request: str = "", plugin: str = ""
+    ) -> list[dict[str, Any]]:
         """Return the lines after a number, oldest first.
 
         Args:
@@ -74,6 +77,7 @@ class Lines:
             level: The lowest level wanted.
             q: Words that a line has, in whatever case.
             request: The id of the request that a line is about.
+            plugin: The plugin that a line is about.
         """
         lowest = LEVELS.index(level) if level in LEVELS else 0
         words = q.lower().split()
@@ -81,7 +85,9 @@ class Lines:
         return [
             {name: value for name, value in kept[each].items() if name != "event"}
             for each in sorted(kept)
-            if each > number and _wanted(kept[each], lowest, words, request)
+            if each > number
+            and _wanted(kept[each], lowest, words, request)
+            and plugin in ("", kept[each]["plugin"].partition(" ")[0])
         ]
 
 
@@ -92,7 +98,7 @@ def _wanted(line: Mapping[str, Any], lowest: int, words: list[str], request: str
         return False
     if not words:
         return True
-    text = f"{line['text']} {line['fields']} {line['plugin']} {line['level']} {line['trace']}".lower()
+    text = f"{line['text']} {line['fields']} {line['plugin']} {line['level']} {line['id']} {line['trace']}".lower()
     return all(word in text for word in words)
 
 

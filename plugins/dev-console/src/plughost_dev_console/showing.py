@@ -34,6 +34,7 @@ Shown = Mapping[str, Any]
 
 _CHECK_SECONDS: Final = 3.0
 _RENDER_SECONDS: Final = 10.0
+_MOST_OF_A_PLUGIN: Final = 5
 MASK: Final = "**********"
 _unit: Final = re.compile(r"\b(milliseconds|seconds|minutes|days|bytes|MiB)\b", re.IGNORECASE)
 _port: Final = re.compile(r":[0-9]+$")
@@ -133,7 +134,7 @@ class Showing:
         return {
             "plugins": [
                 {"plugin": each, "seconds": sum(each.seconds.values()), "stops": stopped_with(each.name, installed)}
-                for each in installed
+                for each in sorted(installed, key=lambda each: (not (each.reason or each.trouble), each.name))
             ],
             "own": self._own,
             "job": self._jobs.get(job),
@@ -153,6 +154,7 @@ class Showing:
             "stops": stopped_with(name, self._host.plugins),
             "dependents": [each.name for each in self._host.plugins if name in each.requires],
             "settings": [each for each in self._values() if each["key"].startswith(f"plugins.{name}.")],
+            "lines": self._lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],
             "own": self._own,
         }
 
