@@ -50,6 +50,22 @@ def test_every_body_that_is_read_has_an_example_that_works(host: RunningHost) ->
     assert {name: status for name, status in responses.items() if status not in (200, 201, 204, 409)} == {}
 
 
+def test_every_operation_has_a_description_and_examples(host: RunningHost, site: str) -> None:
+    """Each tells what it does, and each response with a body, errors too, shows one."""
+    with host.client() as client:
+        document = client.get(f"/q/openapi?site={site}&format=json").json()
+    shared = document["components"]["responses"]
+    bare = []
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            for status, response in operation["responses"].items():
+                written = shared[response["$ref"].rpartition("/")[2]] if "$ref" in response else response
+                examples = ["example" in media for media in written.get("content", {}).values()]
+                if not (operation.get("description") and written["description"] and all(examples)):
+                    bare.append(f"{method} {path} {status}")
+    assert bare == []
+
+
 def _address(path: str, operation: dict[str, Any]) -> str:
     """Return the path of an operation with the example of each field in it."""
     fields = {each["name"]: str(each["example"]) for each in operation["parameters"] if each.get("in") == "path"}

@@ -65,6 +65,7 @@ _SEARCH: Final = Operation(
 _CREATE: Final = Operation(
     id="createBookmark",
     summary="Create a bookmark",
+    description="One for each URL: the same URL again is a 409. Followers get an event.",
     request=BookmarkDraft,
     responses={
         201: Response(
@@ -77,15 +78,18 @@ _CREATE: Final = Operation(
 _GET: Final = Operation(
     id="getBookmark",
     summary="Get a bookmark by its id",
+    description="Version 1.0 leaves its tags out.",
     parameters=(_ID,),
     responses={200: Response(description="The bookmark.", model=BookmarkJSON), 404: _ABSENT},
 )
 _DELETE: Final = Operation(
     id="deleteBookmark",
     summary="Delete a bookmark by its id",
+    description="For good; deleting it again is a 404.",
     parameters=(_ID,),
     responses={204: Response(description="The bookmark is gone."), 404: _ABSENT},
 )
+_EVENT: Final = 'event: added\nid: 1\ndata: {"id": 1, "url": "https://example.org/", "title": "An example"}\n\n'
 _FOLLOW: Final = Operation(
     id="followBookmarks",
     summary="Follow new bookmarks",
@@ -99,13 +103,16 @@ _FOLLOW: Final = Operation(
         ),
     ),
     produces=("text/event-stream",),
-    responses={200: Response(description="The events.", model=str, media_types=("text/event-stream",))},
+    responses={200: Response(description="The events.", model=str, media_types=("text/event-stream",), example=_EVENT)},
 )
 _PAGE: Final = Operation(
     id="showBookmarks",
     summary="Show the bookmarks as a page",
+    description="HTML that lists the bookmarks, newest first, and follows new ones.",
     produces=("text/html",),
-    responses={200: Response(description="The page.", model=str, media_types=("text/html",))},
+    responses={
+        200: Response(description="The page.", model=str, media_types=("text/html",), example="<!doctype html>")
+    },
 )
 
 

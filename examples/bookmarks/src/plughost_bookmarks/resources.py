@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "/bookmarks"
 
 URL = Annotated[str, Field(max_length=2000, pattern=r"^https?://[!-~]+$", examples=["https://example.org/"])]
-Title = Annotated[str, Text(max_length=200)]
+Title = Annotated[str, Text(max_length=200), Field(examples=["An example"])]
 Tag = Annotated[str, Field(max_length=30, pattern=r"^[a-z0-9-]+$", examples=["news"])]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=10)]
 

@@ -84,10 +84,13 @@ class Components:
             headers["API-Version"] = self._header("APIVersion", "The minor version that served the request.")
         return headers
 
-    def error_content(self, around: Surroundings) -> Object:
-        """Return the content of an error in the group's format."""
-        schema = self._schemas.of(errors.body_model(around.errors), "serialization")
-        return {errors.media_type(around.errors): {"schema": schema}}
+    def error_content(self, status: int, description: str, around: Surroundings) -> Object:
+        """Return the content of an error in the group's format, with an example."""
+        media = {"schema": self._schemas.of(errors.body_model(around.errors), "serialization")}
+        example = errors.example(around.errors, status, description.replace("`", ""))
+        if example is not None:
+            media["example"] = self._steady(example, media["schema"])
+        return {errors.media_type(around.errors): media}
 
     def error(self, status: int, description: str, headers: Mapping[str, str], around: Surroundings) -> Object:
         """Return a reference to the response that the host makes of an error."""
@@ -97,11 +100,7 @@ class Components:
         return self._errors[key]
 
     def _error(self, status: int, description: str, headers: Mapping[str, str], around: Surroundings) -> Object:
-        content = self.error_content(around)
-        media = content[errors.media_type(around.errors)]
-        example = errors.example(around.errors, status, description)
-        if example is not None:
-            media["example"] = self._steady(example, media["schema"])
+        content = self.error_content(status, description, around)
         shown = self.headers(headers, versioned=around.versioned)
         name = f"{type(around.errors).__name__}{'Versioned' if around.versioned else ''}{status}"
         return self._add("responses", name, {"description": description, "headers": shown, "content": content})

@@ -232,14 +232,17 @@ class _GroupWriter:
 
     def _content(self, status: int, answer: Response, around: Surroundings) -> Object:
         if answer.schema is not None:
-            return {media_type: {"schema": answer.schema} for media_type in answer.media_types}
+            shown = {} if answer.example is None else {"example": answer.example}
+            return {media_type: {"schema": answer.schema, **shown} for media_type in answer.media_types}
         models = _models(answer)
         if models:
             return {
                 name: self._media(self._schemas.of(model, "serialization"), answer.example)
                 for name, model in models.items()
             }
-        return self._components.error_content(around) if status >= 400 and answer.media_types else {}
+        if status >= 400 and answer.media_types:
+            return self._components.error_content(status, answer.description, around)
+        return {}
 
     def _media(self, schema: Object, example: Any) -> Object:
         if example is None and schema != {"type": "string"}:

@@ -23,6 +23,7 @@ DESCRIPTION: Final = "/q/openapi"
 SWAGGER_UI: Final = "/q/swagger-ui"
 
 # YAML is another notation of the same object (OpenAPI 3.1, "Format").
+_EXAMPLE: Final = {"openapi": "3.1.0", "info": {"title": "plughost: main", "version": "0.1.0"}, "paths": {}}
 _DOCUMENT: Final = {
     "type": "object",
     "required": ["openapi", "info", "paths"],
@@ -89,7 +90,9 @@ def _describe_operation() -> Operation:
         summary="Describe the API",
         description="OpenAPI 3.1 of all that is mounted on a site.",
         responses={
-            200: Response(description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG),
+            200: Response(
+                description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG, example=_EXAMPLE
+            ),
             304: _NOT_MODIFIED,
             400: Response(description="There is no such format.", media_types=(PROBLEM_DETAILS.media_type,)),
             404: Response(description="Nothing is mounted on such a site.", media_types=(PROBLEM_DETAILS.media_type,)),
