@@ -58,7 +58,8 @@ class Sample:
         p50: The median of their times, in milliseconds.
         p99: The time that 99 of 100 didn't exceed, in milliseconds.
         failed: How many got an error, or no answer.
-        cpu: CPU microseconds of the server for each; set by whoever watches it.
+        cpu: CPU microseconds of the server for each; set by whoever watches it, as the next.
+        together: How many creates the server brought to the disk with each commit; 0 where that isn't known.
         why: What failed, where the load generator says so.
     """
 
@@ -68,11 +69,13 @@ class Sample:
     p99: float
     failed: int
     cpu: float = 0.0
+    together: float = 0.0
     why: str = ""
 
-    def with_cpu(self, seconds: float) -> Sample:
-        """Return it with the CPU time that all its requests took."""
-        return replace(self, cpu=seconds / max(self.requests, 1) * 1e6)
+    def watched(self, seconds: float, commits: int) -> Sample:
+        """Return it with the CPU time, and the commits, that all its requests took."""
+        together = self.requests / commits if commits else 0.0
+        return replace(self, cpu=seconds / max(self.requests, 1) * 1e6, together=together)
 
 
 def need(lanes: tuple[Lane, ...]) -> None:

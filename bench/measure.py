@@ -125,9 +125,9 @@ def _burst(server: Server, row: Row, lane: Lane, effort: Effort) -> Sample:
         body=row.body,
         connections=row.connections,
     )
-    before = server.cpu()
+    cpu, commits = server.cpu(), server.database.commits(row.path)
     sample = burst(target, lane, effort.seconds * row.longer)
-    return sample.with_cpu(server.cpu() - before)
+    return sample.watched(server.cpu() - cpu, server.database.commits(row.path) - commits)
 
 
 @contextmanager

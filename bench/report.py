@@ -54,6 +54,9 @@ class Report:
                 yield f"| {title} | {rate:,.0f} | {cpu:,.0f} | {p50:.2f} | {p99:.2f} | {ratios} |"
         if result.fsyncs:
             yield f"\nThe disk makes {median(result.fsyncs):,.0f} fsyncs a second, one after the other."
+        for name, samples in result.samples.items():
+            if result.fsyncs and samples[0].together:
+                yield f"{self._titles[name]}: {result.median(name, 'together'):.1f} creates with each fsync of its own."
 
     def summary(self) -> Iterator[str]:
         """Yield a table for each lane, of starts and memory, and of the ratios that are aimed at."""
@@ -114,6 +117,7 @@ class Report:
             yield "4 times its p50 | p99", 4 * p50 / p99, 1
         if result.row == "stored-create":
             yield "fsyncs of the disk | rate", rate / median(result.fsyncs), 1
+            yield "fsyncs of its own | creates", result.median(self._base, "together"), 1
         if CALM in result.samples:
             yield "while nothing hangs | p50", result.median(CALM, "p50") / p50, 0.9
             yield "while nothing hangs | p99", result.median(CALM, "p99") / p99, 0.9

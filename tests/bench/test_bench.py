@@ -62,6 +62,16 @@ def test_a_burst_is_answered(ours: Server, lane: Lane, row: str) -> None:
     assert sample.failed == 0
 
 
+@pytest.mark.parametrize("ours", ["http"], indirect=True)
+def test_commits_are_counted(ours: Server) -> None:
+    """Creates that come one after the other are one commit each; those that come at once can be fewer."""
+    path = BY_NAME["stored-create"].path
+    before = ours.database.commits(path)
+    for number in range(1001, 1004):
+        assert ours.ask("POST", path, json.dumps(product(number)))[0] == 201
+    assert ours.database.commits(path) == before + 3
+
+
 @each_lane
 @pytest.mark.parametrize(("path", "body"), [("/api/v2/products/none", ""), ("/messages", '{"none": "%s %d"}')])
 def test_what_is_refused_counts_as_failed(ours: Server, lane: Lane, path: str, body: str) -> None:
