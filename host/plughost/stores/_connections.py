@@ -16,6 +16,7 @@ from plughost._waiting import about_to_wait
 from plughost.stores._errors import Busy, Refused
 
 _LOOK_AGAIN: Final = 0.05
+_SURELY_ALIVE: Final = 0.001  # seconds: no longer than a statement is on its way to a server that ends meanwhile
 
 
 class _Operation(threading.local):
@@ -161,8 +162,8 @@ class Pool:
                     connection = self._open_one()
                     self.turns.let_in()  # who waits may do so for want of a connection
                     return connection
-                connection, _ = self._idle.pop()
-                if self._alive is None or self._alive(connection):
+                connection, since = self._idle.pop()
+                if self._alive is None or time.monotonic() - since < _SURELY_ALIVE or self._alive(connection):
                     return connection
                 connection.close()
             except IndexError:  # another was quicker

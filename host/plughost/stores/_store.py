@@ -6,9 +6,10 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
+from plughost._api.events import Event, Events
 from plughost.stores._connections import operation as current
 from plughost.stores._errors import (
     Busy,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Store
-    from plughost._api.events import Events
     from plughost.stores._claims import Claims
     from plughost.stores._databases import Database
     from plughost.stores._sessions import Session
@@ -264,7 +264,7 @@ class OpenStore(Generic[E]):
         if self.events is None or not self.events.watches("store"):
             return self._attempt(mode, operation, args, kwargs)
         kind = "read" if mode is Mode.READ else "write"
-        return self._tell(kind, lambda: self._attempt(mode, operation, args, kwargs))
+        return self._tell(kind, partial(self._attempt, mode, operation, args, kwargs))
 
     def _tell(self, kind: str, call: Callable[[], T]) -> T:
         """Call a function, and tell of it where somebody watches."""
@@ -280,8 +280,9 @@ class OpenStore(Generic[E]):
             raise
         finally:
             if self.events is not None:
-                figures = {"seconds": time.perf_counter() - begun, "waited": current.waited}
-                self.events.emit("store", self.plugin, store=self.name, kind=kind, outcome=outcome, **figures)
+                took = time.perf_counter() - begun
+                fields = {"store": self.name, "kind": kind, "outcome": outcome}
+                self.events.publish(Event("store", self.plugin, fields | {"seconds": took, "waited": current.waited}))
 
     def _attempt(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run an operation, again where that is safe and may help, and raise no driver's error."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from plughost.http import MAX_ID
 from plughost.stores import Duplicate
@@ -68,8 +67,10 @@ class Catalog:
         Raises:
             ProductExists: Its SKU is taken.
         """
-        with _taken(draft.sku):
+        try:
             return self._store.single(table.insert, draft)
+        except Duplicate as error:
+            _refuse(draft.sku, error)
 
     def delete(self, sku: str) -> None:
         """Remove a product.
@@ -97,8 +98,10 @@ class Catalog:
         Raises:
             ProductExists: Another product has its SKU.
         """
-        with _taken(draft.sku):
+        try:
             return self._store.run(_put, product_id, draft, check)
+        except Duplicate as error:
+            _refuse(draft.sku, error)
 
     def remove(self, product_id: int, check: Check = _whatever) -> bool:
         """Remove a product; tell whether there was one."""
@@ -196,12 +199,8 @@ def _known(name: str) -> str:
     return name
 
 
-@contextmanager
-def _taken(sku: str) -> Iterator[None]:
+def _refuse(sku: str, error: Duplicate) -> NoReturn:
     """Name the SKU where it is what is taken."""
-    try:
-        yield
-    except Duplicate as error:
-        if error.columns == ("id",):
-            raise
-        raise ProductExists(sku) from error
+    if error.columns == ("id",):
+        raise error
+    raise ProductExists(sku) from error

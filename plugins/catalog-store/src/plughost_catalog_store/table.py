@@ -79,7 +79,8 @@ def lines(session: Session, after: int | None, limit: int) -> list[Line]:
 
 def get(session: Session, sku: str) -> Product | None:
     """Return the product with an SKU, or None."""
-    return next(iter(select(session, "WHERE sku = ?", sku)), None)
+    row = session.row(_SELECT[session.dialect] + "WHERE sku = ?", sku)
+    return None if row is None else Product(row[0], row[1], row[2], Decimal(row[3]), row[4])
 
 
 def find(session: Session, product_id: int) -> Product | None:
