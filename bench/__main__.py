@@ -17,13 +17,13 @@ from typing import Any, Final
 import jwt
 from bench.database import Database, Engine, Postgres
 from bench.load import LANES, Lane, LoadError, need
-from bench.measure import DifferentError, Effort, Measured, compare_answers, measure
+from bench.measure import DifferentError, Effort, compare_answers, measure
 from bench.postgresql import postgresql
 from bench.reloads import watch_reloads
 from bench.report import Report
 from bench.rows import QUICK, ROWS, Row
 from bench.servers import OURS, PEERS, ROOT, Folder, Kind, Scheme, Server, StartError, fill, kind_of, start
-from bench.tracing import WITH, WITHOUT, compare
+from bench.tracing import HOST, watch_traces
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import RSAAlgorithm
@@ -48,7 +48,8 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="all rows, all lanes, 7 rounds: about an hour")
     parser.add_argument("--against", metavar="REVISION", help="measure plughost as of a Git revision beside it")
     parser.add_argument("--reloads", type=int, help="instead, watch the memory over so many reloads under load")
-    parser.add_argument("--traces", type=int, help="instead, tell what unsampled traces cost, by so many starts")
+    parser.add_argument("--traces", type=int, help="instead, tell what traces cost, by so many turns")
+    parser.add_argument("--sample", type=float, default=0.0, help="for --traces, how many requests are sampled")
     parser.add_argument("--write", action="store_true", help="put the tables and pictures into docs/performance.md")
     given = parser.parse_args()
     if given.full:
@@ -63,7 +64,8 @@ def main() -> None:
                 watch_reloads(server, given.reloads, write=given.write)
             return
         if given.traces:
-            print("\n".join(compare([traced(given.rounds, given.seconds) for _ in range(given.traces)])))
+            with scratch() as (folder, token), running([HOST], "http", "sqlite", folder, token) as (server,):
+                print("\n".join(watch_traces(server, given.traces, given.seconds, given.sample)))
             return
         if given.against:
             kinds.insert(1, kind_of(given.against))
@@ -106,12 +108,6 @@ def run(rows: Sequence[Row], kinds: Sequence[Kind], lanes: Sequence[Lane], round
                     report.results.append(result)
                 report.note(servers)
     return report
-
-
-def traced(rounds: int, seconds: float) -> Measured:
-    """Start a host without traces and one with, and measure both."""
-    with scratch() as (folder, token), running((WITHOUT, WITH), "http", "sqlite", folder, token) as servers:
-        return measure(ROWS[0], "http", servers, Effort(rounds, seconds, folder.path))
 
 
 def can(kind: Kind, row: Row, lane: Lane) -> bool:

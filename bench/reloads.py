@@ -6,6 +6,8 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +45,7 @@ def watch_reloads(server: Server, times: int, *, write: bool) -> None:
     memory = [server.memory()]
     try:
         for number in range(1, times + 1):
-            _reload(server, number)
+            reload(server, partial(_changed, number))
             memory.append(server.memory())
             if number % max(times // 10, 1) == 0:
                 print(f"{number} reloads: {memory[-1] / 2**20:.1f} MiB", flush=True)
@@ -56,24 +58,32 @@ def watch_reloads(server: Server, times: int, *, write: bool) -> None:
         PICTURE.write_text(line(title, [each / 2**20 for each in memory], "reloads", "MiB"), encoding="utf-8")
 
 
-def _reload(server: Server, number: int) -> None:
-    """Reload it with settings that have it build a plugin in memory and one with a store anew; wait until it has."""
+def reload(server: Server, change: Callable[[str], str]) -> None:
+    """Reload a host with changed settings, and wait until it has.
+
+    Args:
+        server: plughost.
+        change: Takes a line of its settings, and returns the line to be.
+
+    Raises:
+        SystemExit: The reload failed, or didn't end.
+    """
     file = server.folder / "plughost.toml"
-    changed = [_changed(each, number) for each in file.read_text().splitlines()]
-    file.write_text("\n".join(changed) + "\n")
+    file.write_text("".join(f"{change(line)}\n" for line in file.read_text().splitlines()))
     log = server.folder / "log"
     at = log.stat().st_size
     server.process.send_signal(signal.SIGHUP)
     ends = time.monotonic() + PATIENCE
     while (told := _told(log, at)) is None:
         if time.monotonic() > ends:
-            raise SystemExit(f"bench: reload {number} did not end within {PATIENCE:g} s; see {log}")
+            raise SystemExit(f"bench: a reload did not end within {PATIENCE:g} s; see {log}")
         time.sleep(0.01)
     if not told["ok"]:
-        raise SystemExit(f"bench: reload {number} failed: {told}")
+        raise SystemExit(f"bench: a reload failed: {told}")
 
 
-def _changed(setting: str, number: int) -> str:
+def _changed(number: int, setting: str) -> str:
+    """Let a plugin in memory and one with a store be built anew."""
     values = {"max_products": str(10**9 + number % 2), "rate_limit": f'"{10**9 + number % 2}/minute"'}
     name = setting.split(" =", maxsplit=1)[0]
     return f"{name} = {values[name]}" if name in values else setting

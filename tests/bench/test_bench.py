@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from bench.__main__ import running, scratch, traced
+from bench.__main__ import running, scratch
 from bench.load import LANES, Lane, Sample, Target, burst
 from bench.measure import DifferentError, compare_answers
 from bench.rows import ROWS
 from bench.sample import product
 from bench.servers import OURS, PEERS, Server
-from bench.tracing import WITH, WITHOUT, compare
+from bench.tracing import HOST, set_traces, watch_traces
 
 ROWS_ON_SQLITE = [row for row in ROWS if row.engine == "sqlite"]
 BY_NAME = {row.name: row for row in ROWS}
@@ -31,14 +31,14 @@ def ours(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-def test_what_traces_cost_is_compared_with_a_host_that_makes_them() -> None:
-    """Of the two hosts one traces what its caller samples, both answer, and their CPU times are told."""
+def test_what_traces_cost_is_compared_on_one_host() -> None:
+    """A host that is reloaded traces what its caller samples, and no more once it is reloaded again."""
     caller = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-    with scratch() as place, running((WITHOUT, WITH), "http", "sqlite", *place) as (without, traces):
-        # A host answers before it has told all its plugins that it serves.
-        assert any(b'"trace_id"' in traces.ask("GET", "/nowhere", headers=caller)[1] for _ in range(20_000))
-        assert b'"trace_id"' not in without.ask("GET", "/nowhere", headers=caller)[1]
-    assert compare([traced(1, 1.0)])[-1].startswith("more with traces: ")
+    with scratch() as place, running([HOST], "http", "sqlite", *place) as (server,):
+        for endpoint in ("http://127.0.0.1:9/v1/traces", ""):
+            set_traces(server, endpoint)
+            assert (b'"trace_id"' in server.ask("GET", "/nowhere", headers=caller)[1]) == bool(endpoint)
+        assert watch_traces(server, 1, 1.0)[1].startswith("more with traces: ")
 
 
 def test_every_peer_answers_as_plughost_does() -> None:
