@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,3 +137,9 @@ def test_what_is_not_installed_in_place_is_refused() -> None:
     answer = migrate("new", "nothing", "change")
     assert answer.exit_code == 1
     assert "pip install -e" in answer.output
+
+
+def test_a_host_that_serves_needs_no_pytest() -> None:
+    """What tries migrations is imported by who does, and not at each start of a host."""
+    look = "import sys, plughost_scaffold.plugin; print('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True).stdout == "False\n"

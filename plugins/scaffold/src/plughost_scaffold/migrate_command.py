@@ -10,11 +10,11 @@ import click
 from packaging.utils import canonicalize_name
 
 from plughost import Environment
-from plughost_scaffold.trying import DIALECTS, try_migrations
 
 if TYPE_CHECKING:
     from plughost import PluginContext, PluginView, Store
 
+_DIALECTS: Final = ("sqlite", "postgresql")
 _NUMBERED: Final = re.compile(r"(\d{4})_.*\.(?:sql|py)")
 _SQL: Final = "-- {what}\n"
 _PYTHON: Final = '''"""{what}."""
@@ -50,7 +50,7 @@ def new_migration(context: PluginContext[Any], *, plugin: str, what: str, store:
     if not words:
         raise click.UsageError(f"{what!r} has no letter or digit that could name a file.")
     stem = f"{max(numbers, default=0) + 1:04}_{words}"
-    files = [folder / f"{stem}.py"] if in_python else [folder / each / f"{stem}.sql" for each in DIALECTS]
+    files = [folder / f"{stem}.py"] if in_python else [folder / each / f"{stem}.sql" for each in _DIALECTS]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text((_PYTHON if in_python else _SQL).format(what=what.rstrip(".")), encoding="utf-8")
@@ -66,13 +66,15 @@ def test_migrations(context: PluginContext[Any], plugins: tuple[str, ...]) -> No
     Of the PLUGINS named, else of all that are installed. Each try has a database of its own. Exit code 1 when one
     fails.
     """
+    from plughost_scaffold.trying import try_migrations  # noqa: PLC0415 - brings pytest, which no host needs that serves
+
     views = [_plugin(context, name) for name in plugins] or list(context.host.preview().plugins)
     stores = [(each.name, store) for each in views for store in each.declared.stores]
     if not stores:
         raise click.ClickException("No plugin that was asked for has a store.")
     failed = False
     for plugin, store in stores:
-        for dialect in DIALECTS:
+        for dialect in _DIALECTS:
             for line in try_migrations(plugin, store, dialect):
                 click.echo(line.text)
                 failed = failed or line.failed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,8 +17,6 @@ from plughost_scaffold.filling import fill
 
 if TYPE_CHECKING:
     from plughost import Store
-
-DIALECTS: Final = ("sqlite", "postgresql")
 
 
 @dataclass(frozen=True, slots=True)
