@@ -116,15 +116,16 @@ def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
     assert {answer.headers["x-out"] for answer in responses.values()} == {"b"}
 
 
-def test_a_site_of_its_own_is_no_conflict() -> None:
-    """One prefix on two sites is no conflict; the settings can move a plugin to the other site."""
+@pytest.mark.parametrize(("moved", "stays"), [("a", "b"), ("b", "a")])
+def test_a_site_of_its_own_is_no_conflict(moved: str, stays: str) -> None:
+    """One prefix on two sites is no conflict; the settings can move either plugin to the other site."""
     installed = [plugin_distribution("a", Speaker("a")), plugin_distribution("b", Speaker("b"))]
-    settings = {"plugins": {"b": {"site": "library"}}}
+    settings = {"plugins": {moved: {"site": "library"}}}
     with running_host(distributions=installed, settings=settings) as host:
         with host.client("main") as client:
-            assert client.get("/say").json()["word"] == "a"
+            assert client.get("/say").json()["word"] == stays
         with host.client("library") as client:
-            assert client.get("/say").json()["word"] == "b"
+            assert client.get("/say").json()["word"] == moved
 
 
 @pytest.mark.parametrize(

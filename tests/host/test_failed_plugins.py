@@ -82,6 +82,20 @@ def test_dependents_of_a_failed_plugin_are_blocked() -> None:
     assert asked == []
 
 
+def test_the_place_of_a_failure_is_where_the_plugin_raised() -> None:
+    """Of the plugin's own frames the innermost is named, with its line, and none of the host's."""
+
+    def outer(context: PluginContext[Any]) -> list[RouteGroup]:
+        return inner()
+
+    def inner() -> list[RouteGroup]:
+        raise ValueError("no luck")
+
+    line = inner.__code__.co_firstlineno + 1
+    with running_host(distributions=beside(Plugin(register_routes=outer))) as host:
+        assert f"ValueError at test_failed_plugins.py:{line}: no luck" in reason(host, "bad")
+
+
 @pytest.mark.parametrize("settings", [{"disabled": ["bad"]}, {}])
 def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
     """Neither `disabled` nor `without` loads the plugin's entry point, and what requires it is blocked."""
