@@ -18,13 +18,44 @@ import httpx
 import pytest
 from tests.host.plugins import until
 
-from plughost._runtime.control import is_running, send_command
+from plughost._runtime.control import is_running, send_command, socket_path
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Line, Serving
 
 Serve = Callable[..., "Serving"]
 
+STARTING = """
+import pathlib, threading
+from plughost import hookimpl
+
+
+@hookimpl
+def started(context):
+    pathlib.Path("ports-are-open").touch()
+    while not pathlib.Path("go-on").exists():
+        threading.Event().wait(0.01)
+"""
+KEEPING = """
+from pathlib import Path
+from plughost import Operation, Route, RouteGroup, Store, hookimpl
+
+
+class Say:
+    def on_get(self, req, resp):
+        resp.media = None
+
+
+@hookimpl
+def register_stores(context):
+    steps = Path(__file__).parent / "steps"
+    return [Store(name="kept", entities=lambda db: db, migrations=steps, tables=("kept",))]
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/kept", routes=(Route("", Say(), {"GET": Operation(summary="Say")}),))]
+"""
 SLOW = """
 import pathlib, threading
 from plughost import Operation, Route, RouteGroup, hookimpl
@@ -236,6 +267,41 @@ def test_a_port_in_use_is_told(line: Line) -> None:
     event = events(errors)[-1]
     assert (event["event"], str(port) in event["reason"]) == ("refused to start", True)
     assert "Traceback" not in errors
+
+
+def test_a_command_that_comes_as_soon_as_the_ports_are_open_is_done(line: Line) -> None:
+    """It waits until the host has started: nobody is told that no host runs."""
+    line.install("starting", STARTING)
+    process = line.start("serve", "--dev")
+    until((line.folder / "ports-are-open").exists)
+    with socket.socket(socket.AF_UNIX) as asking, asking.makefile() as told:
+        asking.connect(str(socket_path(line.folder / "plughost-data")))
+        asking.sendall(b'{"command": "reload"}\n')
+        (line.folder / "go-on").touch()
+        assert json.loads(told.readline())["problems"] == []
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "port"])
+def test_a_start_that_fails_before_it_serves_leaves_no_store_behind(line: Line, wrong: str) -> None:
+    """Where there is no certificate, or no port, no file was made that somebody would take for data."""
+    steps = line.packages / "steps" / "sqlite"
+    steps.mkdir(parents=True)
+    (steps / "0001_first.sql").write_text("CREATE TABLE kept (id INTEGER PRIMARY KEY);")
+    line.install("keeping", KEEPING)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        if wrong == "port":
+            line.configure("[tls]\nself_signed = true")
+            settings = line.folder / "plughost.toml"
+            settings.write_text(settings.read_text().replace("http_port = 0", f"http_port = {taken.getsockname()[1]}"))
+        process = line.start("serve")
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, wrong in errors) == (1, True)
+    left = {each.name for each in (line.folder / "plughost-data").rglob("*") if each.is_file()}
+    assert not left & {"kept.sqlite3", "kept.sqlite3.lock"}
+    assert not any("control" in each for each in left), "nobody listens there"
 
 
 def test_a_second_host_on_the_data_folder_is_refused(line: Line, serving: Serve) -> None:

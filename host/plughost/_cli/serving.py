@@ -111,13 +111,17 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
 def _start(host: Host, control: Control, predecessor: Predecessor, teller: Teller) -> None:
     try:
         control.claim(predecessor.lock)
+        if not predecessor.exists:  # which answers commands until this process serves
+            control.listen()
         host.start()
         control.start()
     except GenerationRefused as error:
+        control.stop()
         reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
         predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
         teller.fail("refused to start", f"plughost does not start: {error}.", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
+        control.stop()
         predecessor.tell_failure(str(error))
         teller.fail("refused to start", str(error))
 

@@ -52,6 +52,7 @@ class Control:
         self._path = socket_path(data_dir)
         self._commands = commands
         self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
         self._inode = 0
         self.lock = -1
         """The descriptor that holds the data folder; -1 before it is claimed."""
@@ -72,13 +73,14 @@ class Control:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self.lock)
+            self.lock = -1
             raise AlreadyRunning(
                 f"Another host runs on the data folder {self._data_dir} (see plughost status): "
                 "stop it first, or set another data_dir."
             ) from None
 
-    def start(self) -> None:
-        """Listen, from a thread of its own, in the place of whoever listened before.
+    def listen(self) -> None:
+        """Let commands come in, in the place of whoever listened before; they wait for `start`.
 
         Raises:
             OSError: The socket can't be made.
@@ -90,17 +92,31 @@ class Control:
         self._server = _Server(str(fresh), self._commands)
         self._inode = fresh.stat().st_ino
         fresh.replace(self._path)
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="control", daemon=True).start()
+
+    def start(self) -> None:
+        """Answer commands, from a thread of its own.
+
+        Raises:
+            OSError: The socket can't be made.
+        """
+        if self._server is None:
+            self.listen()
+        assert self._server is not None, "it listens"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="control", daemon=True
+        )
+        self._thread.start()
 
     def stop(self) -> None:
         """Listen no more, once what was asked is answered. Give the data folder up, unless it was handed on."""
         if self._server is not None:
-            self._server.shutdown()
+            if self._thread is not None:
+                self._server.shutdown()
             self._server.server_close()
             with suppress(FileNotFoundError):
                 if self._path.stat().st_ino == self._inode:  # else the next host listens there
                     self._path.unlink()
-            self._server = None
+            self._server = self._thread = None
         if self.lock != -1:
             os.close(self.lock)
             self.lock = -1
@@ -120,8 +136,9 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
             raise NotRunning(f"No host is running on the data folder {data_dir}.") from None
         except PermissionError:
             raise NotRunning(f"The host on the data folder {data_dir} belongs to another user.") from None
-        connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
-        with connection.makefile("rb") as responses:
+        line = b""
+        with suppress(ConnectionError), connection.makefile("rb") as responses:
+            connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
             line = responses.readline()
     if not line:
         raise NotRunning(f"The host on the data folder {data_dir} stopped before it answered.")

@@ -161,12 +161,22 @@ def migrate(
     logger: structlog.stdlib.BoundLogger,
     request_log: RequestLog,
     running: Generation | None = None,
+    prepare: Callable[[Collection[str]], None] | None = None,
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
+
+    Args:
+        generation: The generation.
+        logger: Told of plugins whose stores can't be migrated.
+        request_log: Where requests are noted.
+        running: The generation that it follows.
+        prepare: Raises where the sites can't be served. A store's file is made only after it has returned.
 
     Returns:
         The generation, without the plugins whose stores can't be migrated.
     """
+    if prepare is not None:
+        prepare(generation.sites)
     previous = running.stores if running is not None else None
     return _with_stores(generation, migrate_stores(generation.stores, previous), logger, request_log, previous)
 

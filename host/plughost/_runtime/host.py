@@ -157,7 +157,7 @@ class Host(Granted):
             environment = environment or self.environment()
             registry = self._register(environment, self.settings)
             self.attempted = imported_snapshots(registry, environment)
-            generation = self._build(environment, migrate, registry)
+            generation = self._build(environment, partial(migrate, prepare=self.serving.prepare), registry)
             try:
                 self.serving.open(generation.sites)
                 generation.stores.open()
@@ -269,7 +269,7 @@ class Host(Granted):
         self.attempted = imported_snapshots(registry, environment)
         unloaded = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
-            finish = partial(migrate, running=running)
+            finish = partial(migrate, running=running, prepare=self.serving.prepare)
             following = self._build(environment, finish, registry, settings=settings, running=running, accept=accept)
             self._swap(running, following)
         except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
@@ -294,6 +294,7 @@ class Host(Granted):
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores)
         except BaseException:
+            self.serving.leave_prepared()
             self.serving.close(set(self.serving.sites) - before, grace=0.0)
             self.request_log.hand_to(running.observers())
             following.close(keep=running)
@@ -369,6 +370,7 @@ class Host(Granted):
                 generation = finish(generation, self.logger, self.request_log)
                 refuse(generation)
         except BaseException:
+            self.serving.leave_prepared()
             generation.close(keep=running)
             raise
         return generation

@@ -19,6 +19,7 @@ from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from socket import socket
 
     from plughost._runtime.assembly import SiteApp
     from plughost._servers.base import RenewableEngine
@@ -64,6 +65,31 @@ class Serving:
         self._settings = settings
         self._tls = tls
         self._sockets = sockets if sockets is not None else Sockets()
+        self._prepared: dict[Listener, socket] = {}
+
+    def prepare(self, names: Collection[str]) -> None:
+        """Take the addresses of sites that are not open yet, and see that there is a certificate, before `open`.
+
+        Raises:
+            CertificateError: An HTTPS listener has no certificate to show.
+            ListenError: An address can't be had.
+        """
+        listeners = [each for name in names if name not in self.sites for each in listeners_of(name, self._settings)]
+        try:
+            if any(each.scheme == "https" for each in listeners):
+                self._tls()
+            for each in listeners:
+                self._prepared[each] = self._sockets.take(each)
+        except BaseException:
+            self.leave_prepared()
+            raise
+
+    def leave_prepared(self) -> None:
+        """Give up the addresses that were taken for sites which did not open."""
+        while self._prepared:
+            listener, taken = self._prepared.popitem()
+            self._sockets.release(listener)
+            taken.close()
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
         """Open the listeners of every site that is not open yet. All of them, or none.
@@ -91,6 +117,8 @@ class Serving:
         except BaseException:
             self.close(new, grace=0.0)
             raise
+        finally:
+            self.leave_prepared()
         return new
 
     def swap(self, site_apps: Mapping[str, SiteApp]) -> None:
@@ -209,7 +237,7 @@ class Serving:
         tls = self._tls() if listener.scheme == "https" else None
         engine = self._engine(listener, body_limit, tls)
         try:
-            engine.start(self._sockets.take(listener))
+            engine.start(self._prepared.pop(listener, None) or self._sockets.take(listener))
         except BaseException:
             self._sockets.release(listener)
             raise
