@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Line
+    from tests.cli.conftest import Line, Serving
 
 KEEPER: Final = """
 from pathlib import Path
@@ -108,6 +110,25 @@ def test_the_stores_of_plugins_that_fail_later_are_listed(line: Line) -> None:
     assert listed(line) == ["one", "two"]
     assert line.run("stores").exit_code == 0
     assert line.run("stores", "check", "two").exit_code == 0
+
+
+def test_a_plugin_that_fails_after_it_declared_its_stores_is_named(line: Line) -> None:
+    """Its store is listed, and so is why nothing serves it; the store itself can be looked into."""
+    install_keeper(line, "kept")
+    line.install("kept", KEEPER.replace("NAME", "kept").replace("    return [RouteGroup", "    raise LookupError #"))
+    told = line.run("stores")
+    assert "kept" in told.stdout
+    assert "cli-kept 1.0) does not serve: register_routes: LookupError" in told.stderr
+    assert told.exit_code == 0
+
+
+def test_no_word_is_broken_on_a_terminal_of_80_columns(line: Line, serving: Callable[..., Serving]) -> None:
+    """A table's name and the number of its rows stand in one line, whatever else is left out."""
+    install_keeper(line, "keptforeveryrevokedtoken")
+    serving().end(signal.SIGTERM)
+    shown = line.on_terminal(80, "stores")
+    assert any("keptforeveryrevokedtoken 0" in row for row in shown)
+    assert max(map(len, shown)) <= 80
 
 
 def test_a_failing_plugin_that_keeps_nothing_is_not_named(line: Line) -> None:

@@ -154,20 +154,19 @@ def look_into(stores: Stores | Sequence[OpenStore[Any]]) -> list[Statistics]:
 def show(found: Sequence[Statistics], out: Console) -> None:
     """Print statistics as a table."""
     wide = is_wide(out)
-    names = ("store", "plugin", "database", "schema")
-    table = plain_table(*names, "rows", "size", *(["place"] if wide else []), whole=(*names, "size"))
+    names = ("store", *(("plugin", "database") if wide else ()), "schema", "rows", "size")
+    table = plain_table(*names, *(["place"] if wide else []), whole=names)
     for each in found:
         table.add_row(
             text(each.store),
-            text(each.plugin),
-            text(each.dialect),
+            *([text(each.plugin), text(each.dialect)] if wide else []),
             text("?" if each.trouble else _schema(each)),
-            text(", ".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-"),
+            text("\n".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-"),
             text(decimal(each.size)),
             *([text(each.place)] if wide else []),
         )
     out.print(table)
-    say_left_out(out, "where each is", wide=wide)
+    say_left_out(out, "the plugin and the database of each, and where it is", wide=wide)
 
 
 def _schema(found: Statistics) -> str:
@@ -181,13 +180,16 @@ def _prepare(ctx: click.Context, settings: Settings) -> Stores:
     stores = prepare(settings)
     for plugin, failure in stores.failures.items():
         click.echo(f"{plugin}: {failure}", err=True)
+    for doubt in stores.doubts:
+        click.echo(doubt, err=True)
     return stores
 
 
 def _of_installed_plugins(settings: Settings) -> Stores:
     """Return the stores of the installed plugins, disabled ones too, without opening them.
 
-    Those of plugins that failed after they had declared them are among them. Others that fail are the failures.
+    Those of plugins that failed after they had declared them are among them, and the doubts say so. Others that fail
+    are the failures.
     """
     disabled = settings.host.disabled
     entries = list(_look(settings))
@@ -195,16 +197,19 @@ def _of_installed_plugins(settings: Settings) -> Stores:
         enabled = settings.host.model_copy(update={"disabled": ()})
         entries += [entry for entry in _look(replace(settings, host=enabled)) if entry.name in disabled]
     stores: dict[str, OpenStore[Any]] = {}
-    failures = {}
+    failures, doubts = {}, []
     for entry in entries:
         own = _prepared(entry)
         stores = own | stores
-        if entry.failure is None or own or (entry.hooks and "register_stores" not in entry.hooks):
+        if entry.failure is None or (entry.hooks and "register_stores" not in entry.hooks):
             continue
         if entry.failure.stage == "conflict" and entry.name in disabled:  # which is why it is disabled
             continue
-        failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}")
-    return Stores(stores, failures)
+        if own:
+            doubts.append(f"{entry.installed.label} does not serve: {entry.failure}")
+        else:
+            failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}")
+    return Stores(stores, failures, doubts)
 
 
 def _look(settings: Settings) -> Registry:
