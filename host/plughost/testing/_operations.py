@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
+from plughost.http._json import DEFAULT_BODY_LIMIT
 from plughost.testing._hosts import RunningHost
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ Prepare = Callable[[RunningHost, httpx.Client], None]
 
 _FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
 _EVENTS: Final = "text/event-stream"
+_JSON: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,21 @@ class Called:
     def error_type(self) -> str:
         """The media type of its errors."""
         return self.group.errors.media_type.partition(";")[0]
+
+    @property
+    def reads_json(self) -> bool:
+        """Whether it reads a JSON body into a model."""
+        return self.operation.request is not None and _JSON in self.consumes
+
+    @property
+    def consumes(self) -> tuple[str, ...]:
+        """The media types of its body. None where it reads no body."""
+        return self.operation.consumes or (() if self.operation.request is None else (_JSON,))
+
+    @property
+    def body_limit(self) -> int:
+        """The largest body in bytes that it declares to read."""
+        return self.operation.body_limit or self.group.body_limit or DEFAULT_BODY_LIMIT
 
     @property
     def streams_events(self) -> bool:

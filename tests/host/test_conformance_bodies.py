@@ -1,0 +1,75 @@
+"""The conformance suite sends each operation what it reads: JSON, a form, or whatever else it consumes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plughost.testing import running_host
+from plughost.testing._conformance import _LISTENERS, _Ask
+from plughost.testing._operations import calls_of, unprepared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+READS = """
+from pydantic import BaseModel
+
+from plughost import Operation, Route, RouteGroup, hookimpl
+from plughost.http import read_form
+
+
+class Entry(BaseModel):
+    title: str
+
+
+class Reads:
+    def on_post(self, req, resp):
+        {reads}
+
+
+@hookimpl
+def register_routes(context):
+    post = Operation(summary="Read", {declared})
+    return [RouteGroup(prefix="/reads", routes=(Route("", Reads(), {{"POST": post}}),))]
+"""
+FORM = 'request=Entry, consumes=("multipart/form-data", "application/x-www-form-urlencoded")'
+IMAGE = 'consumes=("image/*",)'
+RIGHT = {
+    "planted-form": ("read_form(req, Entry)", FORM),
+    "planted-roomy": ("read_form(req, Entry)", f"{FORM}, body_limit=2_000_000"),
+    "planted-image": ("req.stream.read()", IMAGE),
+    "planted-video": ("req.stream.read()", f"{IMAGE}, body_limit=2 * 1024**3"),
+}
+TESTS = (
+    "test_a_malformed_body_is_refused",
+    "test_a_body_of_another_type_is_415",
+    "test_a_body_over_the_limit_is_413_and_others_are_served",
+)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_an_operation_that_reads_no_json_passes(plant: Callable[..., Any], name: str) -> None:
+    """A form or an image is no malformed JSON, and its limit may be the operation's own."""
+    reads, declared = RIGHT[name]
+    suite = plant(name, READS.format(reads=reads, declared=declared))
+    _run(suite, name)
+
+
+def test_a_form_that_takes_anything_is_found(plant: Callable[..., Any]) -> None:
+    """The operation is named, with what it took."""
+    suite = plant("planted-deaf", READS.format(reads="resp.media = 1", declared=FORM))
+    with pytest.raises(AssertionError, match="POST /reads with b'no parts': 200"):
+        _run(suite, "planted-deaf")
+
+
+def _run(suite: Any, name: str) -> None:
+    with (
+        running_host([name], strict=True) as host,
+        closing(_Ask(host, _LISTENERS["http/1.1"], unprepared)) as ask,
+    ):
+        for test in TESTS:
+            getattr(suite, test)(ask, calls_of(host, name))
