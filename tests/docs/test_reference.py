@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import importlib.util
 import inspect
 import json
@@ -216,6 +217,20 @@ def test_every_public_name_is_mentioned(package: Any) -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "plugin-authors").glob("*.md"))
     missing = {name for name in package.__all__ if not re.search(rf"\b{name}\b", text)}
     assert missing - NOT_FOR_AUTHORS == set()
+
+
+def test_every_name_in_a_table_of_a_package_can_be_imported() -> None:
+    """What the pages offer from a package is public there."""
+    unknown = []
+    for path in sorted((DOCS / "plugin-authors").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        for package, rows in re.findall(r"^\| name in `([\w.]+)` \|.*\n((?:\|.*\n?)+)", text, re.MULTILINE):
+            public = importlib.import_module(package).__all__
+            cells = [row.split("|")[1] for row in rows.splitlines()[1:]]
+            named = [name for cell in cells for name in re.findall(r"`([A-Za-z_]\w*)", cell)]
+            assert named, f"{path.name}: the table of {package} names nothing"
+            unknown += [f"{path.name}: {package}.{name}" for name in named if name not in public]
+    assert unknown == []
 
 
 def test_the_messages_of_the_troubleshooting_page_are_the_hosts() -> None:

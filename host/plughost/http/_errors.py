@@ -109,7 +109,7 @@ class DescribedErrorFormat(ErrorFormat, Protocol):
 
     @property
     def body(self) -> Any:
-        """The type of the body, as an `Answer` has it: a pydantic model, a dataclass, `str` ..."""
+        """The type of the body, as a `Response` has it: a pydantic model, a dataclass, `str` ..."""
         ...
 
 

@@ -45,7 +45,7 @@ def decode(raw: bytes) -> Any:
 
     Raises:
         MalformedJSON: It is empty or malformed, isn't UTF-8, has a lone surrogate or NaN, nests deeper than
-            `MAX_DEPTH`, or has a number beyond `MAX_EXPONENT`, an integer of more than 4300 digits or
+            100 levels, or has a number with an exponent beyond 324, an integer of more than 4300 digits or
             another number of more than 1000 characters.
     """
     try:
@@ -61,7 +61,7 @@ def decode(raw: bytes) -> Any:
 def encode(value: object) -> bytes:
     """Return a value as JSON text.
 
-    Decimals are written as numbers with all their digits and, up to `MAX_EXPONENT`, without an exponent.
+    Decimals are written as numbers with all their digits and, up to the exponent 324, without one.
     Dates and times as ISO 8601, binary data as base64. Pydantic models (by alias), dataclasses, msgspec structs,
     enumerations, sets, mappings and `msgspec.Raw`, which is JSON already, may stand anywhere. A binary float that isn't
     finite becomes null.
