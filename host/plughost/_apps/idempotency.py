@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
+from plughost._api.idempotency import table_of
 from plughost.stores import Duplicate, OpenStore
-from plughost.stores._idempotency import SUFFIX, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -96,11 +96,6 @@ def compile_idempotency(
     """Return the middleware of a route's idempotent operations. None where it has none."""
     methods = frozenset(method for method, operation in route.operations.items() if operation.idempotent)
     return Idempotency(methods, store, plugin, now) if methods and store is not None else None
-
-
-def store_of(plugin: str) -> str:
-    """Return the name of the store that a plugin's answers are kept in."""
-    return plugin + SUFFIX
 
 
 def _digest(*texts: str) -> str:

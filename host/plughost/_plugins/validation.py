@@ -13,6 +13,7 @@ from falcon.routing import CompiledRouter
 
 from plughost._api.declarations import Check, Middleware, Observer, Operation, Page, Route, RouteGroup, Store
 from plughost._api.errors import PluginError
+from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job
 from plughost._apps.versions import Versions
 from plughost._plugins.cron import next_time
@@ -20,7 +21,6 @@ from plughost._plugins.operations import problem_of
 from plughost._plugins.signatures import misfit
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
-from plughost.stores._idempotency import SUFFIX
 
 MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 
@@ -238,7 +238,7 @@ def require_idempotency_store(declared: object, plugin: str, stores: Collection[
     Raises:
         PluginError: The plugin lacks the store.
     """
-    if isinstance(declared, RouteGroup) and f"{plugin}{SUFFIX}" not in stores:
+    if isinstance(declared, RouteGroup) and store_of(plugin) not in stores:
         wanted = any(operation.idempotent for route in declared.routes for operation in route.operations.values())
         _require(
             not wanted,

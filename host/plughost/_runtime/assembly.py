@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from plughost._api.host import SiteView
+from plughost._api.idempotency import store_of
 from plughost._apps.application import build_app
 from plughost._apps.declared import nobody
-from plughost._apps.idempotency import compile_idempotency, store_of
+from plughost._apps.idempotency import compile_idempotency
 from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
 from plughost._apps.roles import RoleRequired

@@ -27,6 +27,7 @@ A plugin declares a `Store`; the host migrates and opens it, and hands it out as
   or looked for. Decimals are exact to 15 digits on SQLite; more are rounded without a word.
 """
 
+from plughost._api.idempotency import idempotency_store
 from plughost.stores._config import StoreConfig, StoresConfig
 from plughost.stores._errors import (
     Busy,
@@ -39,7 +40,6 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
-from plughost.stores._idempotency import idempotency_store
 from plughost.stores._looking import Rows, Statistics, browse, place_of, purge, statistics
 from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
 from plughost.stores._pages import read_page

@@ -11,7 +11,6 @@ from plughost._api.declarations import Store
 if TYPE_CHECKING:
     from plughost.stores._sessions import Session
 
-SUFFIX: Final = "-idempotency"
 _TABLE: Final = """CREATE TABLE {table} (
     id CHAR(64) PRIMARY KEY,
     fingerprint CHAR(64) NOT NULL,
@@ -35,7 +34,12 @@ def idempotency_store(plugin: str) -> Store[Session]:
     with zipfile.ZipFile(packed, "w") as files:
         for dialect, binary in (("sqlite", "BLOB"), ("postgresql", "BYTEA")):
             files.writestr(f"{dialect}/0001_answers.sql", _TABLE.format(table=table, bytes=binary))
-    return Store(name=f"{plugin}{SUFFIX}", migrations=zipfile.Path(zipfile.ZipFile(packed)), tables=(table,))
+    return Store(name=store_of(plugin), migrations=zipfile.Path(zipfile.ZipFile(packed)), tables=(table,))
+
+
+def store_of(plugin: str) -> str:
+    """Return the name of the store that a plugin's answers are kept in."""
+    return f"{plugin}-idempotency"
 
 
 def table_of(plugin: str) -> str:
