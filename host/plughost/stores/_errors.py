@@ -104,23 +104,20 @@ def http_error(error: StoreError) -> falcon.HTTPError:
     )
 
 
-_SQLITE_DUPLICATE: Final = frozenset(
-    {"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID"}
-)
-_SQLITE: Final = (
-    (("SQLITE_BUSY", "SQLITE_LOCKED"), Busy),
-    (("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM"), Unavailable),
+# What these begin with are SQLite's names and PostgreSQL's codes:
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+LOCKED: Final = ("40P01", "55P03")
+"""PostgreSQL's codes of a deadlock and of a lock that was not to be had."""
+_DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
+_READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
+_OUT_OF_RESOURCES: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53")
+_KINDS: Final = (
+    (("SQLITE_BUSY", "SQLITE_LOCKED", "40001", *LOCKED), Busy),
+    (("57014",), Overran),
+    (("08", "57P"), ConnectionLost),
+    (_READ_ONLY + _OUT_OF_RESOURCES, Unavailable),
     (("SQLITE_CORRUPT", "SQLITE_NOTADB"), Damaged),
 )
-_PG_DUPLICATE: Final = "23505"
-# https://www.postgresql.org/docs/current/errcodes-appendix.html: serialization failure, deadlock, lock not available.
-LOCKED: Final = frozenset({"40P01", "55P03"})
-_PG_BUSY: Final = LOCKED | {"40001"}
-_PG_OVERRAN: Final = "57014"
-_PG_LOST: Final = ("08", "57P")
-# Out of resources such as disk or memory, and a read-only transaction, as on a standby.
-_PG_READ_ONLY: Final = "25006"
-_PG_UNAVAILABLE: Final = ("53", _PG_READ_ONLY)
 
 
 def translate(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
@@ -130,43 +127,34 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
     """
     if isinstance(error, StoreError):
         return error
-    code = getattr(error, "pgcode", None) or getattr(error, "sqlite_errorname", None)
-    if reads and code in {_PG_READ_ONLY, "SQLITE_READONLY"}:
-        return MisusedStore(f"A read of the {label} was about to write: use run. ({str(error).strip()})")
+    if not isinstance(error, sqlite3.Error) and not hasattr(error, "pgcode"):
+        return None
+    code: str = getattr(error, "pgcode", None) or getattr(error, "sqlite_errorname", None) or ""
+    text = str(error).strip()
+    message = f"{label}: {text}"
+    if reads and code in _READ_ONLY:
+        return MisusedStore(f"A read of the {label} was about to write: use run. ({text})")
+    if code in _DUPLICATE:
+        return Duplicate(message, _columns(error))
+    kind = next((kind for prefixes, kind in _KINDS if code.startswith(prefixes)), StoreError)
+    if not code:
+        kind = _without_code(error)
+    return kind(message)
+
+
+def _columns(error: Any) -> tuple[str, ...]:
+    """Return the columns of a violated constraint."""
+    if isinstance(error, sqlite3.Error):  # "UNIQUE constraint failed: products.sku, products.name"
+        return tuple(column.rpartition(".")[2] for column in str(error).rpartition(": ")[2].split(", "))
+    # "Key (sku, name)=(a, b) already exists.", in whatever language
+    found = re.search(r"\(([^()]*)\)=", error.diag.message_detail or "")
+    return tuple(column.strip('"') for column in found[1].split(", ")) if found else ()
+
+
+def _without_code(error: BaseException) -> type[StoreError]:
     if isinstance(error, sqlite3.Error):
-        return _of_sqlite(error, label)
-    return _of_postgresql(error, label) if hasattr(error, "pgcode") else None
-
-
-def _of_sqlite(error: sqlite3.Error, label: str) -> StoreError:
-    name = getattr(error, "sqlite_errorname", "")
-    message = f"{label}: {error}"
-    if name in _SQLITE_DUPLICATE:
-        # "UNIQUE constraint failed: products.sku, products.name"
-        columns = str(error).rpartition(": ")[2].split(", ")
-        return Duplicate(message, tuple(column.rpartition(".")[2] for column in columns))
-    for prefixes, kind in _SQLITE:
-        if name.startswith(prefixes):
-            return kind(message)
-    # What the driver can't make a str of was no text when it was written.
-    return Damaged(message) if not name and "decode to UTF-8" in message else StoreError(message)
-
-
-def _of_postgresql(error: Any, label: str) -> StoreError:
-    code = error.pgcode
-    message = f"{label}: {str(error).strip()}"
-    if code is None:
-        # libpq knows no code where there was no server to give one. Other classes of error are psycopg2's own.
-        names = {kind.__name__ for kind in type(error).__mro__}
-        return ConnectionLost(message) if names & {"OperationalError", "InterfaceError"} else StoreError(message)
-    if code == _PG_DUPLICATE:
-        # "Key (sku, name)=(a, b) already exists.", in whatever language
-        found = re.search(r"\(([^()]*)\)=", error.diag.message_detail or "")
-        return Duplicate(message, tuple(column.strip('"') for column in found[1].split(", ")) if found else ())
-    if code in _PG_BUSY:
-        return Busy(message)
-    if code == _PG_OVERRAN:
-        return Overran(message)
-    if code.startswith(_PG_LOST):
-        return ConnectionLost(message)
-    return Unavailable(message) if code.startswith(_PG_UNAVAILABLE) else StoreError(message)
+        # What the driver can't make a str of was no text when it was written.
+        return Damaged if "decode to UTF-8" in str(error) else StoreError
+    # libpq knows no code where there was no server to give one. Other classes of error are psycopg2's own.
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return ConnectionLost if names & {"OperationalError", "InterfaceError"} else StoreError
