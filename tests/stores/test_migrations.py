@@ -17,8 +17,8 @@ from pony.orm import core
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, StoresConfig, open_stores
 from plughost.stores._manager import database_for
-from plughost.stores._migrations import read_migrations
-from plughost.stores._opening import Opening, Place
+from plughost.stores._migrations import Place, read_migrations
+from plughost.stores._opening import Opening
 from plughost.stores._sqlite import split_statements
 
 from .conftest import PRODUCTS, Declare, product_entities
@@ -35,7 +35,7 @@ def migrate(store: Store, database: Database, logger: Any = None) -> int:
     """Migrate a store, and return its schema."""
     migrations = read_migrations(store, database.config.dialect)
     opened = Opening(Place(store, "plugin", database, migrations, logger or silent_logger())).finish()
-    opened.close()
+    opened.resources.close()
     return opened.schema
 
 

@@ -83,11 +83,10 @@ class StoresConfig(Tuning):
         elif urlsplit(url).scheme in {"postgresql", "postgres"}:
             dialect, path, url_or_none = POSTGRESQL, None, url
         else:
-            message = (
+            raise SetupError(
                 f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "
                 f"or {SQLITE!r} for a file under the data folder."
             )
-            raise SetupError(message)
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         tuning.update(self.tuned.get(store, {}))
         return StoreConfig(dialect=dialect, path=path, url=url_or_none, **tuning)

@@ -54,22 +54,23 @@ class Turn:
 class Turns:
     """Lets so many operations use something at once; others wait, and come in the order of their arrival."""
 
-    def __init__(self, most: int) -> None:
-        """Begin with nobody."""
+    def __init__(self, most: int, busy: str) -> None:
+        """Begin with nobody; `busy` is what those are told who wait for too long."""
         self.used: int = 0
         self.waits: Waits = Waits()
         self.queue: deque[Any] = deque()
         self.lock: LockType = allocate_lock()
-        self._most = most
+        self._most, self._busy = most, busy
 
-    def begin(self, turn: Turn, deadline: float) -> bool:
-        """Return True once it is this one's turn; False where it was not until the deadline."""
+    def begin(self, turn: Turn, deadline: float) -> None:
+        """Return once it is this one's turn; `Busy` where it was not until the deadline."""
         with self.lock:
             if self.used < self._most and not self.queue:
                 self.used += 1
-                return True
+                return
             self._line_up(turn, self.queue.append)
-        return self._wait(turn, deadline)
+        if not self._wait(turn, deadline):
+            raise Busy(self._busy)
 
     def end(self) -> None:
         """Let the next one in."""
@@ -136,9 +137,11 @@ class Pool:
         `clean` tells whether a connection that is given back can be used again, `alive` whether one that was idle can.
         """
         self.size = size
-        self.turns: Turns = Turns(size)
-        self._open_one, self._clean, self._alive = open_one, clean, alive
-        self._label, self._keep_idle = label, idle
+        busy = (
+            f"{label}: all {size} connections were in use for too long (stores.pool_size says how many there may be)."
+        )
+        self.turns: Turns = Turns(size, busy)
+        self._open_one, self._clean, self._alive, self._keep_idle = open_one, clean, alive, idle
         self._idle: deque[tuple[Any, float]] = deque()  # each step on it is one of the interpreter's: it needs no lock
         self._closed = False
 
@@ -150,12 +153,7 @@ class Pool:
     def take(self, deadline: float) -> Any:
         """Return a connection that is the caller's until `give`; `Busy` where all were in use until the deadline."""
         turn = Turn()
-        if not self.turns.begin(turn, deadline):
-            message = (
-                f"{self._label}: all {self.size} connections were in use for too long "
-                "(stores.pool_size says how many there may be)."
-            )
-            raise Busy(message)
+        self.turns.begin(turn, deadline)
         while True:
             try:
                 if not self._idle:

@@ -72,8 +72,11 @@ class Administration(Session):
         """Return the bytes that the store takes on disk."""
 
     @abstractmethod
-    def begin(self) -> None:
-        """Begin a transaction that holds the lock of the store's migrations; closing the connection undoes it."""
+    def begin(self, *, shared: bool = False) -> None:
+        """Begin a transaction that holds the lock of the store's migrations, or the one of what all stores share.
+
+        Closing the connection undoes it.
+        """
 
     @abstractmethod
     def check_deferred(self) -> None:
@@ -83,9 +86,11 @@ class Administration(Session):
     def keep(self) -> None:
         """Commit what was begun; where this raises a `StoreError`, nothing of it was kept."""
 
-    @abstractmethod
     def make_shared(self, sql: str) -> None:
         """Make a table that stores in one database share, unless it is there, in a transaction of its own."""
+        self.begin(shared=True)
+        self.script(sql)
+        self.keep()
 
 
 class Database(ABC):
@@ -129,8 +134,7 @@ class Database(ABC):
     def refuse_read_only(self) -> None:
         """Raise a `SetupError` where the settings say that this host only reads the store."""
         if self.config.read_only:
-            message = f"This host only reads the {self.label} (stores.read_only): use one that writes it."
-            raise SetupError(message)
+            raise SetupError(f"This host only reads the {self.label} (stores.read_only): use one that writes it.")
 
     def claims(self) -> Claims | None:
         """Return what this host claims of all that share the database; None where no other host can use it."""

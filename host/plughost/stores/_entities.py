@@ -96,12 +96,11 @@ class Entities:
     def _refuse_leak(self, operation: Callable[..., object], result: object) -> None:
         first = result[0] if isinstance(result, (list, tuple)) and result else result
         if isinstance(result, _PONY) or isinstance(first, _PONY):
-            message = (
+            raise MisusedStore(
                 f"{getattr(operation, '__qualname__', operation)} returned a {type(first).__name__} out of the "
                 f"{self._sessions.label}, which is of no use once the session is over: return plain values, such as "
                 "a list of tuples."
             )
-            raise MisusedStore(message)
 
 
 class _Database(orm.Database):  # type: ignore[misc] # Pony has no types
@@ -155,11 +154,10 @@ class _Guarded:
         """Refuse another store's session, and one that may only read and is about to write."""
         session = _session(self.pool.sessions, cache.db_session)
         if cache.immediate and not session.writes:
-            message = (
+            raise MisusedStore(
                 f"A read of the {self.pool.sessions.label} was about to write: use run. (Pony takes db.execute, "
                 "get_connection and anything after commit() for writing; db.session.rows is for reading.)"
             )
-            raise MisusedStore(message)
         cache.in_transaction = cache.immediate
 
     def execute(self, cursor: Any, sql: str, arguments: Any = None, returning_id: bool = False) -> Any:
@@ -221,7 +219,7 @@ def told(error: BaseException, label: str, *, reads: bool = False) -> StoreError
 
     Pony wraps the driver's exception up to three times, and differently for a flush, a commit and a query.
     """
-    last = list(_chain(error))[-1]
+    last: BaseException = _cause(error)
     found = translate(last, label, reads=reads)
     if found is not None:
         return found
@@ -235,13 +233,8 @@ def told(error: BaseException, label: str, *, reads: bool = False) -> StoreError
     return StoreError(message) if isinstance(last, (core.OrmError, dbapiprovider.DBException)) else None
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those that it was made from, the driver's last."""
-    following: Any = error
-    while isinstance(following, BaseException):
-        yield following
-        several = getattr(following, "exceptions", None)
-        if isinstance(following, core.TransactionError) and several:
-            following = several[0][1]
-        else:
-            following = getattr(following, "original_exc", None)
+def _cause(error: Any) -> Any:
+    """Return the exception that another was made from, in the end: the driver's."""
+    several = getattr(error, "exceptions", None) if isinstance(error, core.TransactionError) else None
+    inner = several[0][1] if several else getattr(error, "original_exc", None)
+    return _cause(inner) if isinstance(inner, BaseException) else error

@@ -26,11 +26,10 @@ class Gate:
     def begin(self) -> None:
         """Begin an operation of this thread, which `end` ends; `MisusedStore` inside another."""
         if current.label is not None:
-            message = (
+            raise MisusedStore(
                 f"An operation of the {self._label} was begun inside one of the {current.label}. Do one after the "
                 "other: two at once in a thread can wait for each other for ever."
             )
-            raise MisusedStore(message)
         current.label = self._label
         current.waited = 0.0
 
@@ -42,8 +41,7 @@ class Gate:
             self._leave()
             with self._changed:
                 if not self._changed.wait_for(lambda: not self._shut, max(0.0, deadline - time.monotonic())):
-                    message = f"The {self._label} is being migrated."
-                    raise Busy(message)
+                    raise Busy(f"The {self._label} is being migrated.")
             self._inside[me] = None
 
     def end(self) -> None:
@@ -64,8 +62,7 @@ class Gate:
             empty = self._changed.wait_for(lambda: not self._inside, self._patience)
         if not empty:
             self.open()
-            message = f"Requests that use the {self._label} took longer than {self._patience:g} s: try again."
-            raise Busy(message)
+            raise Busy(f"Requests that use the {self._label} took longer than {self._patience:g} s: try again.")
 
     def open(self) -> None:
         """Let operations in."""

@@ -7,7 +7,7 @@ import re
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from plughost.stores._databases import TABLE
 from plughost.stores._errors import Busy, MigrationError, StoreError, Unavailable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Store
-    from plughost.stores._databases import Administration
+    from plughost.stores._databases import Administration, Database
 
 MAKE_TABLE: Final = f"""
 CREATE TABLE IF NOT EXISTS {TABLE} (
@@ -115,6 +115,16 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
     return tuple(migrations)
 
 
+class Place(NamedTuple):
+    """A declared store, its plugin, its database, the migrations that the code has, and who is told of them."""
+
+    store: Store
+    plugin: str
+    database: Database
+    migrations: Sequence[Migration]
+    logger: structlog.stdlib.BoundLogger
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """What a store's schema lacks.
@@ -131,10 +141,13 @@ class Pending:
     breaking: str | None
 
 
-def pending(
-    store: Store, migrations: Sequence[Migration], db: Administration, logger: structlog.stdlib.BoundLogger
-) -> Pending:
-    """Return what a store's schema lacks, or refuse a newer one; tell the logger of edited migrations."""
+def pending(place: Place, db: Administration) -> Pending:
+    """Return what a store's schema lacks; tell the logger of edited migrations.
+
+    Raises:
+        MigrationError: It is newer than the code, or what it lacks may not be applied by this host.
+    """
+    store, migrations = place.store, place.migrations
     found = db.rows(_APPLIED, store.name) if db.has_table(TABLE) else ()
     applied = {number: (name, checksum) for number, name, checksum in found}
     schema = max(applied, default=0)
@@ -144,11 +157,16 @@ def pending(
         # An edit may be as harmless as a corrected comment, so it is told, not refused.
         for step in migrations:
             if applied[step.number] != (step.name, step.checksum):
-                logger.warning(
+                place.logger.warning(
                     "a migration was edited after it had been applied; the database keeps what it did then",
                     store=store.name,
                     file=step.file,
                 )
+    elif place.database.config.read_only:
+        raise MigrationError(
+            f"the {place.database.label} has schema {schema}, and its plugin needs {len(migrations)}, but this host "
+            "only reads it (stores.read_only): let a host that writes it apply the migrations first"
+        )
     breaking = (step.file for step in steps if step.number in store.breaking)
     return Pending(schema, steps, next(breaking, None) if schema else None)
 
@@ -174,8 +192,7 @@ def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
     except (Unavailable, Busy):
         raise
     except StoreError as error:
-        message = f"{what}, and nothing of it was kept: {error}"
-        raise MigrationError(message) from error
+        raise MigrationError(f"{what}, and nothing of it was kept: {error}") from error
 
 
 def _run_python(step: Migration, db: Administration) -> None:
@@ -185,22 +202,19 @@ def _run_python(step: Migration, db: Administration) -> None:
         exec(compile(step.sql, step.file, "exec"), names)  # noqa: S102 - the plugin's own code, as its modules are  # nosec B102
         migrate = names.get("migrate")
         if not callable(migrate):
-            message = "it has no function migrate(session)"
-            raise StoreError(message)
+            raise StoreError("it has no function migrate(session)")
         migrate(db)
     except StoreError:
         raise
     except Exception as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == step.file]
-        message = f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}: {error}"
-        raise StoreError(message) from error
+        raise StoreError(f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}: {error}") from error
 
 
 def refuse_newer(store: Store, known: int, found: int) -> None:
     """Raise a `MigrationError` where the database has a migration of a higher number than the code knows."""
     if found > known:
-        message = (
+        raise MigrationError(
             f"the store {store.name} has schema {found}, and the installed version of its plugin knows "
             f"no newer one than {known}: install the newer plugin again, or restore a backup"
         )
-        raise MigrationError(message)

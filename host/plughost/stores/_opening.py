@@ -9,20 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from plughost.stores._errors import Busy, MigrationError, MisusedStore, SetupError, StoreError
 from plughost.stores._migrations import MAKE_TABLE, apply, pending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import structlog
-
-    from plughost._api.declarations import Store
-    from plughost.stores._databases import Administration, Database
     from plughost.stores._entities import Entities
-    from plughost.stores._migrations import Migration, Pending
+    from plughost.stores._migrations import Place
     from plughost.stores._sessions import Session, Sessions
 
 T = TypeVar("T")
@@ -30,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open store: what makes its sessions, the plugin's entities if it has any, and the number of its schema."""
+    """An open store: its sessions, the plugin's entities if it has any, the number of its schema, and all to close."""
 
     sessions: Sessions
     entities: Entities | None
@@ -55,23 +49,6 @@ class Opened:
         session.commit()
         return result
 
-    def figures(self) -> dict[str, float]:
-        """Return what its connections are doing, by name."""
-        pool, locks = self.sessions.pool, self.sessions.lock_waits
-        return {
-            "connections_in_use": pool.turns.used,
-            "connections_open": pool.open,
-            "connections_at_most": pool.size,
-            "connection_waits": pool.turns.waits.count,
-            "connection_wait_seconds": pool.turns.waits.seconds,
-            "lock_waits": locks.count,
-            "lock_wait_seconds": locks.seconds,
-        }
-
-    def close(self) -> None:
-        """Close the connections, those in use when they are released, and give up the claim that a host serves it."""
-        self.resources.close()
-
 
 class OlderStore(Protocol):
     """A store as older code of this process serves it."""
@@ -83,16 +60,6 @@ class OlderStore(Protocol):
     def close(self) -> None:
         """Close it for good."""
         ...
-
-
-class Place(NamedTuple):
-    """A declared store, its plugin, its database, the migrations that the code has, and who is told of them."""
-
-    store: Store
-    plugin: str
-    database: Database
-    migrations: Sequence[Migration]
-    logger: structlog.stdlib.BoundLogger
 
 
 class Opening:
@@ -117,7 +84,7 @@ class Opening:
                 self._sessions = self._database.sessions(for_pony=place.store.entities is not None)
                 self._resources.callback(self._sessions.close)
                 self._entities = _entities(place, self._sessions)
-                self._pending = _pending(place, self._db)
+                self._pending = pending(place, self._db)
                 if self._pending.steps:
                     self._db.make_shared(MAKE_TABLE)
                     if self._pending.breaking is not None:
@@ -169,7 +136,7 @@ class Opening:
     def _migrate(self) -> None:
         """Apply what is pending once the lock is held: another process may have applied it meanwhile."""
         self._db.begin()
-        self._pending = _pending(self._place, self._db)
+        self._pending = pending(self._place, self._db)
         apply(self._pending.steps, self._place.store, self._db)
 
     def _check_tables(self) -> None:
@@ -188,11 +155,10 @@ class Opening:
             if rehearse:  # this process may be about to replace the other one, which must not leave for nothing
                 self._migrate()
                 self._check_tables()
-            message = (
+            raise Busy(
                 f"The migration {breaking} of the {self._database.label} is not for older code, and another host "
                 "still serves the store: it is applied once that host has stopped."
-            )
-            raise Busy(message) from error
+            ) from error
         self._alone = True
 
 
@@ -200,25 +166,13 @@ def try_opening(place: Place) -> None:
     """See whether a store could be migrated and opened, and leave it as it is; raises what `Opening` does."""
     with naming(place.plugin), place.database.trial() as (db, sessions):
         entities = _entities(place, sessions)
-        steps = _pending(place, db).steps
+        steps = pending(place, db).steps
         if steps:
             db.begin()
             db.script(MAKE_TABLE)
             apply(steps, place.store, db)
         if entities is not None:
             entities.check_tables(db)
-
-
-def _pending(place: Place, db: Administration) -> Pending:
-    """Return what the store's schema lacks; `MigrationError` where that may not be applied by this host."""
-    found = pending(place.store, place.migrations, db, place.logger)
-    if found.steps and place.database.config.read_only:
-        message = (
-            f"the {place.database.label} has schema {found.schema}, and its plugin needs {len(place.migrations)}, but "
-            "this host only reads it (stores.read_only): let a host that writes it apply the migrations first"
-        )
-        raise MigrationError(message)
-    return found
 
 
 def _entities(place: Place, sessions: Sessions) -> Entities | None:

@@ -55,8 +55,7 @@ class PostgreSQL(Database):
                     # Each connection of a host holds the claim that a host serves the store; see `alone`.
                     cursor.execute("SELECT pg_try_advisory_lock_shared(%s)", (claim,))
                     if not cursor.fetchone()[0]:
-                        message = f"The {self.label} is being purged."
-                        raise Busy(message)
+                        raise Busy(f"The {self.label} is being purged.")
             except BaseException:
                 connection.close()
                 raise
@@ -115,8 +114,7 @@ class PostgreSQL(Database):
         self.refuse_read_only()
         with self._administer() as db:
             if not db.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
-                message = f"A host serves the {self.label} ({self.config.place}): stop it first."
-                raise Busy(message)
+                raise Busy(f"A host serves the {self.label} ({self.config.place}): stop it first.")
             yield
 
     def erase(self, tables: Iterable[str]) -> None:
@@ -135,8 +133,7 @@ class PostgreSQL(Database):
             arguments: dict[str, Any] = driver.extensions.parse_dsn(self.url)
         except driver.ProgrammingError as error:
             # libpq's message repeats the URL, password and all.
-            message = f"The URL of the {self.label} is malformed: {self.config.place}"
-            raise SetupError(message) from error
+            raise SetupError(f"The URL of the {self.label} is malformed: {self.config.place}") from error
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
@@ -186,23 +183,15 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
         size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"
         return sum(self.rows(size, quote(table))[0][0] for table in tables)
 
-    def begin(self) -> None:
-        self._begin(f"migrations of {self._store}")
-
-    def _begin(self, lock: str) -> None:
+    def begin(self, *, shared: bool = False) -> None:
         self.script("BEGIN")
-        self.rows("SELECT pg_advisory_xact_lock(?)", _key(lock))
+        self.rows("SELECT pg_advisory_xact_lock(?)", _key(_SHARED if shared else f"migrations of {self._store}"))
 
     def check_deferred(self) -> None:
         self.script("SET CONSTRAINTS ALL IMMEDIATE")
 
     def keep(self) -> None:
         self.script("COMMIT")
-
-    def make_shared(self, sql: str) -> None:
-        self._begin(_SHARED)
-        self.script(sql)
-        self.keep()
 
 
 def _key(name: str) -> int:
@@ -215,6 +204,5 @@ def _driver(store: str) -> Any:
         driver = optional("psycopg2", extra="postgresql")
         optional("psycopg2.extensions", extra="postgresql")
     except LibraryError as error:
-        message = f"The store {store} is set to PostgreSQL, whose driver can't be used: {error}"
-        raise SetupError(message) from error
+        raise SetupError(f"The store {store} is set to PostgreSQL, whose driver can't be used: {error}") from error
     return driver

@@ -64,8 +64,7 @@ class PostgreSQLSessions(Sessions):
         finally:
             session.commit()
         if writes and read_only == "on" and not self._only_read:  # as on a standby, or where somebody has set it so
-            message = f"The database of the {self.label} is read-only."
-            raise Unavailable(message)
+            raise Unavailable(f"The database of the {self.label} is read-only.")
 
     def take(self, deadline: float) -> Any:
         """Return a connection, which is watched until `give`."""
@@ -110,12 +109,9 @@ class PostgreSQLSessions(Sessions):
                 self._used.pop(id(connection), None)
             return told
 
-    def close(self) -> None:
+    def close(self) -> bool:
         self.pool.close()
         self._ended.set()
-
-    def retire(self) -> bool:
-        self.close()
         return not self.pool.turns.used
 
     def _watch(self) -> None:
@@ -153,9 +149,12 @@ class PostgreSQLSession(Session):
     dialect: Literal["postgresql"] = "postgresql"
     sessions: PostgreSQLSessions
     commits = False  # whether each statement is a transaction that writes
+    _returning = " RETURNING id"
 
-    def _insert(self, sql: str, values: tuple[object, ...]) -> int:
-        return self.execute(_first_value, f"{sql} RETURNING id", values)
+    @staticmethod
+    def _new_id(cursor: Any) -> int:
+        value: int = cursor.fetchone()[0]
+        return value
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         refuse_unfit(values)
@@ -276,8 +275,3 @@ class Single(PostgreSQLSession):
             raise
         finally:
             self.commit()
-
-
-def _first_value(cursor: Any) -> int:
-    value: int = cursor.fetchone()[0]
-    return value

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable, translate
+from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
     import structlog
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from plughost.stores._opening import Opened
 
 _LOOK_AGAIN: Final = 0.02
-
-
-class Doing(IntEnum):
-    """What is done with a store; what succeeds shows that what was found by it, or by less, is over."""
-
-    READ = 0
-    LOOK = 1
-    """The health check, which asks whether the database takes writes and writes nothing."""
-    WRITE = 2
 
 
 class Presence:
@@ -47,7 +38,7 @@ class Presence:
         """Open nothing yet; `refuse` raises where the store is not to be opened."""
         self.opened: Opened | None = None
         self.trouble: StoreError | None = None
-        self.failing: tuple[float, Doing] | None = None
+        self.failing: tuple[float, Mode] | None = None
         self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
         self._served = 0
         self._wait_until = self._retry_at = 0.0
@@ -59,7 +50,7 @@ class Presence:
         with self._opening:
             opened, self.opened = self.opened, None
         if opened is not None:
-            opened.close()
+            opened.resources.close()
 
     def ready(self, deadline: float) -> Opened:
         """Return the open store, opened or found again; wait until the deadline, or `patience` after it was lost."""
@@ -106,12 +97,11 @@ class Presence:
             return opened
         if opened is not None and self._database.exists():
             # Another file may be there now, so nobody may use the old one when that is opened.
-            if not opened.sessions.retire():
-                message = f"The {self._database.label} is still in use by operations that began before."
-                raise Damaged(message)
+            if not opened.sessions.close():
+                raise Damaged(f"The {self._database.label} is still in use by operations that began before.")
             self._served = opened.schema
             self.opened = None
-            opened.close()
+            opened.resources.close()
         if self._served:
             with self._database.administer() as db:
                 if db.schema_number() < self._served:
@@ -143,17 +133,17 @@ class Presence:
         trouble = self.trouble or Unavailable(f"The {self._database.label} was just lost.")
         raise type(trouble)(str(trouble)) from cause
 
-    def failed(self, error: StoreError, doing: Doing) -> None:
+    def failed(self, error: StoreError, mode: Mode) -> None:
         """Take note that something failed for a reason outside of it, though the store is there."""
         if self.failing is None:
-            self.failing = time.monotonic(), doing
-            what = "the store can't be read" if doing is Doing.READ else "the store can't be written"
+            self.failing = time.monotonic(), min(mode, Mode.WRITE)
+            what = "the store can't be read" if mode is Mode.READ else "the store can't be written"
             self._logger.error(what, reason=str(error), place=self._database.config.place)
 
-    def succeeded(self, doing: Doing) -> None:
+    def succeeded(self, mode: Mode) -> None:
         """Take note that something succeeded; call it only where something failed."""
         failing = self.failing
-        if failing is not None and doing >= failing[1]:
+        if failing is not None and mode >= failing[1]:
             self.failing = None
             seconds = round(time.monotonic() - failing[0], 1)
             self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from decimal import Decimal
-from enum import Enum
+from enum import IntEnum
 from itertools import starmap
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -30,12 +30,15 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class Mode(Enum):
-    """What an operation does: it only reads, it is a transaction, or it is one statement that is a transaction."""
+class Mode(IntEnum):
+    """What is done with a store. Once it succeeds, what failed of it, or of less, is over."""
 
-    READ = "read"
-    WRITE = "write"
-    SINGLE = "single"
+    READ = 0
+    LOOK = 1
+    """The health check, which asks whether the database takes writes and writes nothing."""
+    WRITE = 2
+    SINGLE = 3
+    """A write of one statement, which is a transaction."""
 
 
 class Session(ABC):
@@ -53,6 +56,8 @@ class Session(ABC):
 
     dialect: Literal["sqlite", "postgresql"]
     writes: bool = True
+    _new_id: Fetch[int]
+    _returning = ""
 
     def __init__(self, sessions: Any, deadline: float) -> None:
         """Take a connection with the first statement, until a time of `time.monotonic`."""
@@ -79,10 +84,7 @@ class Session(ABC):
 
     def insert(self, sql: str, *values: object) -> int:
         """Run an INSERT of one row into a table whose key is the column `id`, and return the new row's id."""
-        return self._insert(sql, values)
-
-    @abstractmethod
-    def _insert(self, sql: str, values: tuple[object, ...]) -> int: ...
+        return self.execute(self._new_id, sql + self._returning, values)
 
     @abstractmethod
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
@@ -98,8 +100,7 @@ class Session(ABC):
         """The driver's connection, in a transaction where the session writes."""
         if self._connection is None:
             if self._ended:
-                message = f"{self.sessions.label}: a session was used after its operation was over."
-                raise MisusedStore(message)
+                raise MisusedStore(f"{self.sessions.label}: a session was used after its operation was over.")
             self._connection = self._take()
         return self._connection
 
@@ -115,8 +116,9 @@ class Session(ABC):
     def _refuse_second(self) -> None:
         """Refuse a statement after the only one."""
         if self._ended:
-            message = f"{self.sessions.label}: an operation of `single` is one statement; use `run` for several."
-            raise MisusedStore(message)
+            raise MisusedStore(
+                f"{self.sessions.label}: an operation of `single` is one statement; use `run` for several."
+            )
 
     def before(self) -> str:
         """Return the SQL that the next statement has to be preceded by, once."""
@@ -146,7 +148,7 @@ _first: Fetch[Row | None] = methodcaller("fetchone")
 _count: Fetch[int] = attrgetter("rowcount")
 
 
-def refuse_unfit(values: tuple[object, ...]) -> None:
+def refuse_unfit(values: tuple[Any, ...]) -> None:
     """Refuse values that no column can hold, whatever the database makes of them.
 
     Raises:
@@ -154,17 +156,14 @@ def refuse_unfit(values: tuple[object, ...]) -> None:
     """
     for value in values:
         kind = value.__class__
-        message = ""
         if kind is str:
-            if "\0" in value:  # type: ignore[operator] # it is a str
-                message = "A string literal cannot contain NUL (0x00) characters."
+            if "\0" in value:
+                raise ValueError("A string literal cannot contain NUL (0x00) characters.")
         elif kind is int:
-            if not _SMALLEST <= value <= _LARGEST:  # type: ignore[operator] # it is an int
-                message = f"The integer {value} has more than 64 bits."
-        elif kind is Decimal and not value.is_finite():  # type: ignore[attr-defined] # it is a Decimal
-            message = f"{value} is no number that a column can hold."
-        if message:
-            raise ValueError(message)
+            if not _SMALLEST <= value <= _LARGEST:
+                raise ValueError(f"The integer {value} has more than 64 bits.")
+        elif kind is Decimal and not value.is_finite():
+            raise ValueError(f"{value} is no number that a column can hold.")
 
 
 class Sessions(ABC):
@@ -187,9 +186,5 @@ class Sessions(ABC):
         """
 
     @abstractmethod
-    def close(self) -> None:
-        """Close all connections, those in use when they are given back."""
-
-    @abstractmethod
-    def retire(self) -> bool:
-        """Close all connections to a database that another may take the place of; tell whether all are closed."""
+    def close(self) -> bool:
+        """Close all connections, those in use when they are given back; tell whether all are closed."""

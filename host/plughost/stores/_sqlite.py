@@ -76,8 +76,7 @@ class SQLite(Database):
             if writes:
                 _sqlite_files.make(self.path)
         except OSError as error:
-            message = f"The file of the {self.label} cannot be made: {error}"
-            raise Unavailable(message) from error
+            raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
         connection: sqlite3.Connection | None = None
         try:
             connection = self.file.connect(max(self.config.patience, 30))
@@ -128,8 +127,7 @@ class SQLite(Database):
             if self.config.read_only:  # where nothing can be made, nobody purges either
                 yield
                 return
-            message = f"The lock file of the {self.label} cannot be opened: {error}"
-            raise Unavailable(message) from error
+            raise Unavailable(f"The lock file of the {self.label} cannot be opened: {error}") from error
         try:
             try:
                 fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -165,22 +163,17 @@ class SQLiteAdministration(Administration, SQLiteSession):
         path = self.rows("PRAGMA database_list")[0][2]
         return sum(file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists())
 
-    def begin(self) -> None:
+    def begin(self, *, shared: bool = False) -> None:
         self.rows("BEGIN IMMEDIATE")  # keeps other writers out from its beginning
 
     def check_deferred(self) -> None:
         for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
-            message = f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}"
-            raise StoreError(message)
+            raise StoreError(f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}")
 
     def keep(self) -> None:
         if not self.connection.in_transaction:
-            message = f"store {self._store}: the transaction was ended from inside"
-            raise StoreError(message)
+            raise StoreError(f"store {self._store}: the transaction was ended from inside")
         self.rows("COMMIT")
-
-    def make_shared(self, sql: str) -> None:
-        self.script(sql)
 
 
 def split_statements(sql: str) -> Iterator[str]:

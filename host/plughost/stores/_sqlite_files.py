@@ -144,8 +144,7 @@ class SQLiteFile:
             return
         found = self._look()
         if (found.st_dev, found.st_ino) != self._identity or (self._immutable and found.st_mtime_ns != self._changed):
-            message = f"{self._name} was replaced by another file while it was in use"
-            raise Damaged(message)
+            raise Damaged(f"{self._name} was replaced by another file while it was in use")
         if found.st_size < self._size:  # VACUUM may have shortened it
             self.look_through()
         self._size = found.st_size
@@ -153,26 +152,22 @@ class SQLiteFile:
     def see_writable(self) -> None:
         """See that it may be written, as the file system has it at the moment."""
         if not os.access(self.path, os.W_OK):
-            message = f"{self._name} is read-only"
-            raise Unavailable(message)
+            raise Unavailable(f"{self._name} is read-only")
 
     def exists(self) -> bool:
         """Return whether it is there."""
         try:
             return self.path.exists()
         except OSError as error:
-            message = f"{self._name} can't be looked at: {error.strerror}"
-            raise Damaged(message) from error
+            raise Damaged(f"{self._name} can't be looked at: {error.strerror}") from error
 
     def _look(self) -> os.stat_result:
         try:
             return os.stat(self.path)  # noqa: PTH116 - each write asks, and Path takes twice as long
         except FileNotFoundError as error:
-            message = f"{self._name} was deleted: put it or a backup back"
-            raise Damaged(message) from error
+            raise Damaged(f"{self._name} was deleted: put it or a backup back") from error
         except OSError as error:
-            message = f"{self._name} can't be looked at: {error.strerror}"
-            raise Damaged(message) from error
+            raise Damaged(f"{self._name} can't be looked at: {error.strerror}") from error
 
     def look_through(self, check: str = "quick_check") -> None:
         """Read all of the file, by SQLite's `quick_check`, or `integrity_check`, which compares indexes, too."""
@@ -183,8 +178,7 @@ class SQLiteFile:
         except sqlite3.Error as error:
             raise translate(error, self._name) or error from error
         if found != "ok":
-            message = f"{self._name} is damaged: {found}"
-            raise Damaged(message)
+            raise Damaged(f"{self._name} is damaged: {found}")
 
     def leave(self, connection: sqlite3.Connection) -> None:
         """Move what the write-ahead log still holds to the file that it belongs to, where another took its place."""
@@ -204,6 +198,5 @@ class SQLiteFile:
             # A header of random bytes may ask for an encoding or a format that there is none of.
             raise Damaged(str(found)) if type(found) is StoreError else found from error
         if version == 0 and self._filled:
-            message = f"{self._name} is empty, and was not"
-            raise Damaged(message)
+            raise Damaged(f"{self._name} is empty, and was not")
         self._filled = self._filled or version > 0

@@ -34,14 +34,13 @@ class SQLiteSessions(Sessions):
     ) -> None:
         """Open nothing yet; `open_one` returns a new connection, which may write if it is called with `writes=True`."""
         self.label = label
-        self.writer = Writer(partial(open_one, writes=True), file.verify, config.patience, label)
+        self.writer = Writer(partial(open_one, writes=True), file, config.patience, label)
         self.lock_waits = self.writer.turns.waits
         self._open_reader = partial(open_one, writes=False)
         self.pool = Pool(self._open_reader, _clean, label=label, size=config.pool_size, idle=config.pool_idle)
         self.take, self.give = self.pool.take, self.pool.give
         self._file, self._only_read = file, config.read_only
         self._look_at = 0.0
-        self._retired = False
 
     def session(self, mode: Mode, deadline: float) -> SQLiteSession:
         if mode is not Mode.READ:
@@ -57,15 +56,9 @@ class SQLiteSessions(Sessions):
         if writes and not self._only_read:
             self._file.see_writable()
 
-    def close(self) -> None:
+    def close(self) -> bool:
         self.pool.close()
         self.writer.close()
-
-    def retire(self) -> bool:
-        if not self._retired:
-            self.writer.leave(self._file.leave)
-        self._retired = True
-        self.close()
         return not self.pool.turns.used and not self.writer.turns.used
 
 
@@ -80,9 +73,7 @@ class SQLiteSession(Session):
 
     dialect: Literal["sqlite"] = "sqlite"
     sessions: SQLiteSessions
-
-    def _insert(self, sql: str, values: tuple[object, ...]) -> int:
-        return self.execute(_row_id, sql, values)
+    _new_id = attrgetter("lastrowid")
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         connection = self._connection or self.connection
@@ -132,9 +123,6 @@ class Single(SQLiteSession):
         bound = _bound(values)
         self._ended = True
         return self.sessions.writer.single(self._deadline, fetch, sql, bound)
-
-
-_row_id: Fetch[int] = attrgetter("lastrowid")
 
 
 def _bound(values: tuple[object, ...]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, translate
 
 if TYPE_CHECKING:
     from plughost.stores._sessions import Fetch
+    from plughost.stores._sqlite_files import SQLiteFile
 
 T = TypeVar("T")
 
@@ -48,18 +49,18 @@ class Writer:
     """The one connection that writes, and the queue for it, in order of arrival."""
 
     def __init__(
-        self, open_one: Callable[[], sqlite3.Connection], verify: Callable[[], None], patience: float, label: str
+        self, open_one: Callable[[], sqlite3.Connection], file: SQLiteFile, patience: float, label: str
     ) -> None:
-        """Open nothing yet; `verify` is called after each commit, before anything is acknowledged."""
-        self.turns = Turns(1)
-        self._open_one, self._verify, self._patience, self._label = open_one, verify, patience, label
+        """Open nothing yet; the file is verified after each commit, before anything is acknowledged."""
+        self.turns = Turns(1, f"The {label} is busy: other writers held it for {patience:g} s.")
+        self._open_one, self._file, self._patience, self._label = open_one, file, patience, label
         self._closed = False
         self._connection: sqlite3.Connection | None = None
 
     def single(self, deadline: float, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         """Run one statement and commit it, together with those of others that came meanwhile."""
         turn = _Turn(fetch, sql, values)
-        self._await(turn, deadline)
+        self.turns.begin(turn, deadline)  # or somebody settles it
         if not turn.settled:
             together = [turn]
             try:
@@ -81,7 +82,7 @@ class Writer:
 
     def begin(self, deadline: float) -> sqlite3.Connection:
         """Return the connection in a transaction of the caller's own; `end` is to follow."""
-        self._await(_Turn(), deadline)
+        self.turns.begin(_Turn(), deadline)
         try:
             return self._begin(deadline)
         except BaseException:
@@ -100,24 +101,13 @@ class Writer:
         finally:
             self._pass_on()
 
-    def leave(self, leave: Callable[[sqlite3.Connection], None]) -> None:
-        """Call a function with the connection, if there is one and nobody uses it."""
-        with self.turns.lock:
-            if self._connection is not None and not self.turns.used:
-                leave(self._connection)
-
     def close(self) -> None:
         """Close the connection once nobody uses it."""
         self._closed = True
         with self.turns.lock:
-            if not self.turns.used:
+            if not self.turns.used and self._connection is not None:
+                self._file.leave(self._connection)
                 self._drop()
-
-    def _await(self, turn: _Turn, deadline: float) -> None:
-        """Return when it is this one's turn, or somebody settled it."""
-        if not self.turns.begin(turn, deadline):
-            message = f"The {self._label} is busy: other writers held it for {self._patience:g} s."
-            raise Busy(message)
 
     def _pass_on(self) -> None:
         self.turns.end()
@@ -136,7 +126,7 @@ class Writer:
         if self._connection is None:
             self._connection = self._open_one()
         else:
-            self._verify()
+            self._file.verify()
         connection = self._connection
         left = deadline - time.monotonic()
         waited = left < 0.99 * self._patience
@@ -182,7 +172,7 @@ class Writer:
                 raise OutcomeUnknown(message) from error
             raise
         try:
-            self._verify()
+            self._file.verify()
         except Damaged as error:
             message = f"{error}; what was written at that moment is in the write-ahead log, and may be lost"
             raise OutcomeUnknown(message) from error

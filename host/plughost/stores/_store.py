@@ -24,9 +24,9 @@ from plughost.stores._errors import (
     translate,
 )
 from plughost.stores._gate import Gate
-from plughost.stores._migrations import Migration, read_migrations
-from plughost.stores._opening import Opening, Place, naming, try_opening
-from plughost.stores._presence import Doing, Presence
+from plughost.stores._migrations import Migration, Place, read_migrations
+from plughost.stores._opening import Opening, naming, try_opening
+from plughost.stores._presence import Presence
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -108,8 +108,19 @@ class OpenStore(Generic[E]):
     @property
     def figures(self) -> dict[str, float]:
         """What its connections are doing, by name: how many there are and may be, and the waits for them."""
-        opened = self._presence.opened
-        return opened.figures() if opened is not None else {}
+        if self._presence.opened is None:
+            return {}
+        sessions = self._presence.opened.sessions
+        pool, locks = sessions.pool, sessions.lock_waits
+        return {
+            "connections_in_use": pool.turns.used,
+            "connections_open": pool.open,
+            "connections_at_most": pool.size,
+            "connection_waits": pool.turns.waits.count,
+            "connection_wait_seconds": pool.turns.waits.seconds,
+            "lock_waits": locks.count,
+            "lock_wait_seconds": locks.seconds,
+        }
 
     @cached_property
     def migrations(self) -> tuple[Migration, ...]:
@@ -291,8 +302,7 @@ class OpenStore(Generic[E]):
             deadline = time.monotonic() + self._patience
             self._gate.enter(deadline)
             if mode is not Mode.READ and self.database.config.read_only:
-                message = f"This host only reads the {self._label} (stores.read_only)."
-                raise ReadOnly(message)
+                raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
             presence = self._presence
             back_off = 0.0
             lost = False
@@ -305,30 +315,29 @@ class OpenStore(Generic[E]):
                     session = opened.sessions.session(mode, deadline)
                     result = opened.perform(session, operation, args, kwargs)
                     if presence.failing is not None:
-                        presence.succeeded(Doing.WRITE if session.writes else Doing.READ)
+                        presence.succeeded(mode)
                     return result
                 except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
                     again = not lost and session is not None and session.untouched
-                    doing = Doing.READ if mode is Mode.READ else Doing.WRITE
-                    lost = self._judge(error, doing, deadline, again=again)
+                    lost = self._judge(error, mode, deadline, again=again)
                 back_off = min(_LONGEST_BACK_OFF, 2 * back_off or _FIRST_BACK_OFF)
                 time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
         finally:
             self._gate.end()
 
-    def _judge(self, error: Exception, doing: Doing, deadline: float, *, again: bool) -> bool:
+    def _judge(self, error: Exception, mode: Mode, deadline: float, *, again: bool) -> bool:
         """Raise what an operation failed with, unless it is to be run again: tell whether its connection was lost then.
 
         If that was lost, `again` says whether it may be.
         """
-        found = translate(error, self._label, reads=doing is Doing.READ)
+        found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
         if type(found) is StoreError:
             # A store that is closed was replaced by one of newer code, which may have migrated it.
             found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
-            self._presence.failed(found, doing)
+            self._presence.failed(found, mode)
         lost = isinstance(found, ConnectionLost)
         if lost or isinstance(found, (Damaged, OutcomeUnknown)):
             self._presence.note(found)
@@ -344,20 +353,18 @@ class OpenStore(Generic[E]):
             self._gate.enter(time.monotonic() + self._patience)
             self._presence.ready(0.0).sessions.look(writes=True)
             if self._presence.failing is not None:
-                self._presence.succeeded(Doing.LOOK)
+                self._presence.succeeded(Mode.LOOK)
         except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-            self._judge(error, Doing.LOOK, 0.0, again=False)
+            self._judge(error, Mode.LOOK, 0.0, again=False)
         finally:
             self._gate.end()
 
     def _refuse(self) -> None:
         """Refuse operations of a store that is not to be opened yet, or any more."""
         if self._prepared:
-            message = (
+            raise MisusedStore(
                 f"The {self._label} is not open yet: stores open after the hooks that build the host. "
                 "Use it in started, or when a request comes."
             )
-            raise MisusedStore(message)
         if self._closed:
-            message = f"The {self._label} is closed: another version of its plugin serves, or none."
-            raise Unavailable(message)
+            raise Unavailable(f"The {self._label} is closed: another version of its plugin serves, or none.")
