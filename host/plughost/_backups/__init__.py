@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -39,7 +40,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
             raise SetupError(message)
         unfinished.unlink(missing_ok=True)
         if isinstance(database, SQLite):
-            _sqlite_files.copy(database.path, unfinished)
+            _copy(database.path, unfinished)
         else:
             from plughost._backups.postgresql import dump  # noqa: PLC0415 - needs the driver
 
@@ -49,6 +50,19 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         raise _told(error, f"the backup of the store {store.name} to {file} failed") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy a database as it is at one moment to a single new private file, which lasts when this returns."""
+    _sqlite_files.make(target)
+    with closing(_sqlite_files.connect(target, 30)) as written:
+        _sqlite_files.copy_into(path, written)
+        written.execute("PRAGMA journal_mode = DELETE")  # in WAL mode it would not stay a single file
+    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)  # nobody has the copy open, and no lock is lost
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def restore(store: OpenStore[Any], file: Path) -> int:

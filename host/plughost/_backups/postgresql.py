@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from plughost.stores._databases import TABLE
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._migrations import MAKE_TABLE, read_migrations, refuse_newer
+from plughost.stores._postgresql import driver_for
 from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
@@ -83,6 +84,14 @@ def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def _connection(database: PostgreSQL) -> tuple[str, str | None]:
+    """Return how to reach a database, as libpq's tools take it, and the password, which is not in it."""
+    extensions = driver_for(database.store).extensions
+    parts = extensions.parse_dsn(database.url)
+    password = parts.pop("password", None)
+    return extensions.make_dsn(**parts), password
+
+
 def _run(
     tool: str,
     arguments: list[str],
@@ -93,7 +102,7 @@ def _run(
     environment = dict(os.environ)
     given = arguments
     if database is not None:
-        connection, password = database.connection_string()
+        connection, password = _connection(database)
         environment.update({"PGPASSWORD": password} if password else {})
         arguments = [*arguments, f"--dbname={connection}"]
     if shutil.which(tool) is None:

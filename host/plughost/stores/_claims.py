@@ -20,11 +20,9 @@ class Claims:
     """What this host claimed, on a connection of its own: whoever loses that loses its claims to the next who asks."""
 
     def __init__(self, connect: Callable[[], Session]) -> None:
-        """Claim nothing yet."""
         self._connect = connect
         self._lock = threading.Lock()
         self._db: Session | None = None
-        self._held: set[str] = set()
         self._closed = False
 
     def hold(self, name: str) -> bool:
@@ -36,16 +34,16 @@ class Claims:
         with self._lock:
             if self._closed:
                 return False
-            if self._db is not None:
-                with suppress(StoreError):  # it may be an old connection only
-                    return self._claim(self._db, name)
-                self._drop()
-            self._db = self._connect()
+            is_new = self._db is None
+            self._db = self._db or self._connect()
             try:
-                return self._claim(self._db, name)
+                # Asked also where it is held: whether the connection is alive shows only then.
+                return bool(self._db.rows(_CLAIM, name)[0][0])
             except StoreError:
                 self._drop()
-                raise
+                if is_new:
+                    raise
+        return self.hold(name)
 
     def close(self) -> None:
         """Give all of it up, for good."""
@@ -56,16 +54,7 @@ class Claims:
                     self._db.rows("SELECT pg_advisory_unlock_all()")
             self._drop()
 
-    def _claim(self, db: Session, name: str) -> bool:
-        """Ask the database, also for what is held: whether the connection is alive shows only then."""
-        if name in self._held:
-            db.rows("SELECT 1")
-        elif db.rows(_CLAIM, name)[0][0]:
-            self._held.add(name)
-        return name in self._held
-
     def _drop(self) -> None:
-        self._held.clear()
         if self._db is not None:
             self._db.connection.close()
             self._db = None

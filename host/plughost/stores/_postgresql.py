@@ -67,13 +67,6 @@ class PostgreSQL(Database):
         with self.administer() as db:
             db.rows("SELECT version()")  # the server looks after its files itself
 
-    def connection_string(self) -> tuple[str, str | None]:
-        """Return how to reach the database, as libpq's tools take it, and the password, which is not in it."""
-        driver = _driver(self.store)
-        parts = driver.extensions.parse_dsn(self.url)
-        password = parts.pop("password", None)
-        return driver.extensions.make_dsn(**parts), password
-
     def exists(self) -> bool:
         return True  # whether it is there shows on connecting
 
@@ -128,7 +121,7 @@ class PostgreSQL(Database):
 
     def _arguments(self, **settings: int) -> dict[str, Any]:
         """Return the arguments for the driver, those in the URL among them."""
-        driver = _driver(self.store)
+        driver = driver_for(self.store)
         try:
             arguments: dict[str, Any] = driver.extensions.parse_dsn(self.url)
         except driver.ProgrammingError as error:
@@ -147,7 +140,7 @@ class PostgreSQL(Database):
             Refused: The server is there, and takes no connection at the moment.
             StoreError: As `translate` finds.
         """
-        driver = _driver(self.store)
+        driver = driver_for(self.store)
         try:
             connection = driver.connect(**arguments)
         except driver.Error as error:
@@ -199,7 +192,8 @@ def _key(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"plughost store {name}".encode(), digest_size=8).digest(), signed=True)
 
 
-def _driver(store: str) -> Any:
+def driver_for(store: str) -> Any:
+    """Return psycopg2; `SetupError` where it is not installed, or can't be."""
     try:
         driver = optional("psycopg2", extra="postgresql")
         optional("psycopg2.extensions", extra="postgresql")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,15 +32,7 @@ class SQLite(Database):
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
         self.file.remember()
-
-        def open_one(*, writes: bool) -> sqlite3.Connection:
-            try:
-                connection = self.file.connect(self.config.patience, for_pony=for_pony)
-            except sqlite3.Error:
-                self.file.verify()
-                raise
-            return self.file.prepare(connection, writes=writes)
-
+        open_one = partial(self.file.open, self.config.patience, for_pony=for_pony)
         return SQLiteSessions(open_one, self.file, self.config, self.label)
 
     def check(self) -> None:
@@ -75,35 +67,11 @@ class SQLite(Database):
         try:
             if writes:
                 _sqlite_files.make(self.path)
+            return self.file.open(max(self.config.patience, 30), writes=writes, may_be_new=True)
         except OSError as error:
             raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
-        connection: sqlite3.Connection | None = None
-        try:
-            connection = self.file.connect(max(self.config.patience, 30))
-            if self.file.opened:
-                self.file.look_at_header(connection)
-            if writes:
-                self._use_wal(connection)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA foreign_keys = ON")
-        except (sqlite3.Error, StoreError) as error:
-            if connection is not None:
-                connection.close()
+        except sqlite3.Error as error:
             raise translate(error, self.label) or error from error
-        return connection
-
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch the file to WAL, which SQLite does not wait for while another process does the same."""
-        give_up = time.monotonic() + self.config.patience
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as error:
-                if not isinstance(translate(error, self.label), Busy) or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
 
     @contextmanager
     def serving(self) -> Iterator[None]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from plughost._files import make_folder
-from plughost.stores._errors import Damaged, StoreError, Unavailable, translate
+from plughost.stores._errors import Busy, Damaged, StoreError, translate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,19 +68,6 @@ def copy_into(path: Path, target: sqlite3.Connection) -> None:
         source.backup(target)
 
 
-def copy(path: Path, target: Path) -> None:
-    """Copy a database as it is at one moment to a single new private file, which lasts when this returns."""
-    make(target)
-    with closing(connect(target, 30)) as written:
-        copy_into(path, written)
-        written.execute("PRAGMA journal_mode = DELETE")  # in WAL mode it would not stay a single file
-    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)  # nobody has the copy open, and no lock is lost
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class SQLiteFile:
     """A store's file, remembered once it was opened: from then on it is never made again.
 
@@ -116,19 +104,42 @@ class SQLiteFile:
             return connect(self.path, timeout, mode="ro&immutable=1", for_pony=for_pony)
         return connection
 
-    def prepare(self, connection: sqlite3.Connection, *, writes: bool) -> sqlite3.Connection:
-        """Make a new connection ready for operations, or close it where it doesn't lead to the store's file."""
+    def open(
+        self, timeout: float, *, writes: bool, for_pony: bool = False, may_be_new: bool = False
+    ) -> sqlite3.Connection:
+        """Return a connection ready for operations, to no other file than the remembered one unless it `may_be_new`."""
+        verify = self.verify if not may_be_new else lambda: None
         try:
+            connection = self.connect(timeout, for_pony=for_pony)
+        except sqlite3.Error:
+            verify()
+            raise
+        try:
+            if self.opened:
+                self.look_at_header(connection)
+            verify()
+            if writes:
+                self._use_wal(connection, time.monotonic() + timeout)
+            else:
+                connection.execute("PRAGMA query_only = ON")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
-            if not writes:
-                connection.execute("PRAGMA query_only = ON")
-            self.look_at_header(connection)
-            self.verify()
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _use_wal(self, connection: sqlite3.Connection, give_up: float) -> None:
+        """Switch the file to WAL, which SQLite does not wait for while another process does the same."""
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not isinstance(translate(error, self._name), Busy) or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     def remember(self) -> None:
         """Take the file that is there now for the store's, if it is in order."""
@@ -148,11 +159,6 @@ class SQLiteFile:
         if found.st_size < self._size:  # VACUUM may have shortened it
             self.look_through()
         self._size = found.st_size
-
-    def see_writable(self) -> None:
-        """See that it may be written, as the file system has it at the moment."""
-        if not os.access(self.path, os.W_OK):
-            raise Unavailable(f"{self._name} is read-only")
 
     def exists(self) -> bool:
         """Return whether it is there."""

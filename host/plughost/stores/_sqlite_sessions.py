@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost.stores._connections import Pool
-from plughost.stores._errors import StoreError
+from plughost.stores._errors import StoreError, Unavailable
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 from plughost.stores._sqlite_writer import Writer
 
@@ -53,8 +54,8 @@ class SQLiteSessions(Sessions):
 
     def look(self, *, writes: bool = False) -> None:
         self._open_reader().close()
-        if writes and not self._only_read:
-            self._file.see_writable()
+        if writes and not self._only_read and not os.access(self._file.path, os.W_OK):
+            raise Unavailable(f"The file of the {self.label} is read-only")
 
     def close(self) -> bool:
         self.pool.close()
@@ -122,7 +123,7 @@ class Single(SQLiteSession):
         self._refuse_second()
         bound = _bound(values)
         self._ended = True
-        return self.sessions.writer.single(self._deadline, fetch, sql, bound)
+        return self.sessions.writer.single(self._deadline, lambda writer: fetch(writer.execute(sql, bound)))
 
 
 def _bound(values: tuple[object, ...]) -> tuple[Any, ...]:

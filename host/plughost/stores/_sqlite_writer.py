@@ -16,10 +16,12 @@ from plughost.stores._connections import Turn, Turns
 from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, translate
 
 if TYPE_CHECKING:
-    from plughost.stores._sessions import Fetch
     from plughost.stores._sqlite_files import SQLiteFile
 
 T = TypeVar("T")
+
+Statement = Callable[[sqlite3.Connection], T]
+"""Runs one statement, and returns what came of it."""
 
 _MOST_TOGETHER: Final = 64
 _NOTICED: Final = 0.01
@@ -28,21 +30,13 @@ _NOTICED: Final = 0.01
 class _Turn(Turn):
     """A place in the queue for the connection that writes: of a transaction, or of a single statement."""
 
-    __slots__ = ("_fetch", "_sql", "_values", "failure", "result", "settled", "shared")
+    __slots__ = ("failure", "result", "settled", "statement")
 
-    def __init__(self, fetch: Fetch[Any] | None = None, sql: str = "", values: tuple[object, ...] = ()) -> None:
-        self._fetch, self._sql, self._values = fetch, sql, values
-        self.shared = fetch is not None
+    def __init__(self, statement: Statement[Any] | None = None) -> None:
+        self.statement = statement
         self.settled = False
         self.result: Any = None
         self.failure: BaseException | None = None
-
-    def run(self, connection: sqlite3.Connection) -> None:
-        assert self._fetch is not None
-        try:
-            self.result = self._fetch(connection.execute(self._sql, self._values))
-        except Exception as error:  # noqa: BLE001 - its own thread raises it
-            self.failure = error
 
 
 class Writer:
@@ -57,9 +51,9 @@ class Writer:
         self._closed = False
         self._connection: sqlite3.Connection | None = None
 
-    def single(self, deadline: float, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+    def single(self, deadline: float, statement: Statement[T]) -> T:
         """Run one statement and commit it, together with those of others that came meanwhile."""
-        turn = _Turn(fetch, sql, values)
+        turn = _Turn(statement)
         self.turns.begin(turn, deadline)  # or somebody settles it
         if not turn.settled:
             together = [turn]
@@ -118,7 +112,7 @@ class Writer:
         """Return the single statements at the front of the queue."""
         joined: list[_Turn] = []
         with self.turns.lock:
-            while (queue := self.turns.queue) and queue[0].shared and len(joined) < _MOST_TOGETHER:
+            while (queue := self.turns.queue) and queue[0].statement is not None and len(joined) < _MOST_TOGETHER:
                 joined.append(queue.popleft())
         return joined
 
@@ -150,7 +144,11 @@ class Writer:
     def _run_all(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
         """Run single statements in the transaction that was begun, and commit it."""
         for number, turn in enumerate(turns):
-            turn.run(connection)
+            assert turn.statement is not None
+            try:
+                turn.result = turn.statement(connection)
+            except Exception as error:  # noqa: BLE001 - its own thread raises it
+                turn.failure = error
             if not connection.in_transaction:
                 # SQLite undid all of it, as when the disk is full: the others are run again, without this one.
                 done, rest = turns[:number], turns[number + 1 :]
