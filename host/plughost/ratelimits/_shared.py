@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost.stores._config import mask_password
+from plughost._settings.masking import mask_password
 
 if TYPE_CHECKING:
     import structlog

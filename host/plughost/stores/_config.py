@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
+from plughost._settings.masking import mask_password
 from plughost.stores._errors import SetupError
 
 SQLITE: Final = "sqlite"
@@ -90,18 +91,3 @@ class StoresConfig(Tuning):
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         tuning.update(self.tuned.get(store, {}))
         return StoreConfig(dialect=dialect, path=path, url=url_or_none, **tuning)
-
-
-def mask_password(url: str) -> str:
-    """Return a URL with the password, in the authority or among the parameters, replaced by stars."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if "@" in netloc:
-        user, _, host = netloc.rpartition("@")
-        name, colon, _ = user.partition(":")
-        netloc = f"{name}{colon}{'***' if colon else ''}@{host}"
-    query = "&".join(
-        "password=***" if parameter.lower().startswith("password=") else parameter
-        for parameter in parts.query.split("&")
-    )
-    return urlunsplit((parts.scheme, netloc, parts.path, query, ""))

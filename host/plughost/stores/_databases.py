@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from plughost.stores._errors import SetupError, translate
-from plughost.stores._sessions import Session, quote
+from plughost.stores._sessions import Session
 
 if TYPE_CHECKING:
-    from plughost.stores._claims import Claims
+    from plughost._runtime.claims import Claims
     from plughost.stores._config import StoreConfig
     from plughost.stores._sessions import Fetch, Sessions
 
@@ -52,20 +52,12 @@ class Administration(Session):
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
 
-    def count(self, table: str) -> int:
-        """Return the number of a table's rows."""
-        return int(self.rows(f"SELECT count(*) FROM {quote(table)}")[0][0])  # noqa: S608 - a quoted name  # nosec B608
-
     def schema_number(self) -> int:
         """Return the number of the store's newest applied migration, 0 where there is none."""
         if not self.has_table(TABLE):
             return 0
         newest = f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
         return int(self.rows(newest, self._store)[0][0])
-
-    @abstractmethod
-    def columns(self, table: str) -> tuple[str, ...]:
-        """Return the names of a table's columns in their order; none where it is not there."""
 
     @abstractmethod
     def size(self, tables: Iterable[str]) -> int:

@@ -12,7 +12,7 @@ from plughost.stores._errors import Damaged, StoreError
 from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
-    from plughost.stores._sessions import Row
+    from plughost.stores._sessions import Row, Session
     from plughost.stores._store import OpenStore
 
 _LONGEST: Final = 10
@@ -63,26 +63,11 @@ def statistics(store: OpenStore[Any]) -> Statistics:
         if store.database.exists():
             with store.database.administer() as db:
                 tables = [table for table in store.declared.tables if db.has_table(table)]
-                rows = {table: db.count(table) for table in tables}
+                rows = {table: _count(db, quote(table)) for table in tables}
                 facts |= {"schema": db.schema_number(), "rows": rows, "size": db.size(tables)}
     except StoreError as error:
         facts["trouble"] = str(error)
     return Statistics(store=store.name, plugin=store.plugin, dialect=config.dialect, place=config.place, **facts)
-
-
-def look_through(store: OpenStore[Any]) -> str | None:
-    """Look through all that a store holds; return what is wrong with it, None where it is in order or not made yet."""
-    if not store.database.exists():
-        return None
-    try:
-        store.database.check()
-    except StoreError as error:
-        return str(error)
-    found = statistics(store)
-    missing = sorted(set(store.declared.tables) - set(found.rows))
-    if found.trouble is None and found.schema and missing:
-        return f"the store {store.name} lacks its tables {', '.join(missing)}"
-    return found.trouble
 
 
 def place_of(store: OpenStore[Any]) -> str | None:
@@ -155,18 +140,26 @@ def browse(
     with store.database.administer() as db:
         if store.dialect == "postgresql":
             db.rows("SELECT set_config('statement_timeout', ?, false)", f"{_LONGEST}s")
-        columns = db.columns(table)
-        if not columns:
+        if not db.has_table(table):
             raise KeyError(table)
+        columns = db.execute(_names, f"SELECT * FROM {quote(table)} LIMIT 0", ())  # noqa: S608 - a quoted name  # nosec B608
         unknown = next((each for each in (*where, order) if each and each not in columns), None)
         if unknown is not None:
             raise KeyError(unknown)
         condition, values = _condition(columns, search, where)
         source = f"{quote(table)}{condition}"  # nothing but quoted names and placeholders
-        total = db.rows(f"SELECT count(*) FROM {source}", *values)[0][0]  # noqa: S608 - see above  # nosec B608
+        total = _count(db, source, *values)
         way = " DESC" if descending else ""
         page = f"SELECT * FROM {source} ORDER BY {quote(order or columns[0])}{way} LIMIT ? OFFSET ?"  # noqa: S608 - see above  # nosec B608
-        return Rows(columns=columns, rows=tuple(db.rows(page, *values, limit, offset)), total=int(total))
+        return Rows(columns=columns, rows=tuple(db.rows(page, *values, limit, offset)), total=total)
+
+
+def _names(cursor: Any) -> tuple[str, ...]:
+    return tuple(column[0] for column in cursor.description)
+
+
+def _count(db: Session, source: str, *values: str) -> int:
+    return int(db.rows(f"SELECT count(*) FROM {source}", *values)[0][0])  # noqa: S608 - quoted names  # nosec B608
 
 
 def _condition(columns: tuple[str, ...], search: str, where: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+from plughost._runtime.claims import Claims
 from plughost._runtime.optional import LibraryError, optional
-from plughost.stores._claims import Claims
 from plughost.stores._databases import TABLE, Administration, Database
 from plughost.stores._errors import Busy, Refused, SetupError, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
@@ -164,13 +164,6 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
 
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", quote(name))[0][0])
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        found = (
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped "
-            "ORDER BY attnum"
-        )
-        return tuple(name for (name,) in self.rows(found, quote(table)))
 
     def size(self, tables: Iterable[str]) -> int:
         size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"

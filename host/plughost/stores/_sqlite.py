@@ -42,7 +42,7 @@ class SQLite(Database):
     def trial(self) -> Iterator[tuple[SQLiteAdministration, SQLiteSessions]]:
         # A copy that is gone afterwards, so that nobody waits for what is tried.
         unseen = _sqlite_files.SQLiteFile(self.store, self.path)
-        copied = SQLiteSessions(_scratch, unseen, self.config, self.label)
+        copied = SQLiteSessions(_sqlite_files.scratch, unseen, self.config, self.label)
         with closing(_sqlite_files.scratch()) as scratch, closing(copied):
             try:
                 if self.exists():
@@ -110,10 +110,6 @@ class SQLite(Database):
             self.path.with_name(self.path.name + end).unlink(missing_ok=True)
 
 
-def _scratch(*, writes: bool) -> sqlite3.Connection:
-    return _sqlite_files.scratch()
-
-
 class SQLiteAdministration(Administration, SQLiteSession):
     """A connection for administration."""
 
@@ -123,9 +119,6 @@ class SQLiteAdministration(Administration, SQLiteSession):
 
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        return tuple(name for (name,) in self.rows("SELECT name FROM pragma_table_info(?) ORDER BY cid", table))
 
     def size(self, tables: Iterable[str]) -> int:
         path = self.rows("PRAGMA database_list")[0][2]

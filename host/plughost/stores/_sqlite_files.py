@@ -57,7 +57,7 @@ def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = Fa
     return connection
 
 
-def scratch() -> sqlite3.Connection:
+def scratch(*, writes: bool = True) -> sqlite3.Connection:
     """Return a connection to an empty database of its own, which is gone with it, also when the process is killed."""
     return sqlite3.connect("", isolation_level=None, check_same_thread=False)
 

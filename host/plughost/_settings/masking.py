@@ -1,0 +1,14 @@
+"""URLs as they may be shown."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit, urlunsplit
+
+
+def mask_password(url: str) -> str:
+    """Return a URL with the password, in the authority or among the parameters, replaced by stars."""
+    parts = urlsplit(url)
+    netloc = re.sub(":.*@", ":***@", parts.netloc)
+    query = re.sub("(^|&)password=[^&]*", r"\1password=***", parts.query, flags=re.IGNORECASE)
+    return urlunsplit((parts.scheme, netloc, parts.path, query, ""))
