@@ -10,11 +10,11 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from plughost._queries import quote
 from plughost.stores._databases import TABLE
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._migrations import MAKE_TABLE, read_migrations, refuse_newer
 from plughost.stores._postgresql import driver_for
-from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -28,6 +28,7 @@ A plugin declares a `Store`; the host migrates and opens it, and hands it out as
 """
 
 from plughost._api.idempotency import idempotency_store
+from plughost._queries import Rows, browse, read_page
 from plughost.stores._config import StoreConfig, StoresConfig
 from plughost.stores._errors import (
     Busy,
@@ -40,9 +41,8 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
-from plughost.stores._looking import Rows, Statistics, browse, place_of, purge, statistics
+from plughost.stores._looking import Statistics, place_of, purge, statistics
 from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
-from plughost.stores._pages import read_page
 from plughost.stores._sessions import Session
 from plughost.stores._store import OpenStore
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+from plughost._queries import quote
 from plughost._runtime.claims import Claims
 from plughost._runtime.optional import LibraryError, optional
 from plughost.stores._databases import TABLE, Administration, Database
 from plughost.stores._errors import Busy, Refused, SetupError, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
-from plughost.stores._sessions import quote
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig

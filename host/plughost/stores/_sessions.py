@@ -25,11 +25,6 @@ _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**63 - 1
 
 
-def quote(name: str) -> str:
-    """Return the name of a table or column as SQL quotes it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 class Mode(IntEnum):
     """What is done with a store. Once it succeeds, what failed of it, or of less, is over."""
 

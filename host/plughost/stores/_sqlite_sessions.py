@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost.stores._connections import Pool
-from plughost.stores._errors import StoreError, Unavailable
+from plughost.stores._errors import Unavailable
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 from plughost.stores._sqlite_writer import Writer
 
@@ -97,13 +97,8 @@ class Writing(SQLiteSession):
         return self.sessions.writer.begin(self._deadline)
 
     def commit(self) -> None:
-        connection = self._end()
-        if connection is not None:
-            ended = not connection.in_transaction
-            self.sessions.writer.end(commit=not ended)
-            if ended:
-                message = f"{self.sessions.label}: the transaction was ended from inside; nothing of it was kept"
-                raise StoreError(message)
+        if self._end() is not None:
+            self.sessions.writer.end(commit=True)
 
     def undo(self) -> None:
         if self._end() is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from plughost._waiting import about_to_wait
 from plughost.stores._connections import Turn, Turns
-from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, translate
+from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, StoreError, translate
 
 if TYPE_CHECKING:
     from plughost.stores._sqlite_files import SQLiteFile
@@ -59,7 +59,10 @@ class Writer:
             together = [turn]
             try:
                 connection = self._begin(deadline)
-                together += self._join()
+                with self.turns.lock:
+                    queue = self.turns.queue
+                    while queue and queue[0].statement is not None and len(together) <= _MOST_TOGETHER:
+                        together.append(queue.popleft())
                 self._run_all(connection, together)
             except BaseException as error:  # noqa: BLE001 - raised below, by each
                 for each in together:
@@ -88,6 +91,8 @@ class Writer:
         connection = self._connection
         assert connection is not None
         try:
+            if commit and not connection.in_transaction:
+                raise StoreError(f"{self._label}: the transaction was ended from inside; nothing of it was kept")
             if commit:
                 self._commit(connection)
             else:
@@ -107,14 +112,6 @@ class Writer:
         self.turns.end()
         if self._closed:
             self.close()
-
-    def _join(self) -> list[_Turn]:
-        """Return the single statements at the front of the queue."""
-        joined: list[_Turn] = []
-        with self.turns.lock:
-            while (queue := self.turns.queue) and queue[0].statement is not None and len(joined) < _MOST_TOGETHER:
-                joined.append(queue.popleft())
-        return joined
 
     def _begin(self, deadline: float) -> sqlite3.Connection:
         if self._connection is None:

@@ -1,0 +1,168 @@
+"""The SQL of lists: a page as a client asked for it, and a table as the console shows it.
+
+It needs no more of a store than its sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from plughost.http import Page
+    from plughost.stores._sessions import Row, Session
+    from plughost.stores._store import OpenStore
+
+T = TypeVar("T")
+
+_LONGEST: Final = 10
+
+
+def quote(name: str) -> str:
+    """Return the name of a table or column as SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def count(session: Session, source: str, values: Sequence[object] = ()) -> int:
+    """Return the number of rows of a FROM clause, and the WHERE clause after it."""
+    return int(session.rows(f"SELECT count(*) {source}", *values)[0][0])
+
+
+def read_page(
+    session: Session, kind: Callable[..., T], select: str, page: Page, *values: object
+) -> tuple[list[T], int | None]:
+    """Return the records of a page, and how many there are on all pages. It is an operation of a store by itself.
+
+        notes, total = store.read(read_page, Note, "SELECT id, text FROM notes", page)
+
+    Args:
+        session: The operation's.
+        kind: Called with the columns of each row, as `Session.records` does.
+        select: What is listed. Its columns are called as the fields of the page.
+        page: What was asked for.
+        *values: One for each `?` of the SELECT.
+
+    Returns:
+        The records, and their number on all pages. None in its place where a cursor leads from page to page.
+    """
+    total = None if page.paging.cursor else 0
+    if page.is_empty:
+        return [], total
+    conditions = [f"{name} = ?" for name in page.filters]
+    bound = [*values, *page.filters.values()]
+    listed = f"FROM ({select}) AS listed"
+    try:
+        if total is not None:
+            total = count(session, listed + _where(conditions), bound)
+            if page.offset >= total:
+                return [], total
+        elif page.after is not None:
+            condition, further = _following(page.order, page.after)
+            conditions.append(condition)
+            bound += further
+        order = ", ".join(f"{name} DESC" if descending else name for name, descending in page.order)
+        sql = f"SELECT * {listed}{_where(conditions)} ORDER BY {order} LIMIT ? OFFSET ?"
+        rows = session.rows(sql, *bound, page.limit, page.offset)
+    except ValueError:  # what no column can hold matches nothing
+        return [], total
+    return [kind(*row) for row in rows], total
+
+
+def _following(order: tuple[tuple[str, bool], ...], after: tuple[Any, ...]) -> tuple[str, list[Any]]:
+    """Return the condition of what follows an item, and its values: the first field that differs decides."""
+    terms: list[str] = []
+    values: list[Any] = []
+    for place, (name, descending) in enumerate(order):
+        same = [f"{each} = ?" for each, _ in order[:place]]
+        terms.append(" AND ".join([*same, f"{name} {'<' if descending else '>'} ?"]))
+        values += after[: place + 1]
+    return f"({' OR '.join(f'({term})' for term in terms)})", values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A page of a table.
+
+    Attributes:
+        columns: The names of the columns, in the table's order.
+        rows: The values, as the database's driver returns them, in the order of the first column.
+        total: How many rows match, on all pages.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    total: int
+
+
+def browse(
+    store: OpenStore[Any],
+    table: str,
+    *,
+    search: str = "",
+    where: Mapping[str, str] = MappingProxyType({}),
+    order: str = "",
+    descending: bool = False,
+    offset: int = 0,
+    limit: int = 50,
+) -> Rows:
+    """Return a page of a table's rows, over a connection of its own.
+
+    Args:
+        store: The store.
+        table: One of the tables that its declaration names.
+        search: A text that one of a row's values contains, in whatever case of ASCII letters; empty for every row.
+        where: Columns and the texts that they hold, exactly.
+        order: The column to sort by; the first one by default.
+        descending: Whether the largest come first.
+        offset: Rows to leave out at the beginning.
+        limit: Rows to return at most.
+
+    Raises:
+        KeyError: The store has no such table, or the table no such column.
+        StoreError: The database can't be reached, or took longer than ten seconds on PostgreSQL.
+    """
+    if table not in store.declared.tables:
+        raise KeyError(table)
+    with store.database.administer() as db:
+        if store.dialect == "postgresql":
+            db.rows("SELECT set_config('statement_timeout', ?, false)", f"{_LONGEST}s")
+        if not db.has_table(table):
+            raise KeyError(table)
+        source = f"FROM {quote(table)}"  # from here on nothing but quoted names and placeholders
+        columns = db.execute(_names, f"SELECT * {source} LIMIT 0", ())
+        unknown = next((each for each in (*where, order) if each and each not in columns), None)
+        if unknown is not None:
+            raise KeyError(unknown)
+        conditions = [f"CAST({quote(column)} AS TEXT) = ?" for column in where]
+        values = list(where.values())
+        if search:
+            each = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
+            conditions.append(f"({each})")
+            values += [_contains(search)] * len(columns)
+        source += _where(conditions)
+        way = " DESC" if descending else ""
+        page = f"SELECT * {source} ORDER BY {quote(order or columns[0])}{way} LIMIT ? OFFSET ?"
+        try:
+            total = count(db, source, values)
+            rows = tuple(db.rows(page, *values, limit, offset))
+        except ValueError:  # what no column can hold matches nothing
+            total, rows = 0, ()
+        return Rows(columns=columns, rows=rows, total=total)
+
+
+def _names(cursor: Any) -> tuple[str, ...]:
+    return tuple(column[0] for column in cursor.description)
+
+
+def _contains(text: str) -> str:
+    """Return a pattern of LIKE for what contains a text."""
+    escaped = text.lower()
+    for special in ("\\", "%", "_"):
+        escaped = escaped.replace(special, f"\\{special}")
+    return f"%{escaped}%"
+
+
+def _where(conditions: list[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
