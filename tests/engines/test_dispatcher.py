@@ -228,3 +228,45 @@ def test_jobs_that_wait_for_the_disk_give_way_at_once(dispatcher: Dispatcher) ->
     assert done.wait(20)
     assert not any(each.refused.is_set() for each in tasks)
     assert dispatcher.loads()["stored"].held == 0
+
+
+def test_a_share_is_as_large_after_any_number_of_slow_jobs(dispatcher: Dispatcher, until: Until) -> None:
+    """What a plugin held it may hold again, and no more; so may all plugins together."""
+    plugins = [f"slow{number}" for number in range(THREADS // SHARE)]
+    for _ in range(5):
+        release = threading.Event()
+        for plugin in plugins:
+            hold(dispatcher, release, until, plugin, SHARE)
+        hold(dispatcher, release, until, "last", 1)
+        for plugin, held in (*((each, SHARE) for each in plugins), ("last", 1)):
+            leave(dispatcher, lambda: None, plugin)
+            until(lambda plugin=plugin, held=held: dispatcher.loads()[plugin] == (held, 1, 0))  # type: ignore[misc]
+        release.set()
+        for plugin in (*plugins, "last"):
+            until(lambda plugin=plugin: dispatcher.loads()[plugin] == (0, 0, 0))  # type: ignore[misc]
+
+
+def test_so_many_of_a_plugin_give_their_turn_away_again_and_again(dispatcher: Dispatcher, until: Until) -> None:
+    """Sixteen do so at once. One more counts as slow."""
+    for _ in range(3):
+        release, resting = threading.Event(), threading.Semaphore(0)
+
+        def rest(release: threading.Event = release, resting: threading.Semaphore = resting) -> None:
+            about_to_wait(long=True)
+            resting.release()
+            release.wait(20)
+
+        for _ in range(16):
+            leave(dispatcher, rest, "waits")
+            assert resting.acquire(timeout=20)
+        assert dispatcher.loads()["waits"] == (0, 0, 0)
+        leave(dispatcher, rest, "waits")
+        until(lambda: dispatcher.loads()["waits"] == (1, 0, 0))
+        release.set()
+        until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.lane("waits").resting == 0)
+
+
+def test_a_plugin_may_hold_a_quarter_of_the_threads_and_at_least_two() -> None:
+    """Unless another share is set."""
+    assert [Dispatcher(threads).lane("any").share for threads in (1, 4, 8, 16)] == [2, 2, 2, 4]
+    assert Dispatcher(16, share=7).lane("any").share == 7
