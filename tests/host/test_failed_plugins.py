@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import importlib
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 import pytest
+from tests.host.packages import plugin_entry, write_package
 from tests.host.plugins import Plugin, Says, Speaker, beside, group_of, raising, reason
 
 from plughost import (
@@ -94,6 +97,41 @@ def test_the_place_of_a_failure_is_where_the_plugin_raised() -> None:
     line = inner.__code__.co_firstlineno + 1
     with running_host(distributions=beside(Plugin(register_routes=outer))) as host:
         assert f"ValueError at test_failed_plugins.py:{line}: no luck" in reason(host, "bad")
+
+
+MISTAKES: Final = {
+    "planted-syntax": ("def routes(:\n", "SyntaxError at parts.py:2: invalid syntax. The traceback"),
+    "planted-library": (
+        "import json\n\nTEXT = json.loads('{')\n",
+        "JSONDecodeError at parts.py:4: Expecting property name",
+    ),
+    "planted-own": (
+        "from {package}.prats import X\n",
+        "ModuleNotFoundError at parts.py:2: No module named '{package}.prats'. Mend the import",
+    ),
+    "planted-name": (
+        "from {package} import prats\n",
+        "ImportError at parts.py:2: cannot import name 'prats' from '{package}'",
+    ),
+    "planted-lacking": ("import not_installed\n", "at parts.py:2: No module named 'not_installed'. Install what"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_module_of_a_plugin_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The place is the line that the author mends, not one of a library or of the module that imported it."""
+    source, told = MISTAKES[name]
+    package = name.replace("-", "_")
+    parts = f'"""Parts."""\n{source.replace("{package}", package)}'
+    modules = {"__init__": "", "plugin": f"import {package}.parts\n", "parts": parts}
+    files = {f"{package}/{module}.py": text for module, text in modules.items()}
+    write_package(tmp_path, name, files, entry_points=plugin_entry(name, f"{package}.plugin"))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    with running_host([name]) as host:
+        assert told.replace("{package}", package) in reason(host, name)
 
 
 @pytest.mark.parametrize("settings", [{"disabled": ["bad"]}, {}])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from plughost._api.declarations import Declarations
 from plughost._api.errors import PluginError
@@ -227,11 +227,12 @@ class Registry:
 
 def explain(stage: str, error: BaseException) -> Failure:
     """Return the failure that an exception of a plugin's code stands for, with the place in its code."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_hosts(frame.filename)]
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    package, place = _place(error)
     text = _message(error)
     cause = f"{type(error).__name__}{place}: {text}".rstrip(".")
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError) and package and (error.name or "").partition(".")[0] == package:
+        advice = "Mend the import: it is of a module of the plugin's own."
+    elif isinstance(error, ImportError):
         advice = "Install what is missing, or upgrade the plugin."
     elif isinstance(error, SystemExit):
         cause, advice = f"it called sys.exit{place}", "Report this to the plugin's author."
@@ -240,9 +241,31 @@ def explain(stage: str, error: BaseException) -> Failure:
     return Failure(stage, cause, advice, "".join(traceback.format_exception(error)))
 
 
+def _place(error: BaseException) -> tuple[str, str]:
+    """Return the package that raised, and the line in it: the innermost of its own, not of a library that it uses."""
+    frames = [
+        (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not _is_hosts(frame.f_code.co_filename)
+    ]
+    if not frames:
+        return "", ""
+    package = frames[0][0]
+    filename, line = next((filename, line) for name, filename, line in reversed(frames) if name == package)
+    if _is_of_a_file(error):
+        filename, line = error.filename, error.lineno
+    return package, f" at {Path(filename).name}:{line}"
+
+
+def _is_of_a_file(error: BaseException) -> TypeGuard[SyntaxError]:
+    """Tell whether an error is of the syntax of a file, and so names the place itself."""
+    return isinstance(error, SyntaxError) and bool(error.filename) and not str(error.filename).startswith("<")
+
+
 def _message(error: BaseException) -> str:
     try:
-        return " ".join(str(error).split())[:300] or "no message"
+        text = str(error.msg if _is_of_a_file(error) else error)
+        return " ".join(text.split())[:300] or "no message"
     except Exception:  # noqa: BLE001 - the exception is a plugin's, and its __str__ may raise anything
         return "its message can't be shown"
 

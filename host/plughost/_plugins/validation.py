@@ -195,9 +195,9 @@ def _check_route(route: Route, where: str) -> None:
         "plughost.http.send_events, take what they send by POST, and remove it",
     )
     for method, responder in methods.items():
-        require_sync(responder, f"{where}: on_{method.lower()} of {resource}")
-        problem = misfit(route, method, responder)
         name = getattr(responder, "__name__", f"on_{method.lower()}")
+        require_sync(responder, f"{where}: {name} of {resource}")
+        problem = misfit(route, method, responder)
         _require(problem is None, f"{where}: {name} of {resource}: {problem}")
     for method, operation in route.operations.items():
         wrong = problem_of(operation)
