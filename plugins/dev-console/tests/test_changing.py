@@ -52,6 +52,17 @@ def test_a_setting_is_changed_when_the_difference_was_seen(start: Start) -> None
         assert "days = 5" not in _file(console)
 
 
+def test_a_reload_that_changed_nothing_is_told_on_the_overview(start: Start) -> None:
+    """It says that the reload needs a look, and the load report says why."""
+    with start(shelf=Shelf) as console:
+        file = console.host.host.settings.file
+        assert file is not None
+        file.write_text(f"{_file(console)}\n[plugins.shelf]\ndays = 0\n")
+        console.finish(console.post("/reload"))
+        assert "Last reload: needs a look" in console.get().text
+        assert "greater than or equal to 1" in html.unescape(console.get("/load").text)
+
+
 def test_what_is_not_valid_is_told_and_not_written(start: Start) -> None:
     """The reason stands where the difference would; secrets and unknown keys have no form."""
     settings = {"stores": {"urls": {"unused": "postgresql://me:hunter2@db.example/x"}}}

@@ -159,6 +159,12 @@ def test_health_tells_what_each_check_finds(start: Start) -> None:
     assert f"ill down ill ready error: RuntimeError: {NASTY}" in text
 
 
+def test_a_newcomer_is_told_how_to_write_a_plugin(start: Start) -> None:
+    """The folder that the second command installs is the one that the first one makes."""
+    with start() as console:
+        assert "plughost new hello pip install --editable ./plughost-hello" in _text(console.get().text)
+
+
 def test_hooks_are_listed_with_who_implements_them(console: Console) -> None:
     """Each hook names its plugins in the order in which they are asked, and each site its middleware."""
     text = _text(console.get("/hooks").text)

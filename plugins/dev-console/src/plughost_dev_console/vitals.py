@@ -125,10 +125,12 @@ class Vitals:
     def _last_reload(self, last: int) -> Sign:
         at, well = self._seen.get("reload", (0.0, True))
         place = int(at // STEP) - (last - STEPS + 1)
+        ago = _ago(time() - at) if at else "none yet"
+        serves = f"generation {self._host.generation} serves"
         return Sign(
             name="Last reload",
-            value=_ago(time() - at) if at else "none yet",
-            about=f"generation {self._host.generation} serves" + ("" if well else "; look at it"),
+            value=ago if well else "needs a look",
+            about=serves if well else f"{ago}; {serves}",
             bad=not well,
             points=tuple(1.0 if each == place else None for each in range(STEPS)),
             link="/load",
