@@ -68,6 +68,25 @@ class HoldsRequest:
         self.go.wait(60)
 
 
+class Changing:
+    """A plugin that each reload changes, by its settings."""
+
+    def __init__(self, declare: Callable[[], Job]) -> None:
+        """Take what declares its job, which is called anew each time."""
+        self.plugin = Plugin(
+            register_jobs=lambda context: [declare()], register_routes=lambda context: [group_of(Says("hello"))]
+        )
+        self._limit = 1000
+
+    def reload(self, host: RunningHost) -> None:
+        """Change it."""
+        file = host.host.settings.file
+        assert file is not None
+        self._limit += 1
+        file.write_text(f"{file.read_text().partition('[plugins.a]')[0]}[plugins.a]\nbody_limit = {self._limit}\n")
+        assert host.host.reload().changed == ("a",)
+
+
 def with_jobs(*jobs: Job, **hooks: Callable[..., Any]) -> Plugin:
     """Return a plugin with jobs, and a route."""
     return Plugin(
@@ -220,6 +239,53 @@ def test_a_changed_plugin_takes_its_beat_over(tmp_path: Path) -> None:
         host.advance(10)
         until(lambda: len(made) == 2 and len(made[1].due) == 1)
     assert made[0].due == []
+
+
+@pytest.mark.parametrize("when", [{"every": 60.0}, {"cron": "* * * * *"}])
+def test_every_beat_is_run_or_counted_as_missed(when: dict[str, Any]) -> None:
+    """None is lost, whether runs are short, take many beats, fail, or are ended by a reload of their plugin."""
+    held = threading.Event()
+
+    def work(run: JobRun) -> None:
+        while held.is_set() and not run.stopping:
+            run.wait(0.01)
+        if run.due.minute % 3 == 0:
+            raise ValueError("each third time")
+
+    def told() -> int:
+        return job(host).runs + job(host).failures + job(host).missed
+
+    beats = 0
+    changing = Changing(lambda: Job(name="work", run=work, **when))
+    with running_host(["a"], distributions=[plugin_distribution("a", changing.plugin)], now=MORNING) as host:
+        for number, minutes in enumerate([1, 1, 7, 1, 13, 2, 1, 1440, 1, 3] * 3):
+            if number % 4 == 1:
+                held.set()
+            host.advance(60 * minutes)
+            beats += minutes
+            if number % 4 == 3:
+                changing.reload(host)
+                held.clear()
+            until(lambda: told() == beats or (held.is_set() and job(host).running_since is not None))
+        held.clear()
+        until(lambda: told() == beats)
+        assert job(host).missed > 0
+        assert job(host).failures > 0
+
+
+@pytest.mark.parametrize("rarer", [{"every": 90.0}, {"cron": "0 * * * *"}])
+@pytest.mark.parametrize("when", [{"every": 60.0}, {"cron": "* * * * *"}])
+def test_beats_that_were_due_are_counted_when_the_beat_changes(when: dict[str, Any], rarer: dict[str, Any]) -> None:
+    """What a run was in the way of is missed, though the new version is due at other times."""
+    holds = Holds(listens=True)
+    beats = iter([when, rarer])
+    changing = Changing(lambda: Job(name="work", run=holds, **next(beats)))
+    with running_host(["a"], distributions=[plugin_distribution("a", changing.plugin)], now=MORNING) as host:
+        host.advance(60)
+        assert holds.begun.acquire(timeout=30)
+        host.advance(600)
+        changing.reload(host)
+        assert job(host).missed == 10
 
 
 def migrations_of(folder: Path, steps: int) -> Path:

@@ -52,6 +52,7 @@ class _Scheduled:
     def take_over(self, entry: Entry, job: Job) -> None:
         """Go on with what the plugin declares now."""
         if (job.every, job.cron, job.timezone) != (self.job.every, self.job.cron, self.job.timezone):
+            self.missed += self._overdue()
             self._beat = self._clock.monotonic()
             self._next = next_time(job, self._clock.now()) if job.cron is not None else None
         self.entry, self.job, self.leaving, self._starts = entry, job, False, job.at_start
@@ -75,6 +76,15 @@ class _Scheduled:
             return self._beat + self.job.every - self._clock.monotonic()
         return (self._next - self._clock.now()).total_seconds() if self._next is not None else None
 
+    def _overdue(self) -> int:
+        """Return how often it was due since the last time that counts as run or missed."""
+        if self.job.every is not None:
+            return max(0, int((self._clock.monotonic() - self._beat) // self.job.every))
+        number, now, at = 0, self._clock.now(), self._next
+        while at is not None and at <= now:
+            number, at = number + 1, next_time(self.job, at)
+        return number
+
     def begin(self) -> JobRun:
         """Begin a run. Of several times that it was due, it counts as run for the last."""
         due = self.due
@@ -82,7 +92,7 @@ class _Scheduled:
         if self._starts:
             self._starts = False
         elif self.job.every is not None:
-            beats = max(1, int((self._clock.monotonic() - self._beat) // self.job.every))
+            beats = max(1, self._overdue())
             self._beat += beats * self.job.every
             due += timedelta(seconds=(beats - 1) * self.job.every)
             self.missed += beats - 1
