@@ -31,6 +31,27 @@ COMMANDS: Final = {
 }
 """What ends a command, and its exit code."""
 
+WORDS: Final = {
+    "<cause>; <rule>": "a metric whose name, labels or bounds can't be used, and the rule for them",
+    "<entry>": "two routes that can't be told apart, and whose the other one is",
+    "<error>": "a hook of a name, or with an argument, that there is none of",
+    "any <error>": "an import or a hook that did not return in time",
+    "<failures>": "why its store can't be opened or migrated",
+    "<field>: <message>": "each wrong field or parameter, and what it must be",
+    "<name><place>: <text>": "an exception of the plugin's code, and where it was raised",
+    "<plugin>": "Name the hook that is meant.",
+    "<problem>": "what is wrong with its entry point, or with the metadata of its distribution",
+    "<problems>": "each wrong key of its table, and what it must be",
+    "<reason>": "why the body is no JSON that can be read, and at which byte",
+    "<unmet>": "a requirement of its distribution that is not installed, or in another version",
+    "<where>: <error>": "a declaration that can't be used, and why",
+    "<where>: <method>: <wrong>": "an operation that can't be used, and why",
+    "<where>: <name> of <resource>: <problem>": "a responder that can't be used, and why",
+    "<where>: <problem>": "a declaration that can't be used, and why",
+    "<where>: <wrong>": "a declaration that can't be used, and why",
+}
+"""What a text stands for of which nothing is the code's own."""
+
 _HEAD: Final = """# Errors
 
 What you can be told, from the code: `python tests/docs/update_references.py` writes this page. `<name>` stands for what
@@ -155,7 +176,7 @@ def _answers(sources: Iterable[Source]) -> Iterator[tuple[Source, tuple[str, ...
                 continue
             titles = [_code(text) for text in _texts(title, function, source.tree)] or [""]
             for text in _texts(detail, function, source.tree) or [""]:
-                yield source, (status, titles[0], _code(text))
+                yield source, (status, titles[0], _told(text))
 
 
 def _own_errors(sources: Iterable[Source]) -> dict[str, str]:
@@ -200,9 +221,9 @@ def _failures(sources: Iterable[Source]) -> Iterator[tuple[str, ...]]:
             for scope, cause, advice in _handed(function, source.tree, *given[1:3]):
                 told = _texts(advice, scope, source.tree)
                 for text in _texts(cause, scope, source.tree):
+                    named = {"a hook": stage, "<stage>": "any"}.get(stage, _code(stage))
                     if not (_varies(text) and all(map(_varies, told))):
-                        named = {"a hook": stage, "<stage>": "any"}.get(stage, _code(stage))
-                        yield named, _code(text), " or ".join(map(_code, told))
+                        yield named, _told(text, named), " or ".join(map(_told, told))
 
 
 def _handed(
@@ -210,12 +231,13 @@ def _handed(
 ) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
     """Yield both as the module's calls of the function give them, where they are its arguments; else as they are."""
     names = [each.arg for each in function.args.args if each.arg != "self"] if _is_function(function) else []
-    if _name(cause) not in names or _name(advice) not in names:
+    if _name(cause) not in names:
         yield function, cause, advice
         return
     for scope, call in _calls(module):
         if _name(call.func) == getattr(function, "name", ""):
-            yield scope, call.args[names.index(_name(cause))], call.args[names.index(_name(advice))]
+            told = call.args[names.index(_name(advice))] if _name(advice) in names else advice
+            yield scope, call.args[names.index(_name(cause))], told
 
 
 def _is_function(scope: ast.AST) -> TypeGuard[ast.FunctionDef]:
@@ -314,6 +336,11 @@ def _subject(call: ast.Call) -> ast.expr:
 def _varies(text: str) -> bool:
     """Return whether nothing of a text is the code's own."""
     return not re.sub(r"<[^<>]*>", "", text).strip(" .:;,")
+
+
+def _told(text: str, stage: str = "") -> str:
+    """Return a text as code in a table; in words what it stands for, where nothing of it is the code's own."""
+    return WORDS.get(f"{stage} {text}") or WORDS[text] if text and _varies(text) else _code(text)
 
 
 def _code(text: str) -> str:
