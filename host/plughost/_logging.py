@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import MutableMapping
 from functools import lru_cache, partial
 from time import gmtime, perf_counter, strftime, time
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 
     from plughost._settings.models import LogSettings
     from plughost.http._request import Request
+
+
+class _Thread(threading.local):
+    """The id of the request that this thread answers. None while it answers none."""
+
+    request_id: str | None = None
+
+
+this_thread: Final = _Thread()
 
 
 def make_logger(
@@ -58,6 +68,7 @@ def make_logger(
     )
     processors = [
         structlog.contextvars.merge_contextvars,
+        _of_request,
         structlog.processors.add_log_level,
         *_telling(lines),
         *render,
@@ -91,6 +102,7 @@ def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:
 
     processors = [
         structlog.contextvars.merge_contextvars,
+        _of_request,
         structlog.processors.add_log_level,
         *_telling(lines),
         drop,
@@ -220,6 +232,13 @@ def _telling(lines: Events | None) -> list[Any]:
         return event
 
     return [tell]
+
+
+def _of_request(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add which request a line is of, whoever writes it."""
+    if this_thread.request_id is not None:
+        event.setdefault("request_id", this_thread.request_id)
+    return event
 
 
 def _without_nothing(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -7,17 +7,22 @@ import io
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from tests.host.plugins import Plugin, Speaker
 
+from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost._logging import make_logger
 from plughost._settings.models import LogSettings
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import falcon
+
+    from plughost.http import Request
 
 
 def test_a_hook_that_fails_while_the_host_serves_is_logged(tmp_path: Path) -> None:
@@ -34,6 +39,32 @@ def test_a_hook_that_fails_while_the_host_serves_is_logged(tmp_path: Path) -> No
     failed = next(line for line in lines if line["event"] == "hook failed")
     assert (failed["plugin"], failed["reason"].partition(" at ")[0]) == ("lamp", "started: LookupError")
     assert "no lamp" in failed["exception"]
+
+
+def test_what_a_plugin_logs_during_a_request_names_it(tmp_path: Path) -> None:
+    """Its lines have the id that the client gets; what it logs outside of a request has none."""
+
+    class Shop:
+        def on_get(self, req: Request, resp: falcon.Response) -> None:
+            context.logger.warning("supplier is slow")
+            resp.media = None
+
+        @hookimpl
+        def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+            contexts.append(context)
+            return [RouteGroup(prefix="/shop", routes=(Route("", self, {"GET": Operation(summary="Look")}),))]
+
+    contexts: list[PluginContext[Any]] = []
+    with (tmp_path / "log").open("w") as log:
+        logger = make_logger(LogSettings(format="json"), log)
+        with running_host(distributions=[plugin_distribution("shop", Shop)], logger=logger) as host:
+            context = contexts[-1]
+            with host.client() as client:
+                given = client.get("/shop").headers["X-Request-ID"]
+            context.logger.warning("closed")
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    logged = {line["event"]: line.get("request_id") for line in lines if line.get("plugin") == "shop"}
+    assert logged == {"supplier is slow": given, "closed": None}
 
 
 class Broken(io.StringIO):

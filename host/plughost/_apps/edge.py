@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 from plughost._apps.streams import Bounded, close_stream
+from plughost._logging import this_thread
 from plughost.http._request import OVERLOADED, UNCHECKED, has_checked_host, is_host
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Edge:
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
         """Refuse what no thread is to be held with, and a Host that is malformed (RFC 9112, 3.2) or not this site's."""
+        this_thread.request_id = req.request_id
         environ = req.env
         if OVERLOADED in environ:
             req.mounted = environ[OVERLOADED]  # for the error format of its plugin
@@ -61,6 +63,7 @@ class Edge:
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Close a stream that won't be sent, since the response has no body, and cut one to its Content-Length."""
+        this_thread.request_id = None
         stream = resp.stream
         if stream is None:
             return
