@@ -44,7 +44,7 @@ def test_an_edited_source_file_changes_an_editable_install(editable: tuple[Path,
 
 
 def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
-    """Tests, caches, notes, virtual environments and an editor's dangling lock files leave the fingerprint as it is."""
+    """Tests, caches, notes, virtual environments, an editor's dangling locks and a host's data leave it as it is."""
     site, project = editable
     before = snapshot_of(site)
     (project / "src" / "__pycache__").mkdir()
@@ -56,6 +56,9 @@ def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
     (project / "venv" / "lib").mkdir(parents=True)
     (project / "venv" / "pyvenv.cfg").write_text("")
     (project / "venv" / "lib" / "library.py").write_text("")
+    (project / "plughost-data" / "plugins").mkdir(parents=True)
+    (project / "plughost-data" / "host.lock").write_text("")
+    (project / "plughost-data" / "plugins" / "keys.json").write_text("{}")
     assert snapshot_of(site).fingerprint == before.fingerprint
 
 

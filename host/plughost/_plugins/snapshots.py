@@ -178,7 +178,7 @@ def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:
     Folders such as `docs` and `tests` are left out at the top of a project only: deeper, they belong to its packages.
     """
     for folder, folders, files in os.walk(root):
-        if folder in foreign or "pyvenv.cfg" in files:
+        if folder in foreign or not _NO_SOURCES.isdisjoint(files):
             folders.clear()
             continue
         aside = _ASIDE if folder == root and "__init__.py" not in files else _NEVER
@@ -190,6 +190,9 @@ def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:
                 continue
             yield f"{path} {state.st_size} {state.st_mtime_ns}"
 
+
+_NO_SOURCES: Final = frozenset({"pyvenv.cfg", "host.lock"})
+"""What tells that a folder is a virtual environment, or the data folder of a host that was started in the project."""
 
 _NEVER: Final = frozenset({"node_modules", "__pycache__"})
 _ASIDE: Final = _NEVER | {"tests", "build", "dist", "docs", "bench", "plugins"}
