@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from plughost._settings.sources import Settings
+
+
+_WHERE: Final = "Start one with `plughost serve`; one that runs is found from its own folder, or by --config."
 
 
 @click.command()
@@ -90,7 +93,7 @@ def asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
     try:
         answer = send_command(data_dir, command, **arguments)
     except NotRunning as error:
-        raise click.ClickException(f"{error} Start one with `plughost serve`.") from None
+        raise click.ClickException(f"{error} {_WHERE}") from None
     if "error" in answer:  # from a host of another version, or one in trouble
         raise click.ClickException(f"The host did not do it: {answer['error']}.")
     return answer

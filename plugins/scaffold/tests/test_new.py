@@ -79,6 +79,7 @@ def test_a_single_file_is_served_with_the_setting_that_is_told(
     setting = re.search(r"plugins_dir = \S+", told)
     assert setting is not None, told
     Path("plughost.toml").write_text(setting[0])
+    assert "curl http://localhost:8080/hello/Ada" in told
     assert "/hello/{who}" in CliRunner().invoke(main, ["routes", "--dev"]).output
 
 

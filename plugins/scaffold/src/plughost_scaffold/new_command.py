@@ -16,6 +16,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST: Final = 30
+_RUNNING: Final = "\nA host that runs already takes it up by `plughost reload`, in the folder that it was started in."
 
 
 def _feature_options(command: FunctionT) -> FunctionT:
@@ -64,8 +65,13 @@ def _write_distribution(plugin: Scaffold, into: Path) -> None:
     except OSError as error:
         raise click.ClickException(f"Nothing was written: {error}.") from error
     click.echo(f"Wrote {folder} ({len(files)} files). Next:\n")
-    for line in (f"cd {folder}", "pip install -e '.[dev]'", "pytest", "plughost serve --dev --reload"):
+    lines = [f"cd {folder}", "pip install -e '.[dev]'", "pytest", "plughost serve --dev --reload"]
+    if "route" in plugin.features:
+        path = plugin.name if "store" in plugin.features else f"{plugin.name}/Ada"
+        lines.append(f"curl http://localhost:8080/{path}")
+    for line in lines:
         click.echo(f"  {line}")
+    click.echo(_RUNNING)
 
 
 def _write_file(ctx: click.Context, file: Path) -> None:
@@ -78,7 +84,7 @@ def _write_file(ctx: click.Context, file: Path) -> None:
     except OSError as error:
         raise click.ClickException(f"Nothing was written: {error}.") from error
     click.echo(f'Wrote {file}. With plugins_dir = "{file.parent.as_posix()}" in plughost.toml, this serves it:\n')
-    click.echo("  plughost serve --dev --reload")
+    click.echo(f"  plughost serve --dev --reload\n  curl http://localhost:8080/{name}/Ada\n{_RUNNING}")
 
 
 def _check_name(ctx: click.Context, name: str) -> None:
