@@ -77,7 +77,7 @@ class ReloadReport:
         from rich.table import Table  # noqa: PLC0415 - see above
         from rich.text import Text  # noqa: PLC0415 - see above
 
-        head = Text(f"Nothing changed; generation {self.generation} goes on.", "bold red")
+        head = Text(f"Not taken up; generation {self.generation} goes on.", "bold red")
         if self.swapped:
             head = Text(f"Generation {self.generation} serves, after {self.seconds['total']:.2f} s.", "bold")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)

@@ -102,9 +102,7 @@ class Control:
         if self._server is None:
             self.listen()
         assert self._server is not None, "it listens"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="control", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="control", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

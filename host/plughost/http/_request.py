@@ -41,7 +41,7 @@ class Request(falcon.Request):
 
     Attributes:
         arrived: When it arrived, of `time.perf_counter()`.
-        request_id: What `X-Request-ID` carries, and each line that its thread logs: the client's own where it is well-formed.
+        request_id: What `X-Request-ID` carries, and what its thread logs: the client's own where it is well-formed.
         mounted: The route or group that the path belongs to. None where it belongs to none.
         api_version: The minor version that serves this request, such as `1.0`. None where the group has none.
         principal: Whom the authenticator found, once it was asked.

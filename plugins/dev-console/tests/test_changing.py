@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -44,23 +45,29 @@ def test_a_setting_is_changed_when_the_difference_was_seen(start: Start) -> None
         before = _file(console)
         page = html.unescape(console.post("/settings/edit", key=KEY, value="5").text)
         assert "+days = 5" in page
+        assert "shelf is loaded anew" in page, "and what it holds in memory is lost"
         assert _file(console) == before
         page = console.finish(console.post("/settings/edit", key=KEY, value="5", seen="yes"))
         assert f"Set {KEY}: done" in page
         assert "days = 5" in _file(console)
+        undo = dict(re.findall(r'name="(key|value|what)" value="([^"]*)"', page.partition("#result")[0]))
+        assert undo == {"key": KEY, "value": "3", "what": "default"}
+        assert "-days = 5" in html.unescape(console.post("/settings/edit", **undo).text)
         console.finish(console.post("/settings/edit", key=KEY, what="default", seen="yes"))
         assert "days = 5" not in _file(console)
 
 
 def test_a_reload_that_changed_nothing_is_told_on_the_overview(start: Start) -> None:
-    """It says that the reload needs a look, and the load report says why."""
+    """It says that the reload was refused and why, and so does the load report."""
     with start(shelf=Shelf) as console:
         file = console.host.host.settings.file
         assert file is not None
         file.write_text(f"{_file(console)}\n[plugins.shelf]\ndays = 0\n")
         console.finish(console.post("/reload"))
-        assert "Last reload: needs a look" in console.get().text
-        assert "greater than or equal to 1" in html.unescape(console.get("/load").text)
+        for path in ("", "/load"):
+            text = html.unescape(console.get(path).text)
+            assert "refused, and generation 1 goes on" in text
+            assert "greater than or equal to 1" in text
 
 
 def test_what_is_not_valid_is_told_and_not_written(start: Start) -> None:

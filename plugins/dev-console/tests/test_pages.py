@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import plughost
 from plughost import Check, Health, Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost_dev_console.facts import facts
+from plughost_dev_console.tracebacks import own_frames
 
 from .conftest import NASTY, Console, Item, Shop, Start
 
@@ -107,12 +112,51 @@ def test_what_a_plugin_says_is_shown_and_not_run(start: Start) -> None:
         assert [page for page in shown if NASTY in page] == []
 
 
+def test_a_traceback_begins_where_the_plugin_does() -> None:
+    """Frames of the host that lead there are left out, later ones stay; without any of a plugin it stays whole."""
+    host = Path(plughost.__file__).parent / "_plugins" / "loader.py"
+    head, end = "Traceback (most recent call last):", "KeyError: 'coffee'"
+    hosts = [f'  File "{host}", line 7, in call', "    hook()", "    ^^^^^^"]
+    own = ['  File "/srv/plughost-shop/src/shop.py", line 3, in routes', "    return PRICES[thing]"]
+    assert own_frames("\n".join([head, *hosts, *hosts, *own, *hosts, end])) == "\n".join([head, *own, *hosts, end])
+    assert own_frames("\n".join([head, *own, end])) == ""
+    assert own_frames("\n".join([head, *hosts, end])) == ""
+    cause = [head, *hosts, *own, end, "", "During handling of the above exception, another exception occurred:", ""]
+    assert own_frames("\n".join([*cause, head, *hosts, *own, end])).count(str(host)) == 0
+
+
 def test_a_failed_plugin_is_shown_with_its_reason(start: Start) -> None:
     """The overview, the list and its own page tell what happened, and the log has the line from the start."""
     with start(failing=Failing) as console:
         for path in ("", "/plugins", "/plugins/failing"):
             assert "register_routes: RuntimeError" in _text(console.get(path).text)
         assert "plugin does not serve" in _text(console.get("/log").text)
+
+
+def test_a_reload_that_is_refused_is_told_where_it_matters(start: Start) -> None:
+    """The plugin that would fail serves on, and the overview, the list and its page say why it is not the new one."""
+    fails: list[str] = []
+
+    class Shaky:
+        @hookimpl
+        def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+            """Mount a route, or fail."""
+            if fails:
+                raise RuntimeError(fails[0])
+            return [RouteGroup(prefix="/shaky", routes=(Route("", Item(), _GET),))]
+
+    with start(shaky=Shaky) as console:
+        fails.append("no such price")
+        file = console.host.host.settings.file
+        assert file is not None
+        file.write_text(f'{file.read_text()}\n[plugins.shaky]\nsite = "library"\n')
+        assert not console.host.host.reload().swapped
+        assert console.client.get("/shaky").status_code == 200
+        for path in ("", "/plugins", "/plugins/shaky", "/load"):
+            text = _text(console.get(path).text)
+            assert "refused" in text, path
+            assert "RuntimeError" in text, path
+            assert "no such price" in text, path
 
 
 def test_a_page_of_a_plugin_is_shown_in_the_frame(console: Console) -> None:
@@ -154,7 +198,7 @@ def test_health_tells_what_each_check_finds(start: Start) -> None:
         text = _text(console.get("/health").text)
         overview = _text(console.get().text)
     assert "Down: ill Check" in text
-    assert "Health: 1 of 2 down See which, and why" in overview
+    assert "Health: 1 of 2 down See why: ill" in overview
     assert "well up ill ready left: 7" in text
     assert f"ill down ill ready error: RuntimeError: {NASTY}" in text
 
@@ -163,6 +207,31 @@ def test_a_newcomer_is_told_how_to_write_a_plugin(start: Start) -> None:
     """The folder that the second command installs is the one that the first one makes."""
     with start() as console:
         assert "plughost new hello pip install --editable ./plughost-hello" in _text(console.get().text)
+
+
+def test_facts_are_told_for_people() -> None:
+    """Bytes are sizes, times are ages; what a check told is at hand, and the rest is as it told it."""
+    now = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    data = {
+        "freeBytes": 83_005_575_168,
+        "notAfter": "2027-12-26T00:00:00+00:00",
+        "created": "2026-11-24T10:30:00Z",
+        "local": "2026-11-24T10:30:00",
+        "pid": 12345,
+        "rows": 12345,
+        "well": True,
+        "some-plugin": "failed",
+    }
+    assert [tuple(each) for each in facts(data, now)] == [
+        ("free", "77.3 GiB", "83005575168 bytes"),
+        ("not after", "in 396 d 12 h", "2027-12-26T00:00:00+00:00"),
+        ("created", "1 h 30 min ago", "2026-11-24T10:30:00Z"),
+        ("local", "2026-11-24T10:30:00", ""),
+        ("pid", "12345", ""),
+        ("rows", "12,345", ""),
+        ("well", "True", ""),
+        ("some-plugin", "failed", ""),
+    ]
 
 
 def test_hooks_are_listed_with_who_implements_them(console: Console) -> None:

@@ -53,8 +53,8 @@ class Desk:
         return [RouteGroup(prefix="/desk", routes=routes)]
 
 
-def _offers(start: Start) -> dict[tuple[str, str], Offer]:
-    with start(desk=Desk) as console:
+def _offers(start: Start, **options: Any) -> dict[tuple[str, str], Offer]:
+    with start(desk=Desk, **options) as console:
         view = console.host.host.view
         plugin = next(each for each in view.plugins if each.name == "desk")
         return {(each.method, each.path): each for each in offers(view, plugin, "localhost")}
@@ -75,3 +75,14 @@ def test_commands_are_words_that_curl_takes(start: Start) -> None:
 def test_only_what_a_browser_can_open_is_a_link(start: Start) -> None:
     """What needs a field, a body or credentials has none."""
     assert [each.link for each in _offers(start).values()] == [""] * 6
+
+
+def test_what_an_operation_needs_is_told(start: Start) -> None:
+    """By its own declaration, or by that of its site, whose role every operation on it needs."""
+    offered = _offers(start)
+    wanted = [offered[each].access for each in (("GET", "/desk"), ("PUT", "/desk"), ("GET", "/desk/{name}"))]
+    assert wanted == ["a token", "", "e-mail and password"]
+    admin = {"http_port": 0, "https_port": 0, "required_role": "keeper"}
+    offered = _offers(start, _settings={"plugins": {"desk": {"site": "admin"}}, "sites": {"admin": admin}})
+    assert {each.access for each in offered.values()} == {"a token with the role keeper"}
+    assert "Authorization: Bearer $TOKEN" in offered["PUT", "/desk"].command

@@ -48,6 +48,11 @@ def test_a_setting_is_changed_after_its_difference(console: Console, host: Runni
     console.find("#difference button").click()
     console.until("#result", "done")
     assert "requests = 501" in file.read_text()
+    console.find("#result button").click()
+    console.until("#difference", "-requests = 501")
+    console.find("#difference button").click()
+    console.until("#result", "done")
+    assert "requests = 501" not in file.read_text()
     assert complaints(console.browser) == []
 
 

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 import httpx
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from plughost.testing import running_host
 
 from .kit import NASTY, Console, complaints, with_browser
 
 if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
     from plughost.testing import RunningHost
 
 pytestmark = with_browser
@@ -58,6 +63,51 @@ def test_the_log_is_searched_and_paused(console: Console, host: RunningHost) -> 
     pause.click()
     console.wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, "[data-count]").text == "2 lines")
     assert complaints(console.browser) == []
+
+
+def test_ten_thousand_lines_are_kept_and_searched(browser: Chrome) -> None:
+    """The page draws 500 of them, says how many there are, and finds the oldest."""
+    settings = {"plugins": {"dev-console": {"lines": 12_000}}}
+    with running_host(["dev-console"], settings=settings) as host:
+        for number in range(10_000):
+            host.host.logger.info("noise", number=number, needle=f"line-{number}-of-many")
+        console = Console(browser, host)
+        console.show("/log")
+        drawn = "return document.querySelectorAll('[data-lines] li').length"
+        assert browser.execute_script(drawn) == 500
+        assert int(console.text("[data-count]").split()[0].replace(",", "")) >= 10_000
+        assert console.find("[data-more]").is_displayed()
+        console.find("#q").send_keys("line-0-of-many")
+        console.wait.until(lambda _: console.text("[data-count]") == "1 line")
+        assert browser.execute_script(drawn) == 1
+        console.find("#q").clear()
+        console.find("#q").send_keys("noise")
+        console.wait.until(lambda _: console.text("[data-count]") == "10,000 lines")
+        assert browser.execute_script(drawn) == 500
+        assert complaints(browser) == []
+
+
+SLOW = """
+const real = fetch;
+window.answered = 0;
+fetch = async (url, ...rest) => {
+  const answer = await real(url, ...rest);
+  await new Promise((go) => setTimeout(go, url.includes("after=0&") ? 1200 : 2400));
+  setTimeout(() => { answered += 1; });
+  return answer;
+};
+"""
+
+
+def test_a_slow_search_counts_each_line_once(console: Console, host: RunningHost) -> None:
+    """What was asked for before the search was answered, and comes after that, is not added to it."""
+    for number in range(20):
+        host.host.logger.info("counted", number=number)
+    console.show("/log?q=counted+number%3D0")
+    console.browser.execute_script(SLOW)
+    console.find("#q").send_keys(Keys.BACKSPACE)
+    console.wait.until(lambda browser: browser.execute_script("return answered >= 4"))
+    assert console.text("[data-count]") == "20 lines"
 
 
 def test_a_slow_or_failed_request_is_found_and_opened(console: Console, host: RunningHost) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -126,8 +127,29 @@ def test_a_failed_plugin_shows_its_traceback(console: Console) -> None:
     console.show("/plugins")
     assert console.text("tbody th a") == "failing"
     console.show("/plugins/failing")
-    console.find(".log summary").click()
-    assert "RuntimeError" in console.text(".log pre")
+    shown = console.text(".log details[open] > pre")
+    assert "RuntimeError" in shown
+    assert "kit.py" in shown.splitlines()[1], "its own frames come first"
+    assert "loader.py" not in shown
+    console.find(".log details details summary").click()
+    assert "loader.py" in console.text(".log details details pre")
+
+
+def test_what_is_wrong_is_said_once(console: Console) -> None:
+    """The overview names a failed plugin, and not its health check and its reload beside it."""
+    console.show("")
+    assert "failing" in console.text("section.notice.bad")
+    assert console.browser.execute_script("return document.querySelectorAll('.notice.bad').length") == 1
+
+
+def test_health_is_told_in_sizes_and_ages(console: Console) -> None:
+    """Nobody reads eleven digits of bytes, or a time of another time zone."""
+    console.show("/health")
+    rows = "return [...document.querySelectorAll('td.value')].map((each) => each.innerText).join('\\n')"
+    shown = console.browser.execute_script(rows)
+    assert re.search(r"free: [\d.,]+ [MGT]iB", shown)
+    assert re.search(r"created: .* ago", shown)
+    assert not re.search(r"\d{8}|\dT\d", shown)
 
 
 def test_a_request_is_read_on_a_phone(console: Console, host: RunningHost) -> None:

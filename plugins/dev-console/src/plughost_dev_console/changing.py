@@ -15,7 +15,7 @@ from plughost_dev_console.showing import MASK, unit_of, written
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plughost import ReloadReport, Value
+    from plughost import PluginView, ReloadReport, Value
     from plughost.http import Request
     from plughost_dev_console.html import Pages
 
@@ -43,7 +43,9 @@ class Change:
             def work(origin: Mapping[str, Any]) -> ReloadReport:
                 return self._pages.control.change_setting(setting.key, value, origin=origin)
 
-            begin(self._pages, req, resp, "set", work, setting.key)
+            what = "default" if setting.source == "default" else "value"
+            before = {"key": setting.key, "value": as_written(setting.value), "what": what}
+            begin(self._pages, req, resp, "set", work, setting.key, before=before)
             return
         try:
             change, problem = self._pages.control.preview_setting(setting.key, value), ""
@@ -62,6 +64,7 @@ class Change:
             default=written(setting.default),
             truth=isinstance(setting.default, bool),
             text=text,
+            owner=next((each.name for each in self._pages.host.plugins if setting.key.startswith(_table(each))), ""),
             **{"change": None, "problem": "", "what": "value", **shown},
         )
 
@@ -72,6 +75,10 @@ class Change:
         if MASK in str(found.value):
             raise falcon.HTTPConflict(description=f"{key} is a secret. Change it in the settings file.")
         return found
+
+
+def _table(plugin: PluginView) -> str:
+    return f"plugins.{plugin.name}."
 
 
 def as_written(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
+from plughost_dev_console.facts import duration, facts
 from plughost_dev_console.guard import NO_SESSION, PREFIX
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def make_environment() -> jinja2.Environment:
     environment.globals["prefix"] = PREFIX
     environment.filters["segment"] = partial(quote, safe="")
     environment.filters["marked"] = _marked
-    environment.filters["duration"] = _duration
+    environment.filters["duration"] = duration
+    environment.filters["facts"] = facts
     environment.filters["ms"] = lambda seconds: f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
     environment.filters["count"] = lambda number, one: f"{number:,} {one if number == 1 else one + 's'}"
     return environment
@@ -147,13 +148,3 @@ def _marked(text: str) -> Markup:
     """Return a text in which what stands between backticks is shown as code."""
     parts = enumerate(text.split("`"))
     return Markup("").join(Markup("<code>{}</code>").format(part) if odd % 2 else part for odd, part in parts)
-
-
-def _duration(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
-    days, rest = divmod(seconds, 86400)
-    if days:
-        return f"{days} d {rest // 3600} h"
-    if rest >= 3600:
-        return f"{rest // 3600} h {rest % 3600 // 60} min"
-    return f"{rest // 60} min {rest % 60} s" if rest >= 60 else f"{rest} s"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost import CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plughost import ReloadReport
 
 Job = dict[str, Any]
@@ -24,12 +26,15 @@ class Jobs:
         self._known = known
         self._starting = threading.Lock()
 
-    def start(self, title: str, work: Callable[[], ReloadReport | str]) -> str | None:
+    def start(
+        self, title: str, work: Callable[[], ReloadReport | str], before: Mapping[str, str] | None = None
+    ) -> str | None:
         """Begin a job.
 
         Args:
             title: What it does, for people.
             work: Does it. Returns the report of a reload, or a sentence on what was done.
+            before: Of a setting, the fields of the form that puts it back.
 
         Returns:
             Its id; None where another is running.
@@ -39,6 +44,7 @@ class Jobs:
                 return None
             name = secrets.token_urlsafe(8)
             job = self._known[name] = {"title": title, "done": False, "report": None, "problem": "", "told": ""}
+            job["before"] = dict(before or {})
             while len(self._known) > _MOST:
                 del self._known[next(iter(self._known))]
         threading.Thread(target=_run, args=[job, work], name=f"console:{title}").start()

@@ -11,6 +11,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost_dev_console.recording import clock
+from plughost_dev_console.tracebacks import own_frames
 
 if TYPE_CHECKING:
     from plughost import Event
@@ -61,6 +62,7 @@ class Lines:
             "text": text[:_LONGEST_LINE],
             "fields": "  ".join(_written(fields))[:_LONGEST_LINE],
             "trace": trace[-_LONGEST_LINE:],
+            "own": own_frames(trace)[-_LONGEST_LINE:],
             "id": identity,
         }
         self._ring.append(line)
@@ -83,7 +85,8 @@ class Lines:
         words = q.lower().split()
         kept = {each["number"]: each for each in (*tuple(self._wrong), *tuple(self._ring))}
         return [
-            {name: value for name, value in kept[each].items() if name != "event"}
+            # A line may have been kept by an earlier version of the console.
+            {"own": "", **{name: value for name, value in kept[each].items() if name != "event"}}
             for each in sorted(kept)
             if each > number
             and _wanted(kept[each], lowest, words, request)

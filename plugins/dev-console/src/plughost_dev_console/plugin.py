@@ -183,7 +183,7 @@ def _tell(context: PluginContext[Settings], news: EventChannel, event: Event) ->
         for word, names in named
         if names
     ]
-    begun = f"Generation {report['generation']} serves." if report["swapped"] else "The reload changed nothing."
+    begun = f"Generation {report['generation']} serves." if report["swapped"] else "The reload was refused."
     text = " ".join((begun, "; ".join(parts)))
     context.keep("last news", dict[str, str])["text"] = text
     news.publish(ServerSentEvent(name="state", data={"generation": report["generation"], "text": text, "old": False}))

@@ -259,6 +259,7 @@ def begin(
     action: str,
     work: Callable[..., ReloadReport | str],
     *target: str,
+    before: Mapping[str, str] | None = None,
 ) -> None:
     """Start a job, and lead to the page that shows its result; the audit trail has that, too."""
     origin = {"where": req.remote_addr, "request_id": req.request_id}
@@ -269,7 +270,7 @@ def begin(
             event["outcome"] = "ok" if isinstance(came, str) or came.ok else "failed"
             return came
 
-    job = pages.jobs.start(" ".join((action.capitalize(), *target)), audited)
+    job = pages.jobs.start(" ".join((action.capitalize(), *target)), audited, before)
     if job is None:
         raise falcon.HTTPConflict(description="Another change is under way. Wait until it is done.")
     resp.status = falcon.HTTP_303

@@ -18,6 +18,7 @@ from plughost_dev_console.html import NAVIGATION
 from plughost_dev_console.lines import LEVELS
 from plughost_dev_console.lines import MOST_SHOWN as MOST_LINES
 from plughost_dev_console.recording import MOST_A_SECOND, MOST_SHOWN
+from plughost_dev_console.troubles import refused
 from plughost_dev_console.trying import address, offers
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Showing:
             "extras": [card for card in cards if card["offers"] and self._is_extra(card["plugin"])],
             "silent": [card for card in cards if not card["offers"] and card["plugin"].state == "active"],
             "troubled": [each for each in self._host.plugins if each.reason or each.trouble],
+            "refused": refused(self._host),
             "disabled": [each for each in self._host.plugins if each.state == "disabled"],
             "sites": self._sites(req),
             "newcomer": all(each.distribution.startswith("plughost-") for each in self._host.plugins),
@@ -100,9 +102,9 @@ class Showing:
     def vitals(self) -> Shown:
         """Return the vital signs."""
 
-        def check() -> tuple[int, int]:
+        def check() -> tuple[tuple[str, ...], int]:
             found = self._healths()
-            return sum(health.up for _, health in found), len(found)
+            return tuple(each.name for each, health in found if not health.up), len(found)
 
         return {"signs": self._vitals.signs(check), "prefix": PREFIX}
 
@@ -137,6 +139,7 @@ class Showing:
                 for each in sorted(installed, key=lambda each: (not (each.reason or each.trouble), each.name))
             ],
             "own": self._own,
+            "refused": refused(self._host),
             "job": self._jobs.get(job),
             "job_name": job,
         }
@@ -152,6 +155,7 @@ class Showing:
             "summary": summary_of(plugin),
             "offers": list(offers(self._host, plugin, _name(req))),
             "stops": stopped_with(name, self._host.plugins),
+            "refused": refused(self._host).get(name, ""),
             "dependents": [each.name for each in self._host.plugins if name in each.requires],
             "settings": [each for each in self._values() if each["key"].startswith(f"plugins.{name}.")],
             "lines": self._lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -29,6 +29,7 @@ class Offer:
         method: The HTTP method.
         path: The URI template.
         summary: What it does.
+        access: What has to be shown for it, for people; empty where nothing has.
         link: What a browser can open; empty where it takes more than an address.
         command: A curl command.
     """
@@ -38,6 +39,7 @@ class Offer:
     method: str
     path: str
     summary: str
+    access: str
     link: str
     command: str
 
@@ -56,10 +58,10 @@ def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
         name: The host's name in links.
     """
     for site, view in host.sites.items():
-        base = address(host, site, name)
+        base, role = address(host, site, name), role_of(host, site)
         for owner, group in view.groups:
             if owner == plugin.name:
-                yield from _of_group(group, plugin.name, site, base)
+                yield from _of_group(group, plugin.name, site, base, role)
 
 
 def address(host: HostView, site: str, name: str) -> str:
@@ -68,11 +70,24 @@ def address(host: HostView, site: str, name: str) -> str:
     return f"{found[0][0]}://{name}:{found[0][1]}" if found else ""
 
 
-def _of_group(group: RouteGroup, plugin: str, site: str, base: str) -> Iterator[Offer]:
+def role_of(host: HostView, site: str) -> str:
+    """Return the role that a site wants for whatever is on it. Empty where it wants none."""
+    key = f"sites.{site}.required_role"
+    return str(next((each.value for each in host.settings() if each.key == key and each.value), ""))
+
+
+def guarded(operation: Operation, role: str) -> Operation:
+    """Return an operation with the role that its site wants, where it wants one."""
+    if not role:
+        return operation
+    return replace(operation, security=("bearer",), roles=operation.roles or (role,))
+
+
+def _of_group(group: RouteGroup, plugin: str, site: str, base: str, role: str) -> Iterator[Offer]:
     for route in group.routes:
         path = group.prefix + route.path
         for method in sorted(set(route.operations) & set(_METHODS), key=_METHODS.index):
-            operation = route.operations[method]
+            operation = guarded(route.operations[method], role)
             needs_more = FIELD.search(path) or operation.security
             yield Offer(
                 plugin=plugin,
@@ -80,9 +95,16 @@ def _of_group(group: RouteGroup, plugin: str, site: str, base: str) -> Iterator[
                 method=method,
                 path=path,
                 summary=operation.summary,
+                access=_access(operation),
                 link=base + path if method == "GET" and not needs_more else "",
                 command=_command(method, base, path, operation),
             )
+
+
+def _access(operation: Operation) -> str:
+    if "bearer" not in operation.security:
+        return "e-mail and password" if operation.security else ""
+    return f"a token with the role {' or '.join(operation.roles)}" if operation.roles else "a token"
 
 
 def _command(method: str, base: str, path: str, operation: Operation) -> str:

@@ -36,6 +36,7 @@ class Sign:
         bad: Whether somebody should look at it.
         points: Its values, oldest first, one each five seconds. None where there is none.
         link: The page of the console that tells more.
+        names: Of health, the checks that are down.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Sign:
     bad: bool
     points: tuple[float | None, ...]
     link: str
+    names: tuple[str, ...] = ()
 
     def bars(self) -> list[tuple[int, float]]:
         """Return place and height, of 100 at most, of each point that is there."""
@@ -86,19 +88,19 @@ class Vitals:
         """Keep when the host was reloaded, and whether all was well."""
         self._seen["reload"] = (time(), bool(report.get("swapped")) and not report.get("failed"))
 
-    def signs(self, check: Callable[[], tuple[int, int]]) -> list[Sign]:
+    def signs(self, check: Callable[[], tuple[tuple[str, ...], int]]) -> list[Sign]:
         """Return the vital signs.
 
         Args:
-            check: Runs the health checks; returns how many are up, and how many there are.
+            check: Runs the health checks; returns which are down, and how many there are.
         """
         self._host.catch_up()
-        up, total = self._health(check)
+        down, total = self._health(check)
         with self._lock:
             now = self._step()
             in_flight = self._in_flight()
             now[2] = max(now[2], in_flight)
-            now[3] = total - up
+            now[3] = len(down)
             last = int(time() // STEP)
             steps = [self._steps.get(number) for number in range(last - STEPS + 1, last + 1)]
         return [
@@ -113,11 +115,12 @@ class Vitals:
             ),
             Sign(
                 name="Health",
-                value="no check" if not total else "all up" if up == total else f"{total - up} of {total} down",
-                about=f"{total} checks, each quarter of a minute",
-                bad=up < total,
+                value="no check" if not total else f"{len(down)} of {total} down" if down else "all up",
+                about=", ".join(down) or f"{total} checks, each quarter of a minute",
+                bad=bool(down),
                 points=tuple(None if not each or each[3] is None else float(each[3]) for each in steps),
                 link="/health",
+                names=down,
             ),
             self._last_reload(last),
         ]
@@ -136,12 +139,12 @@ class Vitals:
             link="/load",
         )
 
-    def _health(self, check: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-        at, up, total = self._seen.get("health", (0.0, 0, 0))
+    def _health(self, check: Callable[[], tuple[tuple[str, ...], int]]) -> tuple[tuple[str, ...], int]:
+        at, down, total = self._seen.get("health and names", (0.0, (), 0))
         if time() - at > _HEALTH_SECONDS:
-            up, total = check()
-            self._seen["health"] = (time(), up, total)
-        return up, total
+            down, total = check()
+            self._seen["health and names"] = (time(), down, total)
+        return down, total
 
     def _in_flight(self) -> int:
         return sum(number for plugin, number in self._host.in_flight_by_plugin.items() if plugin != self._own)

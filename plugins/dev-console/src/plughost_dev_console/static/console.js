@@ -111,10 +111,11 @@ async function waitForJob() {
 function follow(path, known, take) {
   const form = document.querySelector("[data-live]");
   const pause = document.querySelector("[data-pause]");
-  let after = known, paused = false, round = 0;
+  let after = known, paused = false, round = 0, asking = 0;
   const wanted = () => new URLSearchParams([...new FormData(form)]).toString();
   const ask = async (fresh) => {
     const mine = round;
+    asking += 1;
     try {
       const answer = await fetch(`${prefix}${path}?after=${fresh ? 0 : after}&${wanted()}`);
       if (answer.status === 403) { location.reload(); return; }
@@ -122,7 +123,7 @@ function follow(path, known, take) {
       if (mine !== round) return; // asked again meanwhile, for something else
       after = Math.max(fresh ? 0 : after, ...found.map((each) => each.number));
       take(found, fresh);
-    } catch { /* the host is away; it may come back */ }
+    } catch { /* the host is away; it may come back */ } finally { asking -= 1; }
   };
   const again = () => {
     round += 1;
@@ -138,7 +139,7 @@ function follow(path, known, take) {
   form.querySelector("[data-apply]").hidden = true;
   form.addEventListener("submit", (event) => { event.preventDefault(); again(); });
   form.addEventListener("input", () => { clearTimeout(form.pending); form.pending = setTimeout(again, 150); });
-  setInterval(() => { if (!paused && !document.hidden) ask(false); }, 1000);
+  setInterval(() => { if (!paused && !document.hidden && !asking) ask(false); }, 1000);
 }
 
 // Ids are shortened; a click shows the whole one, here and wherever it is drawn again.
