@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from .environments import PATIENCE, Sandbox
-from .wheels import host_wheel, speaker
+from .wheels import broken, host_wheel, speaker
 
 _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')
 
@@ -92,6 +92,16 @@ def test_a_restart_takes_up_what_a_reload_can_not(sandbox: Sandbox) -> None:
         assert host.get("/greeter").json()["count"] == 1
         with pytest.raises(httpx.ConnectError):
             httpx.get(first, trust_env=False)
+
+
+def test_a_restart_names_the_plugins_that_do_not_serve_any_more(sandbox: Sandbox) -> None:
+    """The new process serves without them, and the command says why."""
+    with sandbox.serving() as host:
+        sandbox.put(broken(sandbox.wheels, "cracked", "1.0"))
+        told = sandbox.run("restart")
+        assert "serves, after" in told
+        assert "cracked is failed: import: " in told
+        assert host.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.thorough

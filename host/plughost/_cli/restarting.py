@@ -21,13 +21,16 @@ def restart(settings: Settings, as_json: bool) -> None:
 
     The new process is started with the same command line. The old one serves until the new one does, then answers
     what it has in flight and leaves. Where the new one can't serve, the old one goes on. What plugins keep in memory
-    only is lost. Exit code 0 when the new process serves, else 1.
+    only is lost. Exit code 0 when the new process serves, else 1; plugins of it that don't are named.
     """
     answer = asked(settings.data_dir, "restart")
     if as_json:
         print_json(answer)
     elif answer["ok"]:
         click.echo(f"Process {answer['pid']} serves, after {answer['seconds']:.2f} s.")
+        for plugin in asked(settings.data_dir, "status")["plugins"]:
+            if plugin["reason"]:
+                click.echo(f"{plugin['name']} is {plugin['state']}: {plugin['reason']}", err=True)
     if not answer["ok"]:
         if not as_json:
             click.echo(f"Error: Not restarted, the host goes on as before: {answer['reason']}", err=True)
