@@ -102,6 +102,25 @@ def test_a_read_that_was_cut_in_the_middle_is_done_again(store: OpenStore[Any], 
     assert store.read(read) == ["before"]
 
 
+def test_a_claim_is_held_until_its_connection_ends_and_is_then_for_who_asks_first(
+    store: OpenStore[Any], proxy: Proxy, wait_for: Callable[..., None]
+) -> None:
+    """Of two hosts one has it, however often it asks; after an outage, or its end, the other may have it."""
+    mine, other = store.claims, store.database.claims()
+    assert mine is not None
+    assert other is not None
+    assert [mine.hold("job"), mine.hold("job"), other.hold("job")] == [True, True, False]
+    proxy.cut()
+    with pytest.raises(Unavailable):
+        mine.hold("job")
+    proxy.mend()
+    wait_for(lambda: other.hold("job"))
+    assert not mine.hold("job")
+    other.close()
+    wait_for(lambda: mine.hold("job"))
+    assert not other.hold("job")
+
+
 def test_connections_that_the_server_ends_are_replaced(store: OpenStore[Any], postgresql: str, psycopg2: Any) -> None:
     """As at a shutdown, the server gives its reason (57P01) before it hangs up."""
 

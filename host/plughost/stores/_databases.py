@@ -29,7 +29,6 @@ class Administration(Session):
     """
 
     def __init__(self, connection: Any, store: str) -> None:
-        """Wrap the driver's connection."""
         super().__init__(None, 0.0)
         self._connection = connection
         self._store = store
@@ -89,7 +88,6 @@ class Database(ABC):
     """One store's database, by the store's name and settings."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
-        """Open and connect nothing yet."""
         self.store = store
         self.config = config
         self.label: str = f"store {store}"

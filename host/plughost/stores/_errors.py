@@ -28,7 +28,6 @@ class Duplicate(StoreError):  # noqa: N818 - reads better where it is caught
     """
 
     def __init__(self, message: str, columns: tuple[str, ...] = ()) -> None:
-        """Keep the columns."""
         super().__init__(message)
         self.columns = columns
 

@@ -34,7 +34,6 @@ class Stores(Mapping[str, OpenStore[Any]]):
     def __init__(
         self, stores: Mapping[str, OpenStore[Any]], failures: Mapping[str, SetupError], doubts: Sequence[str] = ()
     ) -> None:
-        """Keep all three."""
         self._stores = dict(stores)
         self.failures: dict[str, SetupError] = dict(failures)
         self.doubts: tuple[str, ...] = tuple(doubts)

@@ -105,14 +105,7 @@ class Opening:
         schema = self._pending.schema
         try:
             if self._pending.steps:
-                try:
-                    self._db.keep()
-                except StoreError as error:
-                    message = (
-                        f"the migrations of the {self._database.label} failed, and nothing of them was kept: {error}"
-                    )
-                    kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
-                    raise kind(message) from error
+                self._commit()
                 schema = self._pending.steps[-1].number
                 self._place.logger.info("the store was migrated", before=self._pending.schema, schema=schema)
             if self._alone and self._older is not None:
@@ -131,6 +124,14 @@ class Opening:
         """Leave the store as it was, and let older code go on."""
         for each in (self._undecided, self._resources, self._paused):
             each.close()
+
+    def _commit(self) -> None:
+        try:
+            self._db.keep()
+        except StoreError as error:
+            message = f"the migrations of the {self._database.label} failed, and nothing of them was kept: {error}"
+            kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
+            raise kind(message) from error
 
     def _migrate(self) -> None:
         """Apply what is pending once the lock is held: another process may have applied it meanwhile."""

@@ -75,7 +75,6 @@ class SQLiteFile:
     """
 
     def __init__(self, store: str, path: Path, *, read_only: bool = False) -> None:
-        """Remember nothing yet."""
         self.path, self._read_only = path, read_only
         self._name = f"The file of the store {store}"
         self._identity: tuple[int, int] | None = None

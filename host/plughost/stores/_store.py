@@ -68,7 +68,6 @@ class OpenStore(Generic[E]):
     """
 
     def __init__(self, declared: Store, plugin: str, database: Database, logger: structlog.stdlib.BoundLogger) -> None:
-        """Remember what to open; see `open`."""
         self.declared = declared
         self.plugin = plugin
         self.database = database
