@@ -38,6 +38,19 @@ def test_what_is_for_operators_is_on_their_site_alone(engine: str) -> None:
         assert main.get("/messages").status_code == 200
 
 
+def test_the_description_names_the_token_that_the_site_wants() -> None:
+    """Each operation on it asks for a bearer token, and names the answers to those without a good one."""
+    sites = {"admin": {"required_role": "admin"}}
+    settings = {"plugins": {"messages": {"site": "admin"}}, "sites": sites}
+    with running_host(["openapi", "library-auth", "messages"], settings=settings) as host, host.client() as client:
+        described = client.get("/q/openapi?format=json&site=admin").json()
+    operations = [each for item in described["paths"].values() for each in item.values() if isinstance(each, dict)]
+    assert operations
+    for each in operations:
+        assert each["security"] == [{"bearer": []}]
+        assert {"401", "403"} <= each["responses"].keys()
+
+
 def test_without_a_plugin_the_site_opens_no_port() -> None:
     """Until a plugin is put there, there is no site `admin`."""
     with running_host(["health"]) as host:

@@ -57,6 +57,7 @@ def host_errors(operation: Operation, around: Surroundings) -> Iterator[tuple[in
     possible = {
         400: body or around.versioned or operation.idempotent,
         401: bool(operation.security),
+        403: bool(operation.roles),
         404: around.fields,
         406: bool(operation.produces),
         409: operation.idempotent,
