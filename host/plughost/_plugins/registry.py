@@ -253,7 +253,7 @@ def _place(error: BaseException) -> tuple[str, str]:
     package = frames[0][0]
     filename, line = next((filename, line) for name, filename, line in reversed(frames) if name == package)
     if _is_of_a_file(error):
-        filename, line = error.filename, error.lineno
+        filename, line = str(error.filename), error.lineno or 0
     return package, f" at {Path(filename).name}:{line}"
 
 
