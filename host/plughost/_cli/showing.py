@@ -51,6 +51,8 @@ def plugins(
 ) -> None:
     """List the installed plugins: version, state, where they are mounted, and why one does not serve.
 
+    It looks at what a host that starts now would serve, with or without --dev; `plughost status` asks one that runs.
+
     Exit code 1 when a plugin fails or is blocked, or when the host as a whole can't start.
     """
     generation = _build(settings, without, dev=dev, rehearsed=True)
