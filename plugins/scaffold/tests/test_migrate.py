@@ -118,6 +118,16 @@ def test_a_new_migration_is_the_next_of_both_databases(migrations: Path) -> None
     assert found == items | {"0003_fill_moods.py"}
 
 
+@pytest.mark.parametrize(("kind", "told"), [([], "write_this_step"), (["--python"], "write this step")])
+def test_a_step_that_is_not_written_yet_is_not_applied(migrations: Path, kind: list[str], told: str) -> None:
+    """A host that reloads while its author writes would record it as done, and never apply what is written then."""
+    assert migrate("new", "written", "add a mood", *kind).exit_code == 0
+    answer = migrate("test", "written")
+    assert answer.exit_code == 1
+    assert "0002_add_a_mood" in answer.output
+    assert told in answer.output
+
+
 def test_all_of_a_plugin_is_tried(migrations: Path) -> None:
     """The exit code tells whether all was well; each database is named."""
     answer = migrate("test", "written")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 _DIALECTS: Final = ("sqlite", "postgresql")
 _NUMBERED: Final = re.compile(r"(\d{4})_.*\.(?:sql|py)")
-_SQL: Final = "-- {what}\n"
+# What is not written yet fails: a host that reloads meanwhile would record it as applied.
+_SQL: Final = """-- {what}
+SELECT write_this_step;  -- replace this line: it fails, so that no host takes the step for done
+"""
 _PYTHON: Final = '''"""{what}."""
 
 from plughost.stores import Session
@@ -24,6 +27,7 @@ from plughost.stores import Session
 
 def migrate(session: Session) -> None:
     """Change the data; `session.dialect` is sqlite or postgresql. Never changes once it is published."""
+    raise NotImplementedError("write this step")
 '''
 
 
