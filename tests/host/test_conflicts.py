@@ -193,7 +193,7 @@ UNMOUNTABLE: list[tuple[Any, str]] = [
     (lambda: group_of(Sockets()), "Sockets has on_websocket, and plughost serves no WebSockets: send to pages with"),
     (lambda: group_of(Says("x"), body_limit=-1), "body_limit -1"),
     (lambda: describing(body_limit=0), "GET: body_limit 0 is no size"),
-    (lambda: describing(consumes="text/csv"), "GET: consumes is no tuple of media types"),
+    (lambda: describing(consumes="text/csv"), "GET: consumes is no tuple of texts: 'text/csv'"),
     (lambda: describing(deprecated="now"), "GET: deprecated 'now' is no date"),
     (lambda: describing(sunset=datetime(2027, 1, 1)), "has no zone"),
     (lambda: describing(deprecated=date(2027, 1, 2), sunset=date(2027, 1, 1)), "is before 2027-01-02"),

@@ -255,6 +255,9 @@ def test_every_beat_is_run_or_counted_as_missed(when: dict[str, Any]) -> None:
     def told() -> int:
         return job(host).runs + job(host).failures + job(host).missed
 
+    def settled() -> bool:
+        return told() == beats or (held.is_set() and job(host).running_since is not None)
+
     beats = 0
     changing = Changing(lambda: Job(name="work", run=work, **when))
     with running_host(["a"], distributions=[plugin_distribution("a", changing.plugin)], now=MORNING) as host:
@@ -266,8 +269,7 @@ def test_every_beat_is_run_or_counted_as_missed(when: dict[str, Any]) -> None:
             if number % 4 == 3:
                 changing.reload(host)
                 held.clear()
-            # The lambda is called before the number changes, hence the exception.
-            until(lambda: told() == beats or (held.is_set() and job(host).running_since is not None))  # noqa: B023
+            until(settled)
         held.clear()
         until(lambda: told() == beats)
         assert job(host).missed > 0

@@ -251,9 +251,9 @@ def _place(error: BaseException) -> tuple[str, str]:
     if not frames:
         return "", ""
     package = frames[0][0]
-    filename, line = next((filename, line) for name, filename, line in reversed(frames) if name == package)
     if _is_of_a_file(error):
-        filename, line = str(error.filename), error.lineno or 0
+        return package, f" at {Path(error.filename or '').name}:{error.lineno}"
+    filename, line = next((filename, line) for name, filename, line in reversed(frames) if name == package)
     return package, f" at {Path(filename).name}:{line}"
 
 

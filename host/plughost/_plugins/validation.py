@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import singledispatch
-from typing import Final
+from typing import Any, Final
 
 from falcon.routing import CompiledRouter
+from falcon.routing.util import SuffixedMethodNotFoundError
 
-from plughost._api.declarations import Check, Middleware, Observer, Operation, Page, Route, RouteGroup, Store
+from plughost._api.declarations import Check, Middleware, Observer, Page, Route, RouteGroup, Store
 from plughost._api.errors import PluginError
 from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job
 from plughost._apps.versions import Versions
 from plughost._plugins.cron import next_time
 from plughost._plugins.operations import problem_of
+from plughost._plugins.shapes import misshapen
 from plughost._plugins.signatures import misfit
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
@@ -31,24 +33,36 @@ _path = re.compile(rf"(/({_SEGMENT}|\{{[^{{}}]*\}})+)*").fullmatch
 _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 
 
-@singledispatch
-def check(declared: object) -> None:
+def check(declared: Any) -> None:
     """Check a declaration on its own.
 
     Raises:
         PluginError: It can't be mounted. The message names it.
     """
+    wrong = misshapen(declared)
+    _require(wrong is None, f"{_label(declared)}: {wrong}")
+    _check(declared)
+
+
+def _label(declared: Any) -> str:
+    if isinstance(declared, RouteGroup):
+        return f"route group {declared.prefix!r}"
+    return f"{type(declared).__name__.lower()} {declared.name!r}"
+
+
+@singledispatch
+def _check(declared: object) -> None:
     raise PluginError(f"it returned a {type(declared).__name__}", _ADVICE)
 
 
-@check.register
+@_check.register
 def _(store: Store) -> None:
     _named("store", store.name)
     _require(store.entities is None or callable(store.entities), f"store {store.name!r}: entities is no function")
     _require(_texts(store.tables), f"store {store.name!r}: tables is no tuple of names")
 
 
-@check.register
+@_check.register
 def _(middleware: Middleware) -> None:
     _named("middleware", middleware.name)
     where = f"middleware {middleware.name!r}"
@@ -67,7 +81,7 @@ def _(middleware: Middleware) -> None:
     )
 
 
-@check.register
+@_check.register
 def _(observer: Observer) -> None:
     _named("observer", observer.name)
     where = f"observer {observer.name!r}"
@@ -80,14 +94,14 @@ def _(observer: Observer) -> None:
     _require(most is None or (type(most) is int and most > 0), f"{where}: at_most is no number above 0")
 
 
-@check.register
+@_check.register
 def _(health: Check) -> None:
     _named("health check", health.name)
     _require(callable(health.check), f"health check {health.name!r}: check is no function")
     require_sync(health.check, f"health check {health.name!r}: check")
 
 
-@check.register
+@_check.register
 def _(job: Job) -> None:
     _named("job", job.name)
     where = f"job {job.name!r}"
@@ -116,15 +130,14 @@ def _(job: Job) -> None:
             raise PluginError(f"{where}: {error}", _ADVICE) from None
 
 
-@check.register
+@_check.register
 def _(page: Page) -> None:
     _named("page", page.name)
-    _require(isinstance(page.title, str), f"page {page.name!r}: its title is no text")
     _require(callable(page.render), f"page {page.name!r}: render is no function")
     require_sync(page.render, f"page {page.name!r}: render")
 
 
-@check.register
+@_check.register
 def _(group: RouteGroup) -> None:
     where = f"route group {group.prefix!r}"
     at_root = group.prefix == "/" and all(getattr(each, "path", None) == "" for each in group.routes or ())
@@ -175,20 +188,20 @@ def _check_format(group: RouteGroup, where: str) -> None:
 
 def _check_route(route: Route, where: str) -> None:
     _require(
-        isinstance(route.path, str) and bool(_path(route.path)),
+        bool(_path(route.path)),
         f"{where}: a path is empty, or segments such as /{{sku}}, each after a slash and none at the end",
     )
     _require(not inspect.isclass(route.resource), f"{where}: the resource is a class; give an instance")
-    _require(
-        isinstance(route.operations, Mapping)
-        and all(isinstance(each, Operation) for each in route.operations.values()),
-        f"{where}: operations is no mapping of methods to Operation",
-    )
+    resource = type(route.resource).__name__
     try:
         methods = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
     except ValueError as error:
         raise PluginError(f"{where}: {error}", _ADVICE) from None
-    resource = type(route.resource).__name__
+    except SuffixedMethodNotFoundError:
+        raise PluginError(
+            f"{where}: {resource} has no responder with the suffix {route.suffix!r}, such as on_get_{route.suffix}",
+            _ADVICE,
+        ) from None
     _require(
         "WEBSOCKET" not in methods,
         f"{where}: {resource} has on_websocket, and plughost serves no WebSockets: send to pages with "

@@ -1,0 +1,107 @@
+"""A declaration with a value of another type fails its own plugin, with words that say what to write."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.host.plugins import Plugin, Says, Speaker, reason
+
+from plughost import (
+    Check,
+    Health,
+    Job,
+    Middleware,
+    Observer,
+    Operation,
+    Page,
+    Parameter,
+    Response,
+    Route,
+    RouteGroup,
+    Store,
+)
+from plughost.testing import plugin_distribution, running_host
+
+
+class Looks:
+    """A middleware."""
+
+    def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
+        """Do nothing."""
+
+
+RIGHT: Final[dict[type[Any], dict[str, Any]]] = {
+    Operation: {"summary": "Say it"},
+    Response: {"description": "It."},
+    Parameter: {"name": "word", "place": "query", "description": "It."},
+    Route: {"path": "", "resource": Says("x"), "operations": {"GET": Operation(summary="Say it")}},
+    RouteGroup: {"prefix": "/bad", "routes": ()},
+    Store: {"name": "bad", "migrations": Path(__file__).parent, "tables": ("bad",)},
+    Middleware: {"name": "bad", "component": Looks()},
+    Check: {"name": "bad", "check": lambda: Health(up=True)},
+    Observer: {"name": "bad", "observe": lambda records: None},
+    Page: {"name": "bad", "title": "Bad", "render": str},
+    Job: {"name": "bad", "run": lambda run: None, "every": 3600},
+}
+WRONG: Final = ("text", 5, {"a": 1}, {"200": Response(description="It.")}, (5,), object(), len)
+HOOKS: Final[dict[type[Any], str]] = {
+    Store: "register_stores",
+    Middleware: "register_middleware",
+    Check: "register_checks",
+    Observer: "register_observers",
+    Page: "register_pages",
+    Job: "register_jobs",
+}
+
+
+def declaring(kind: type[Any], **changed: Any) -> Plugin:
+    """Return a plugin that declares something, with some values changed."""
+    declared = kind(**{**RIGHT[kind], **changed})
+    if kind is Response:
+        declared = Operation(summary="Say it", responses={200: declared})
+    if kind is Parameter:
+        declared = Operation(summary="Say it", parameters=(declared,))
+    if isinstance(declared, Operation):
+        declared = Route("", Says("x"), {"GET": declared})
+    if isinstance(declared, Route):
+        declared = RouteGroup(prefix="/bad", routes=(declared,))
+    return Plugin(**{HOOKS.get(kind, "register_routes"): lambda context: [declared]})
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_no_value_of_another_type_ends_the_host(kind: type[Any]) -> None:
+    """Whatever stands in whichever field of a declaration, another plugin serves."""
+    bad = [declaring(kind, **{each.name: wrong}) for each in fields(kind) for wrong in WRONG]
+    installed = [plugin_distribution(f"bad-{number}", plugin) for number, plugin in enumerate(bad)]
+    installed.append(plugin_distribution("good", Speaker("good", "/good")))
+    with running_host(distributions=installed) as host, host.client() as client:
+        assert client.get("/good").status_code == 200
+
+
+TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
+    (
+        Operation,
+        {"responses": {"404": Response(description="None such.")}},
+        "route group '/bad': route '': GET: responses is no mapping of statuses, which are integers, to Response",
+    ),
+    (Operation, {"produces": "text/csv"}, "GET: produces is no tuple of texts: 'text/csv'"),
+    (Operation, {"security": "bearer"}, "GET: security is no tuple of texts: 'bearer'"),
+    (Operation, {"roles": "admin"}, "GET: roles is no tuple of texts: 'admin'"),
+    (Operation, {"request": {"title": str}}, "can't be described: it is no type that pydantic knows"),
+    (Operation, {"consumes": ("csv",)}, "GET: consumes 'csv', which is no media type"),
+    (Response, {"media_types": "text/csv"}, "GET: 200: media_types is no tuple of texts: 'text/csv'"),
+    (Parameter, {"schema": "integer"}, "GET: parameter 'word': schema is no mapping with texts as keys: 'integer'"),
+    (Route, {"suffix": "more"}, "Says has no responder with the suffix 'more', such as on_get_more"),
+    (Store, {"migrations": "migrations"}, "store 'bad': migrations is no folder, such as importlib.resources.files("),
+    (Store, {"breaking": 2}, "store 'bad': breaking is no tuple of integers: 2"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changed", "told"), TOLD)
+def test_a_likely_mistake_is_told_in_words(kind: type[Any], changed: dict[str, Any], told: str) -> None:
+    """The value is named by its place, with what it is to be."""
+    with running_host(distributions=[plugin_distribution("bad", declaring(kind, **changed))]) as host:
+        assert told in reason(host, "bad")
