@@ -117,6 +117,20 @@ def test_what_is_installed_in_place_or_saved_is_served_without_being_asked(
         assert host.get("/other").json()["count"] == 2
 
 
+def test_what_a_reload_finds_to_be_no_plugin_is_told(sandbox: Sandbox, tmp_path: Path) -> None:
+    """An author who forgot the entry point, or lost it, need not look for the reason."""
+    (tmp_path / "edited.py").write_text(SOURCE)
+    install_in_place(sandbox, tmp_path, "folder")
+    info = sandbox.site / "plughost_edited-1.0.dist-info"
+    with sandbox.serving("--dev", "--reload") as host:
+        assert host.get("/edited").status_code == 200
+        (info / "METADATA").write_text(f"{(info / 'METADATA').read_text()}Requires-Dist: plughost\n")
+        (info / "entry_points.txt").unlink()
+        (info / "RECORD").write_text("_edited.pth,,\n")
+        told = "plughost-edited is installed, and is no plugin: it has no entry point in plughost.plugins"
+        until(lambda: told in (sandbox.folder.parent / "host.log").read_text())
+
+
 @pytest.mark.parametrize("load", ["start", "reload"])
 def test_a_save_during_a_load_is_served_next(sandbox: Sandbox, tmp_path: Path, load: str) -> None:
     """What is saved while the host imports it, at its start or after an installation, is imported again."""

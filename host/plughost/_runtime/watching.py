@@ -58,7 +58,11 @@ class Watcher:
                 continue
             while not self._ended.wait(_EVERY / 2) and (later := self._look()) != seen:
                 seen = later  # an installer or an editor is still writing
+            known = self._host.view.warnings
             report = self._host.reload(origin={"where": "watcher"})
+            for warning in self._host.view.warnings:
+                if warning not in known:
+                    self._host.logger.warning("announcement", text=f"Warning: {warning}")
             self._tell(report)
             self._note(seen)
 
