@@ -54,14 +54,23 @@ class Entries:
             size += len(part)
         resp.media = size
 
+    on_patch = on_put
+
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
         """Mount it."""
+        patch = Operation(summary="Put anything", consumes=("*/*",))
         post = Operation(
             summary="Post a form", request=Entry, consumes=("multipart/form-data", "application/x-www-form-urlencoded")
         )
         put = Operation(summary="Put an image", consumes=("image/*",), body_limit=LARGE)
-        return [RouteGroup(prefix="/entries", routes=(Route("", self, {"POST": post, "PUT": put}),), body_limit=20_000)]
+        return [
+            RouteGroup(
+                prefix="/entries",
+                routes=(Route("", self, {"POST": post, "PUT": put, "PATCH": patch}),),
+                body_limit=20_000,
+            )
+        ]
 
 
 @pytest.fixture(scope="module", params=LANES, ids=str)
@@ -172,6 +181,12 @@ def test_another_media_type_is_refused(client: httpx.Client) -> None:
     assert client.post("/entries", content=b"x").status_code == 415
     for content_type, status in ("image/webp", 200), ("Image/PNG; a=b", 200), ("text/plain", 415), ("image", 415):
         assert client.put("/entries", content=b"x", headers={"Content-Type": content_type}).status_code == status
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/csv"}])
+def test_an_operation_may_read_any_media_type(client: httpx.Client, headers: dict[str, str]) -> None:
+    """`*/*` lets in whatever it is, and what doesn't say it."""
+    assert client.patch("/entries", content=b"x", headers=headers).json() == 1
 
 
 def test_each_operation_has_its_own_limit(client: httpx.Client) -> None:

@@ -110,8 +110,8 @@ class Operation:
         examples: Name to an example of the request body.
         id: What generated clients call it, unique on its site, such as `listProducts`. Made of the method and the path
             by default.
-        consumes: Media types of the body where it isn't JSON, such as `multipart/form-data` or `image/*`. Any other is
-            answered 415.
+        consumes: Media types of the body where it isn't JSON, such as `multipart/form-data`, `image/*`, or `*/*`
+            for whatever comes. Any other is answered 415.
         body_limit: Largest request body in bytes, where it is another than the group's. What the settings say of the
             plugin is the most.
         deprecated: Since when, or from when on, it should not be used any more: a date, or a time with a zone. Every

@@ -112,7 +112,8 @@ class _Consumes:
     def __init__(self, media_types: Sequence[str]) -> None:
         self._accept = ", ".join(media_types)
         self._exact = frozenset(each.lower() for each in media_types)
-        self._ranges = tuple(each.lower().removesuffix("*") for each in media_types if each.endswith("/*"))
+        ranges = (each.lower() for each in media_types if each.endswith("/*"))
+        self._ranges = tuple("" if each == "*/*" else each.removesuffix("*") for each in ranges)
 
     def __call__(self, req: Request, params: dict[str, Any]) -> None:
         sent = (req.content_type or "").partition(";")[0].strip().lower()
