@@ -5,6 +5,7 @@ Without it, a status as text or a folder as text fails in the middle of the host
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -25,7 +26,7 @@ def _misshapen(declared: Any) -> Iterator[str]:
         words, fits = _SHAPES.get(str(each.type), ("", None))
         value = getattr(declared, each.name)
         if fits is not None and not fits(value):
-            yield f"{each.name} is no {words}: {value!r}"
+            yield f"{each.name} is no {words}: {reprlib.repr(value)}"
         elif isinstance(value, Mapping):
             yield from (f"{key}: {wrong}" for key, item in value.items() for wrong in _of_item(item))
         elif isinstance(value, tuple | list):
