@@ -135,6 +135,16 @@ def test_a_process_that_can_not_serve_replaces_nothing(sandbox: Sandbox) -> None
         assert host.status()["pid"] == host.process.pid
 
 
+def test_a_restart_that_fails_at_a_port_leaves_the_others_open(sandbox: Sandbox) -> None:
+    """The next process had taken the socket over before it found another one's port in use; the old one goes on."""
+    settings = sandbox.folder / "plughost.toml"
+    settings.write_text(settings.read_text().replace(*_WITH_HTTPS, 1))
+    with sandbox.serving("--dev") as host, socket.create_server(("127.0.0.1", 0)) as other:
+        settings.write_text(settings.read_text().replace("https_port = 0", f"https_port = {other.getsockname()[1]}", 1))
+        assert "Address already in use" in sandbox.run("restart", code=1)
+        assert httpx.get(f"{host.url()}/greeter", trust_env=False).json()["count"] == 1
+
+
 def test_only_one_host_runs_on_a_data_folder(sandbox: Sandbox) -> None:
     """A second one is refused before it touches anything, and the first one goes on."""
     with sandbox.serving() as host:

@@ -82,6 +82,8 @@ class Restart:
                 self.done = True
                 notify(f"MAINPID={answer['pid']}")
                 self._leave()
+            else:
+                self._sockets.settle()
             return answer
         finally:
             self._one.release()

@@ -33,12 +33,12 @@ class Sockets:
         self._lent: list[tuple[str, socket.socket]] = []
         self._handed: dict[str, socket.socket] = {}
         self._open: dict[Listener, socket.socket] = {}
-        self._handed_on = False
         for name, sockets in (inherited or {}).items():
             if name.endswith(_HANDED):
                 self._handed[name.removesuffix(_HANDED)] = sockets[0]
             else:
                 self._lent += [(name, each) for each in sockets]
+        self._shared = bool(self._handed)  # another process of this host has them, too
 
     def take(self, listener: Listener) -> socket.socket:
         """Return a listening socket, which then belongs to the caller.
@@ -79,17 +79,18 @@ class Sockets:
             return
         with self._open.pop(listener) as released:
             lent = {each.getsockname() for _, each in self._lent}
-            if not self._handed_on and released.getsockname() not in lent:
+            if not self._shared and released.getsockname() not in lent:
                 turn_away(released)
 
     def settle(self) -> None:
-        """Close what the process before had open and nobody has taken."""
+        """Take note that no other process accepts on these sockets, and close those handed over that nobody took."""
+        self._shared = False
         while self._handed:
             self._handed.popitem()[1].close()
 
     def to_hand_on(self) -> list[tuple[str, int]]:
         """Return the name and the descriptor of each socket that the next process needs."""
-        self._handed_on = True
+        self._shared = True
         lent = {each.getsockname() for _, each in self._lent}
         own = [(_name(listener), each) for listener, each in self._open.items() if each.getsockname() not in lent]
         return [
