@@ -79,7 +79,7 @@ class Dispatcher:
         self._thread = 0  # where it runs
         self._give_way = self.rest
         self._current = self._runs = 0  # the number of what runs, 0 where nothing does; how many ran so far
-        self._held = self._queued = 0
+        self._held = 0
         self._started: list[threading.Thread] = []
         self._asleep = True
         self._alarm = threading.Event()
@@ -204,10 +204,9 @@ class Dispatcher:
             guard.acquire()
             if self._current == number:
                 self._current = 0
-                if self._queued and job.lane.waiting and self._has_room(job.lane):
+                if job.lane.waiting and self._has_room(job.lane):
                     # A slow one that ended let in one, and this was it.
                     self._backlog.append(job.lane.waiting.popleft())
-                    self._queued -= 1
                 self._job = job = None
                 left -= 1
                 if left <= 0 and self._backlog and crew is not self._own:
@@ -248,7 +247,6 @@ class Dispatcher:
             else:
                 lane.waiting.append(job)
             job.since = job.since or time.monotonic()
-            self._queued += 1
             return None
 
     # With the guard.
@@ -269,7 +267,6 @@ class Dispatcher:
         for each in (lane, *self.lanes.values()):
             if each.waiting:
                 self._backlog.appendleft(each.waiting.popleft())
-                self._queued -= 1
                 break
         if self._turn.acquire(blocking=False):
             self._active = crew
@@ -354,8 +351,7 @@ class Dispatcher:
                     if self._current == seen:
                         self._take_over()
             seen = current
-            self._end_waiting()
-            calm = 0 if current or self._queued or self._held else calm + 1
+            calm = 0 if self._end_waiting() or current or self._held else calm + 1
             if calm > _CALM_TICKS:
                 self._alarm.clear()
                 self._asleep = True
@@ -364,14 +360,15 @@ class Dispatcher:
                 self._asleep = False
                 calm = 0
 
-    def _end_waiting(self) -> None:
-        """Have those refused that have waited for too long."""
+    def _end_waiting(self) -> bool:
+        """Have those refused that have waited for too long; return whether any still waits."""
         late = time.monotonic() - self._patience
         with self._guard:
-            for lane in self.lanes.values() if self._queued else ():
+            lanes = [lane for lane in tuple(self.lanes.values()) if lane.waiting]  # another thread may add one
+            for lane in lanes:
                 for job in [each for each in lane.waiting if each.since < late and not each.begun]:
                     lane.waiting.remove(job)
                     self._backlog.append(job)
-                    self._queued -= 1
             if self._backlog and self._turn.acquire(blocking=False):
                 self._hand_on(self._own)
+        return bool(lanes)
