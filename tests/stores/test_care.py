@@ -16,6 +16,7 @@ import pytest
 
 from plughost._backups import backup, restore
 from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
+from plughost.stores._errors import Damaged
 from plughost.stores._looking import check, statistics
 
 from .conftest import PRODUCTS, Declare, product_entities
@@ -224,6 +225,23 @@ def test_statistics_of_what_cannot_be_reached_say_why(tmp_path: Path, products: 
     found = statistics(prepared(config, products))
     assert found.trouble is not None
     assert "secret" not in found.place + found.trouble
+
+
+def test_a_damaged_store_is_not_backed_up(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
+) -> None:
+    """The backup says what is wrong, where it made a file that no restore takes."""
+    stores = opening(sqlite_config, products)
+    for number in range(200):
+        stores["catalog"].run(add, f"{number}", name="x" * 200)
+    stores.close()
+    file = sqlite_config.folder / "catalog.sqlite3"
+    content = bytearray(file.read_bytes())
+    content[-8192:-4096] = b"\xff" * 4096
+    file.write_bytes(content)
+    with pytest.raises(Damaged, match="is damaged"):
+        backup(prepared(sqlite_config, products), tmp_path / "copy")
+    assert list(tmp_path.glob("*copy*")) == []
 
 
 def test_a_file_that_is_damaged_at_the_start_makes_its_store_unavailable_until_it_is_mended(

@@ -58,6 +58,9 @@ def _copy(path: Path, target: Path) -> None:
     with closing(_sqlite_files.connect(target, 30)) as written:
         _sqlite_files.copy_into(path, written)
         written.execute("PRAGMA journal_mode = DELETE")  # in WAL mode it would not stay a single file
+        found = written.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":  # no restore would take it
+            raise Damaged(f"{path} is damaged, so nothing was copied: {found}")
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)  # nobody has the copy open, and no lock is lost
     try:
         os.fsync(descriptor)
