@@ -25,13 +25,22 @@ _ids: Final = RandomIdGenerator()
 
 
 class _Unsampled(NonRecordingSpan):
-    """Stands for all that nobody records: each time it is asked, it begins a trace that tells so to who is called."""
+    """Stands for all that nobody records: each time it is asked, it begins a trace that tells so to who is called.
+
+    Attributes:
+        hosts: How many trace in this process; while none does, it begins nothing.
+    """
+
+    hosts = 0
 
     def get_span_context(self) -> SpanContext:
+        if not self.hosts:
+            return trace.INVALID_SPAN_CONTEXT
         return SpanContext(_ids.generate_trace_id(), _ids.generate_span_id(), is_remote=False)
 
 
-UNSAMPLED: Final = trace.set_span_in_context(_Unsampled(trace.INVALID_SPAN_CONTEXT), contexts.Context())
+UNSAMPLED_SPAN: Final = _Unsampled(trace.INVALID_SPAN_CONTEXT)
+UNSAMPLED: Final = trace.set_span_in_context(UNSAMPLED_SPAN, contexts.Context())
 """The context of what isn't sampled; one for all, since a request must not pay for what nobody looks at."""
 
 

@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from plughost_opentelemetry.happenings import UNSAMPLED, chosen
+from plughost_opentelemetry.happenings import UNSAMPLED, UNSAMPLED_SPAN, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,9 +66,12 @@ class Requests:
     def begin(self, tracer: Tracer, stores: StoreSpans) -> None:
         """Trace from now on."""
         self._making = tracer, stores
+        UNSAMPLED_SPAN.hosts += 1
 
     def end(self) -> None:
         """Trace no more."""
+        if self._making is not None:
+            UNSAMPLED_SPAN.hosts -= 1
         self._making = None
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
@@ -90,8 +93,9 @@ class Requests:
         elif chosen(self._sample):
             parent = contexts.Context()
         else:
-            if not self._begins_none:
-                req.context.tracing = contexts.attach(UNSAMPLED)
+            # It stays in its thread: to take it away after each request would cost more than all else here.
+            if not self._begins_none and contexts.get_current() is not UNSAMPLED:
+                contexts.attach(UNSAMPLED)
             return
         span = tracer.start_span(
             req.method if req.method.isupper() else "HTTP",
@@ -116,11 +120,8 @@ class Requests:
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """End it, with what is known by now: whom the request was for, and the status."""
-        tracing: _Tracing | Token[Any] | None = getattr(req.context, "tracing", None)
+        tracing: _Tracing | None = getattr(req.context, "tracing", None)
         if tracing is None:
-            return
-        if not isinstance(tracing, _Tracing):
-            contexts.detach(tracing)
             return
         if tracing.stores is not None:
             tracing.stores.leave()
