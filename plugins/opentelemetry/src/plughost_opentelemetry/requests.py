@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plughost_opentelemetry.happenings import StoreSpans
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
+_TRACING: Final = "plughost.tracing"  # in the environ of a request
 
 
 class _Tracing(NamedTuple):
@@ -60,7 +61,7 @@ class Requests:
         self._making: tuple[Tracer, StoreSpans] | None = None
         self._sample = sample
         # No span that begins within is sampled either, so that there is nothing to keep from being recorded.
-        self._begins_none = not sample and not os.environ.get("OTEL_TRACES_SAMPLER")
+        self._begins_none = not (sample or under_agent or os.environ.get("OTEL_TRACES_SAMPLER"))
         self._under_agent = under_agent
 
     def begin(self, tracer: Tracer, stores: StoreSpans) -> None:
@@ -76,15 +77,15 @@ class Requests:
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
         """Begin the span, or not."""
-        if self._making is None:
+        environ = req.env
+        if self._making is None or (self._begins_none and "HTTP_TRACEPARENT" not in environ):
             return
         tracer, stores = self._making
-        environ = req.env
         if self._under_agent:
             current = trace.get_current_span()
             if current.get_span_context().is_valid:
                 stores.enter()
-                req.context.tracing = _Tracing(current, stores)
+                environ[_TRACING] = _Tracing(current, stores)
                 req.trace_id = format_trace_id(current.get_span_context().trace_id)
             return
         if "HTTP_TRACEPARENT" in environ:
@@ -94,7 +95,7 @@ class Requests:
             parent = contexts.Context()
         else:
             # It stays in its thread: to take it away after each request would cost more than all else here.
-            if not self._begins_none and contexts.get_current() is not UNSAMPLED:
+            if contexts.get_current() is not UNSAMPLED:
                 contexts.attach(UNSAMPLED)
             return
         span = tracer.start_span(
@@ -116,11 +117,11 @@ class Requests:
         bound = structlog.contextvars.bind_contextvars(trace_id=req.trace_id)
         if span.is_recording():
             stores.enter()
-        req.context.tracing = _Tracing(span, stores if span.is_recording() else None, token, bound)
+        environ[_TRACING] = _Tracing(span, stores if span.is_recording() else None, token, bound)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """End it, with what is known by now: whom the request was for, and the status."""
-        tracing: _Tracing | None = getattr(req.context, "tracing", None)
+        tracing: _Tracing | None = req.env.get(_TRACING)
         if tracing is None:
             return
         if tracing.stores is not None:
