@@ -240,10 +240,10 @@ def test_a_share_is_as_large_after_any_number_of_slow_jobs(dispatcher: Dispatche
         hold(dispatcher, release, until, "last", 1)
         for plugin, held in (*((each, SHARE) for each in plugins), ("last", 1)):
             leave(dispatcher, lambda: None, plugin)
-            until(lambda plugin=plugin, held=held: dispatcher.loads()[plugin] == (held, 1, 0))  # type: ignore[misc]
+            until(partial(_is_load, dispatcher, plugin, held, 1))
         release.set()
         for plugin in (*plugins, "last"):
-            until(lambda plugin=plugin: dispatcher.loads()[plugin] == (0, 0, 0))  # type: ignore[misc]
+            until(partial(_is_load, dispatcher, plugin, 0, 0))
 
 
 def test_so_many_of_a_plugin_give_their_turn_away_again_and_again(dispatcher: Dispatcher, until: Until) -> None:
@@ -270,3 +270,7 @@ def test_a_plugin_may_hold_a_quarter_of_the_threads_and_at_least_two() -> None:
     """Unless another share is set."""
     assert [Dispatcher(threads).lane("any").share for threads in (1, 4, 8, 16)] == [2, 2, 2, 4]
     assert Dispatcher(16, share=7).lane("any").share == 7
+
+
+def _is_load(dispatcher: Dispatcher, plugin: str, held: int, waiting: int) -> bool:
+    return dispatcher.loads()[plugin] == (held, waiting, 0)

@@ -95,7 +95,8 @@ class SiteView:
     """What one site serves.
 
     Attributes:
-        groups: The route groups mounted on it, each with its plugin's name.
+        groups: The route groups mounted on it, each with its plugin's name. Where the site wants a role, so does each
+            operation.
         middleware: The middleware around it, outermost first.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import falcon
@@ -9,6 +10,7 @@ import falcon
 from plughost.http._authentication import principal_of
 
 if TYPE_CHECKING:
+    from plughost._api.declarations import Operation, RouteGroup
     from plughost._apps.declared import Authenticator
     from plughost.http._request import Request
 
@@ -39,3 +41,18 @@ class RoleRequired:
                 description=f"This site is open to the role {self._role} only.",
                 headers={"WWW-Authenticate": 'Bearer realm="admin", error="insufficient_scope"'},
             )
+
+
+def needing(group: RouteGroup, role: str | None) -> RouteGroup:
+    """Return a route group as it is on a site that wants a role, if any: each operation needs a token with one."""
+    if role is None:
+        return group
+
+    def with_role(operation: Operation) -> Operation:
+        return replace(operation, security=("bearer",), roles=operation.roles or (role,))
+
+    routes = (
+        replace(route, operations={method: with_role(each) for method, each in route.operations.items()})
+        for route in group.routes
+    )
+    return replace(group, routes=tuple(routes))

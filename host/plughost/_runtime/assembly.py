@@ -13,7 +13,7 @@ from plughost._apps.declared import nobody
 from plughost._apps.idempotency import compile_idempotency
 from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
-from plughost._apps.roles import RoleRequired
+from plughost._apps.roles import RoleRequired, needing
 from plughost._logging import AccessLog
 from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
@@ -86,8 +86,9 @@ def assemble(
         vary = tuple(header for each in all_around for header in each.vary)
         groups = tuple(_mounted(entry, group, settings, middleware, vary) for entry, group in mounts[name])
         components = [*outermost, *(each.component for each in all_around)]
-        if isinstance(own, AdminSite) and own.required_role is not None:
-            components.append(RoleRequired(principals, own.required_role))
+        role = own.required_role if isinstance(own, AdminSite) else None
+        if role is not None:
+            components.append(RoleRequired(principals, role))
         sites[name] = SiteApp(
             groups=groups,
             middleware=around,
@@ -97,7 +98,9 @@ def assemble(
             timed=timed,
             prefixes={each.group.prefix: each.fallback for each in groups},
             body_limit=max(each.largest_body for each in groups),
-            view=SiteView(groups=tuple((entry.name, group) for entry, group in mounts[name]), middleware=around),
+            view=SiteView(
+                groups=tuple((entry.name, needing(group, role)) for entry, group in mounts[name]), middleware=around
+            ),
         )
     return sites
 

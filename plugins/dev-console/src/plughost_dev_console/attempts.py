@@ -12,7 +12,6 @@ from plughost_dev_console.guard import PREFIX
 from plughost_dev_console.html import MEDIA_TYPE
 from plughost_dev_console.sending import send
 from plughost_dev_console.snippets import snippets
-from plughost_dev_console.trying import guarded, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +47,6 @@ class Try:
         if found is None:
             raise falcon.HTTPNotFound(description=f"There is no operation {method} {path} on a site {site}.")
         plugin, group, operation = found
-        operation = guarded(operation, role_of(host, site))
         schemes = sorted({each.scheme for each in host.listeners if each.site == site})
         logins = self._pages.control.logins
         shown: dict[str, Any] = {"answer": None, "number": None, "snippets": (), "issued": ""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -58,10 +58,10 @@ def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
         name: The host's name in links.
     """
     for site, view in host.sites.items():
-        base, role = address(host, site, name), role_of(host, site)
+        base = address(host, site, name)
         for owner, group in view.groups:
             if owner == plugin.name:
-                yield from _of_group(group, plugin.name, site, base, role)
+                yield from _of_group(group, plugin.name, site, base)
 
 
 def address(host: HostView, site: str, name: str) -> str:
@@ -70,24 +70,11 @@ def address(host: HostView, site: str, name: str) -> str:
     return f"{found[0][0]}://{name}:{found[0][1]}" if found else ""
 
 
-def role_of(host: HostView, site: str) -> str:
-    """Return the role that a site wants for whatever is on it. Empty where it wants none."""
-    key = f"sites.{site}.required_role"
-    return str(next((each.value for each in host.settings() if each.key == key and each.value), ""))
-
-
-def guarded(operation: Operation, role: str) -> Operation:
-    """Return an operation with the role that its site wants, where it wants one."""
-    if not role:
-        return operation
-    return replace(operation, security=("bearer",), roles=operation.roles or (role,))
-
-
-def _of_group(group: RouteGroup, plugin: str, site: str, base: str, role: str) -> Iterator[Offer]:
+def _of_group(group: RouteGroup, plugin: str, site: str, base: str) -> Iterator[Offer]:
     for route in group.routes:
         path = group.prefix + route.path
         for method in sorted(set(route.operations) & set(_METHODS), key=_METHODS.index):
-            operation = guarded(route.operations[method], role)
+            operation = route.operations[method]
             needs_more = FIELD.search(path) or operation.security
             yield Offer(
                 plugin=plugin,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
@@ -49,8 +48,7 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
     Raises:
         KeyError: The host has no such site, or nothing is mounted there.
     """
-    role = _role_of(view, site)
-    groups = [(plugin, _guarded(group, role)) for plugin, group in view.sites[site].groups if group.described]
+    groups = [(plugin, group) for plugin, group in view.sites[site].groups if group.described]
     plugins = {each.name: each for each in view.plugins}
     schemas = Schemas(_uses(groups))
     components = Components(schemas)
@@ -73,27 +71,6 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
     }
     plain: Object = _plain(found)
     return plain
-
-
-def _role_of(view: HostView, site: str) -> str:
-    """Return the role that a site wants of a token for whatever is on it. Empty where it wants none."""
-    key = f"sites.{site}.required_role"
-    return str(next((each.value for each in view.settings() if each.key == key and each.value), ""))
-
-
-def _guarded(group: RouteGroup, role: str) -> RouteGroup:
-    """Return a group whose operations need a token with a role, too, where there is one."""
-    if not role:
-        return group
-
-    def guarded(operation: Operation) -> Operation:
-        return replace(operation, security=("bearer",), roles=operation.roles or (role,))
-
-    routes = (
-        replace(route, operations={method: guarded(each) for method, each in route.operations.items()})
-        for route in group.routes
-    )
-    return replace(group, routes=tuple(routes))
 
 
 def _uses(groups: Iterable[Owned]) -> Iterator[Use]:
