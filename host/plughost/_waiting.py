@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import threading
-from _thread import allocate_lock
+from _thread import allocate_lock, get_native_id
 from collections.abc import Callable
 from math import inf
 from time import monotonic
-from typing import Final, Self
+from typing import Any, Final, Self
 
 
 class _Thread(threading.local):
     """What this thread does for a dispatcher.
 
     Attributes:
+        native_id: What the system calls it.
         waits: Whether it gave its turn away during this job.
-        give_way: Gives its turn away, if it has it; None in a thread that takes no turns.
+        beside: The job that it does beside the turn.
+        give_way: Gives its turn away, if it has it: whether for long, and whether it is to leave the processor that it
+            shares with others. None in a thread that takes no turns.
     """
 
     waits = False
-    give_way: Callable[[bool], None] | None = None
+    beside: Any = None
+    give_way: Callable[[bool, bool], None] | None = None
+
+    def __init__(self) -> None:
+        self.native_id = get_native_id()
 
 
 this_thread: Final = _Thread()
@@ -31,10 +38,17 @@ def about_to_wait(*, long: bool = False) -> None:
     The request doesn't count against the plugin's share of threads then; at most 16 of a plugin do so at once.
 
     Args:
-        long: It takes many milliseconds, so that the turn is given away though nobody waits for it now.
+        long: It takes many milliseconds, so that the turn is given away though nobody waits for it now. The thread may
+            run on any processor meanwhile.
     """
     if this_thread.give_way is not None:
-        this_thread.give_way(long)
+        this_thread.give_way(long, long)
+
+
+def about_to_sleep() -> None:
+    """Do the same before a wait in which this thread needs no processor."""
+    if this_thread.give_way is not None:
+        this_thread.give_way(True, False)
 
 
 class Pause(bytes):

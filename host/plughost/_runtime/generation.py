@@ -61,6 +61,10 @@ class Generation:
         models = {entry.name: entry.settings for entry in self.registry if entry.settings is not None}
         return list(self.settings.values(models))
 
+    def stored(self) -> frozenset[str]:
+        """Return the plugins that use a store."""
+        return frozenset(entry.name for entry in self.registry.active() if entry.context.stores)
+
     def announcements(self) -> Iterable[str]:
         """Return what the plugins say to the person who starts the host."""
         return (line for entry in self.registry.active() for line in entry.context.announcements)

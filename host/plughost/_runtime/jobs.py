@@ -265,7 +265,8 @@ class Jobs:
         self._events.emit("job_started", entry.name, job=job.name)
         try:
             if job.each_host or _is_ours(entry, job):
-                job.run(run)
+                with self._dispatcher.elsewhere():
+                    job.run(run)
             else:
                 outcome = "elsewhere"
         except BaseException as raised:

@@ -59,6 +59,7 @@ class Serving:
             share=table.plugin_threads,
             queue=table.plugin_queue,
             patience=table.queue_timeout,
+            one_processor=table.one_processor,
         )
         self.shown: dict[Listener, PreparedTLS] = {}
         self._descriptors = sys.maxsize

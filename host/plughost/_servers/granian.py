@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions, TLSFiles
 
-_RECEIVERS: Final = 4  # threads of granian, of which all but one may be held; more of them take turns and cost cache
+_RECEIVERS: Final = 12  # threads of granian, of which all but one may be held
 _QUIET_SECONDS: Final = 1.0  # for how long a connection has to be idle while draining before it is closed
 _BUSY_SECONDS: Final = 1.0  # for how long clients that ask on while draining are waited for
 _EQUAL_SECONDS: Final = 0.01

@@ -104,7 +104,11 @@ class Requests:
             call.environ[RECEIVED] = perf_counter()
         call.take_body(body)
         self.calls.add(call)
-        self.dispatcher.bring(call, self.crew)
+        dispatcher = self.dispatcher
+        plugin = self.application.plugin_of(call.environ)
+        call.lane = dispatcher.lane(plugin)
+        if plugin not in dispatcher.beside or not dispatcher.run_beside(call, self.crew):
+            dispatcher.bring(call, self.crew)
 
     def refuse_body(self, call: Call, size: int) -> None:
         """Have the application answer that the body is over the limit."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
 from plughost._servers.answers import KNOWN_FIELDS, engine_error, raw_field, status_code
@@ -20,7 +19,6 @@ from plughost._waiting import Pause
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Crew, Dispatcher
-    from plughost._servers.work import Lane
 
 Message = dict[str, Any]
 RawHeaders = list[tuple[bytes, bytes]]
@@ -126,12 +124,6 @@ class Call(Job):
         """Address and port of the client's connection."""
         return self._client[0], int(self._client[1])
 
-    @cached_property
-    def lane(self) -> Lane:  # type: ignore[override]  # worked out when it is asked for, which is seldom
-        """What the request counts against."""
-        requests = self._requests
-        return requests.dispatcher.lane(requests.application.plugin_of(self.environ))
-
     def take_body(self, body: IO[bytes]) -> None:
         """Give the application the body, which is closed with the response."""
         self._input = self.environ["wsgi.input"] = body
@@ -195,7 +187,7 @@ class Call(Job):
                     self._pause(room)
                     return
                 if requests.dispatcher.busy:
-                    requests.dispatcher.put_back(self)
+                    requests.dispatcher.leave(self)
                     return
             self._end(b"")
         except CutOffError:

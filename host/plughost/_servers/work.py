@@ -21,6 +21,7 @@ class Lane:
         waiting: The requests that wait for one of these to end.
         refused: How many requests were refused, since too many waited or since they waited too long.
         resting: How many of its requests gave their turn away.
+        beside: How many threads answer its requests beside the active one.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Lane:
     waiting: deque[Job] = field(default_factory=deque)
     refused: int = 0
     resting: int = 0
+    beside: int = 0
 
 
 class Job:
@@ -38,11 +40,13 @@ class Job:
         lane: What it counts against.
         begun: Whether a part of it is done already: the rest of it is never refused.
         since: When it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't.
+        is_away: Whether its thread has left the processor that it shares with others.
     """
 
     lane: Lane
     begun = False
     since: float = 0.0
+    is_away = False
 
     def run(self) -> None:
         """Go on with it."""

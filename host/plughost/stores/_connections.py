@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
-from plughost._waiting import about_to_wait
+from plughost._waiting import about_to_sleep
 from plughost.stores._errors import Busy, Refused
 
 _LOOK_AGAIN: Final = 0.05
@@ -103,7 +103,7 @@ class Turns:
         where(turn)
 
     def _wait(self, turn: Turn, deadline: float) -> bool:
-        about_to_wait(long=True)
+        about_to_sleep()
         begun = time.monotonic()
         passed = turn.passed.acquire(timeout=max(0.0, deadline - begun))
         self.waits.add(time.monotonic() - begun)

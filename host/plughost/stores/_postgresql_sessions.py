@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from plughost._waiting import about_to_wait
+from plughost._waiting import about_to_sleep
 from plughost.stores._connections import Pool, Waits
 from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Unavailable, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
@@ -86,7 +86,7 @@ class PostgreSQLSessions(Sessions):
         """
         pace = self._paces[commits]
         if pace > _WORTH_A_TURN:
-            about_to_wait(long=True)
+            about_to_sleep()
         begun = time.monotonic()
         try:
             cursor.execute(sql, values)
