@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from pydantic import SecretStr
 
-from plughost._logging import silent_logger
-from plughost._runtime.host import Host
+from plughost._cli.options import look
 from plughost._settings.sources import DEFAULT_FILE, no_settings
 
 if TYPE_CHECKING:
@@ -35,9 +34,7 @@ def init(file: Path) -> None:
     All are commented out, with their default and what they are for: the file changes nothing until you do. A file
     that is there already is left alone.
     """
-    generation = Host(no_settings(), logger=silent_logger()).look()
-    generation.close()
-    text = f"{_HEAD}\n" + "\n".join(_lines(generation.setting_values()))
+    text = f"{_HEAD}\n" + "\n".join(_lines(look(no_settings()).setting_values()))
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(f"{text}\n")

@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "plugins": "showing:plugins",
     "purge": "stores:purge_command",
     "reload": "controlling:reload",
-    "restart": "restarting:restart",
+    "restart": "controlling:restart",
     "routes": "showing:routes",
     "serve": "serving:serve",
     "settings": "showing:settings",

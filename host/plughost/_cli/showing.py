@@ -12,21 +12,20 @@ from rich.text import Text
 from plughost._cli.completing import plugin_names, setting_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
-    STATE_STYLES,
     config_option,
     console,
     host_options,
     is_wide,
     json_option,
+    look,
     plain_table,
     print_json,
     say_left_out,
+    state_text,
     text,
 )
-from plughost._logging import silent_logger
 from plughost._plugins.environment import Environment
 from plughost._runtime.explaining import Explanation, explain
-from plughost._runtime.host import Host
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -55,7 +54,7 @@ def plugins(
 
     Exit code 1 when a plugin fails or is blocked, or when the host as a whole can't start.
     """
-    generation = _build(settings, without, dev=dev, rehearsed=True)
+    generation = look(settings, without, dev=dev, rehearsed=True)
     if why is not None:
         _explain(explain(why, generation.registry, Environment()), as_json)
         return
@@ -74,7 +73,7 @@ def plugins(
                 text(entry.name),
                 text(entry.installed.distribution),
                 text(entry.installed.version),
-                Text(entry.state, style=STATE_STYLES[entry.state]),
+                state_text(entry.state),
                 text(" ".join(_sites(entry))),
                 *([text(" ".join(hook.removeprefix("register_") for hook in entry.hooks))] if wide else []),
             )
@@ -96,7 +95,7 @@ def plugins(
 @config_option
 def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
     """List every route: site, methods, path, the plugin that mounts it, and the minor versions it speaks."""
-    rows = list(_routes(_build(settings, without, dev=dev)))
+    rows = list(_routes(look(settings, without, dev=dev)))
     if as_json:
         print_json(rows)
     elif not rows:
@@ -133,7 +132,7 @@ def settings(
 
     Secrets are masked. With --json each has its default and its description, too.
     """
-    generation = _build(settings, without, dev=dev)
+    generation = look(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
     if not values:
         raise click.ClickException(f"There is no setting {' '.join(keys)}; plughost settings lists all.")
@@ -157,12 +156,6 @@ def _is_wanted(key: str, keys: Collection[str]) -> bool:
 
 def _warnings(generation: Generation) -> list[str]:
     return [f"warning: {each}" for each in generation.warnings]
-
-
-def _build(settings: Settings, without: Collection[str], *, dev: bool, rehearsed: bool = False) -> Generation:
-    generation = Host(settings, dev=dev, without=without, logger=silent_logger()).look(rehearsed=rehearsed)
-    generation.close()
-    return generation
 
 
 def _explain(told: Explanation, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from plughost._cli.options import (
     group_config_option,
     is_wide,
     json_option,
+    look,
     plain_table,
     print_json,
     say_left_out,
@@ -29,9 +30,7 @@ from plughost._cli.options import (
     text,
     working,
 )
-from plughost._logging import silent_logger
 from plughost._runtime.audit import command_audit
-from plughost._runtime.host import Host
 from plughost.stores import Stores, purge
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._looking import Statistics, statistics
@@ -39,7 +38,7 @@ from plughost.stores._looking import Statistics, statistics
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import Entry
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
 
@@ -207,10 +206,10 @@ def _of_installed_plugins(settings: Settings) -> Stores:
     are the failures.
     """
     disabled = settings.host.disabled
-    entries = list(_look(settings))
+    entries = list(look(settings).registry)
     if disabled:
         enabled = settings.host.model_copy(update={"disabled": ()})
-        entries += [entry for entry in _look(replace(settings, host=enabled)) if entry.name in disabled]
+        entries += [entry for entry in look(replace(settings, host=enabled)).registry if entry.name in disabled]
     stores: dict[str, OpenStore[Any]] = {}
     failures, doubts = {}, []
     for entry in entries:
@@ -225,10 +224,6 @@ def _of_installed_plugins(settings: Settings) -> Stores:
         else:
             failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}")
     return Stores(stores, failures, doubts)
-
-
-def _look(settings: Settings) -> Registry:
-    return Host(settings, logger=silent_logger()).look().registry
 
 
 def _prepared(entry: Entry) -> dict[str, OpenStore[Any]]:
