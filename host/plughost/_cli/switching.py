@@ -15,7 +15,7 @@ from plughost._cli.options import EXIT_PROBLEMS, FunctionT, config_option, conso
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
-from plughost._settings.switching import write_disabled
+from plughost._settings.editing import edit_setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,7 +109,7 @@ def _switch(
     target = sorted({*disabled} ^ {*settings.host.disabled})
     try:
         with command_audit(settings).around(what, target=target) as event:
-            edit = write_disabled(settings, disabled)
+            edit = edit_setting(settings, {}, "disabled", disabled)
             report: ReloadReport | None = None
             if not no_reload:
                 with suppress(NotRunning):
