@@ -51,8 +51,7 @@ def load(store: Store, database: PostgreSQL, file: Path) -> int:
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     held = {found[1] for line in contents if (found := re.search(r" TABLE \S+ (\S+) ", line))}
     if schema == 0 or not held >= set(store.tables):
-        message = f"{file} is no backup of the store {store.name}"
-        raise SetupError(message)
+        raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store, len(read_migrations(store, "postgresql")), schema)
     chosen = file.with_name(f".{file.name}.chosen")
     chosen.write_text("\n".join(line for line in contents if f" {TABLE} " not in f"{line} "), encoding="utf-8")
@@ -107,12 +106,12 @@ def _run(
         arguments = [*arguments, f"--dbname={connection}"]
     if shutil.which(tool) is None:
         place = [f"--dbname={database.config.place}"] if database is not None else []
-        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"
-        raise SetupError(message)
+        raise SetupError(
+            f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"
+        )
     done = subprocess.run(  # noqa: S603 - no words but ours and the names of files and tables, and no shell  # nosec B603
         [tool, *arguments], input=entered, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        message = f"{tool} failed: {done.stderr.strip()}"
-        raise StoreError(message)
+        raise StoreError(f"{tool} failed: {done.stderr.strip()}")
     return done.stdout

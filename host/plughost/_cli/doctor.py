@@ -19,7 +19,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from plughost._api.errors import CertificateError, NotRunning
-from plughost._backups.journal import last_backups
+from plughost._backups import last_backups
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
