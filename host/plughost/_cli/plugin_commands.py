@@ -40,15 +40,17 @@ if TYPE_CHECKING:
 def names(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
     skipped = _setting("disabled") or ()
-    return [each.name for each in _found(ctx) if each.name not in skipped and _of_plugin(ctx, each.name)]
+    enabled = [each.name for each in _found(ctx) if each.name not in skipped]
+    return [name for name in enabled if not isinstance(find(ctx, name), _Refusal)]
 
 
 def find(ctx: click.Context, name: str) -> click.Command | None:
     """Return the command or the group of a plugin. None where no plugin of that name is installed."""
-    found = _found(ctx)
-    if name not in (each.name for each in found):
-        return None
-    return _of_plugin(ctx, name) or _no_commands(name, found)
+    known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
+    if name not in known:
+        found = _found(ctx)
+        known[name] = _command(name, found) if name in (each.name for each in found) else None
+    return known[name]
 
 
 def lent(ctx: click.Context, plugin: str, name: str) -> click.Command:
@@ -58,14 +60,7 @@ def lent(ctx: click.Context, plugin: str, name: str) -> click.Command:
     if command is not None:
         return command
     cause = f"`plughost {name}` comes with the distribution {HOST}-{plugin}, which is not installed"
-    return _refusing(name, f"{cause}. Install it from where you have {HOST} from.")
-
-
-def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
-    known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
-    if name not in known:
-        known[name] = _command(name, _found(ctx))
-    return known[name]
+    return _Refusal(name, f"{cause}. Install it from where you have {HOST} from.")
 
 
 def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
@@ -77,10 +72,10 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     return found
 
 
-def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command | None:
+def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     entry, commands = _load(name, found)
     if entry.failure is not None or not commands:
-        return None
+        return _Refusal(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:
         return _with_config(name, commands[0])
     return _group(name, commands)
@@ -204,18 +199,14 @@ class _Stores(Mapping[str, Any]):
         return stores
 
 
-def _no_commands(name: str, found: Collection[InstalledPlugin]) -> click.Command:
-    entry, _ = _load(name, found)
-    reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
-    return _refusing(name, f"{entry.installed.label}: {reason}")
+class _Refusal(click.Command):
+    """A command that says why it isn't there, whatever it is called with."""
 
+    def __init__(self, name: str, message: str) -> None:
+        """Say it by a message."""
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        super().__init__(name, hidden=True, context_settings=settings)
+        self._message = message
 
-def _refusing(name: str, message: str) -> click.Command:
-    """Return a command that says why it isn't there, whatever it is called with."""
-
-    @click.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
-    @click.argument("rest", nargs=-1)
-    def refuse(rest: tuple[str, ...]) -> None:
-        raise click.ClickException(message)
-
-    return refuse
+    def invoke(self, ctx: click.Context) -> None:
+        raise click.ClickException(self._message)

@@ -19,8 +19,6 @@ from plughost._runtime.reports import trouble_of
 from plughost._runtime.sites import listeners_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import structlog
     from rich.console import Console
     from rich.table import Table
@@ -112,7 +110,7 @@ class Teller:
         if trouble:
             raise SystemExit(EXIT_PROBLEMS)
 
-    def _log_uncaught(self, event: str, error: BaseException | None, _: TracebackType | None = None) -> None:
+    def _log_uncaught(self, event: str, error: BaseException | None) -> None:
         if not isinstance(error, SystemExit):
             self._logger.critical(event, exc_info=error)
 
