@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import stat
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plughost._cli.owning import give_to_owner
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
 from plughost._settings.sources import DEFAULT_FILE, Settings, read_settings
@@ -36,6 +36,7 @@ EXIT_USAGE: Final = 2
 
 CONFIG_HELP: Final = "Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml."
 
+_FOLLOWING_NOTHING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CONFIG_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _WIDE: Final = 110
@@ -110,7 +111,7 @@ def settings_of(config: Path | None) -> Settings:
         raise SystemExit(EXIT_USAGE) from None
     running = click.get_current_context(silent=True)
     if running is not None:
-        running.find_root().call_on_close(partial(give_to_owner, settings.data_dir))
+        running.find_root().call_on_close(partial(_give_to_owner, settings.data_dir))
     return settings
 
 
@@ -149,6 +150,33 @@ def _stated_data_dir(config: Path | None) -> Path:
                 stated = Path(tomllib.loads(line)["data_dir"])
     stated = Path(os.environ.get(f"{ENV_PREFIX}DATA_DIR") or stated)
     return (file.absolute().parent / stated.expanduser()).absolute()
+
+
+def _give_to_owner(folder: Path) -> None:
+    """Give what is root's in a data folder to the folder's owner, so that a host of that user can use it.
+
+    The owner may write there and must not get anything else by it: links, and files that have another name, too, are
+    left as they are.
+    """
+    if os.geteuid() != 0 or not folder.is_dir():
+        return
+    owner = folder.stat()
+    if owner.st_uid == 0:
+        return
+    for _, folders, files, above in os.fwalk(folder):
+        for name in (*folders, *files):
+            with suppress(OSError):  # it is a link or a socket, or gone by now
+                _give(os.open(name, _FOLLOWING_NOTHING, dir_fd=above), owner)
+
+
+def _give(descriptor: int, owner: os.stat_result) -> None:
+    try:
+        found = os.fstat(descriptor)
+        alone = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)
+        if found.st_uid == 0 and alone:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(descriptor)
 
 
 def print_json(value: Any) -> None:
