@@ -16,7 +16,8 @@ from rich.table import Table
 from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import config_option, console, group_config_option, json_option, print_json, text
 from plughost._runtime.control import send_command
-from plughost._tls.certificates import certificate_in_use, describe, public_pem, tls_folder
+from plughost._tls.certificates import certificate_in_use, describe, tls_folder
+from plughost._tls.keypairs import chain_pem, read_chain
 from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def export(settings: Settings, file: Path) -> None:
     Clients verify the server with it: `curl --cacert FILE https://localhost:8443/`.
     """
     with _readable_errors():
-        pem = public_pem(*certificate_in_use(settings))
+        pem = chain_pem(read_chain(*certificate_in_use(settings)))
         if str(file) == "-":
             click.echo(pem, nl=False)
         else:
