@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "doctor": "doctor:doctor",
     "drain": "controlling:drain",
     "enable": "switching:enable",
-    "init": "beginning:init",
+    "init": "showing:init",
     "plugins": "showing:plugins",
     "purge": "stores:purge_command",
     "reload": "controlling:reload",

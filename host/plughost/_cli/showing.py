@@ -1,12 +1,15 @@
-"""`plughost plugins`, `routes` and `settings`: look at what a host would serve."""
+"""`plughost plugins`, `routes`, `settings` and `init`: look at what a host would serve, and how it is set."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from pydantic import SecretStr
 from rich.text import Text
 
 from plughost._cli.completing import plugin_names, setting_names
@@ -26,13 +29,22 @@ from plughost._cli.options import (
 )
 from plughost._plugins.environment import Environment
 from plughost._runtime.explaining import Explanation, explain
+from plughost._settings.sources import DEFAULT_FILE, no_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+    from plughost._api.values import Value
     from plughost._plugins.registry import Entry
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
+
+_MASK: Final = str(SecretStr("any"))
+_HEAD: Final = """\
+# The settings of a plughost. Each line that is commented out shows the default: remove the # to set it.
+# Lists of plugins are names as `plughost plugins` shows them. `plughost check` says whether all can be used,
+# `plughost reload` lets a running host take changes up.
+"""
 
 
 @click.command()
@@ -150,6 +162,25 @@ def settings(
         click.echo(told, err=True)
 
 
+@click.command()
+@click.argument("file", default=DEFAULT_FILE, type=click.Path(path_type=Path, dir_okay=False))
+def init(file: Path) -> None:
+    """Write FILE, by default ./plughost.toml, with every setting of the host and of the installed plugins.
+
+    All are commented out, with their default and what they are for: the file changes nothing until you do. A file
+    that is there already is left alone.
+    """
+    lines = _lines(look(no_settings()).setting_values())
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write("\n".join([_HEAD, *lines, ""]))
+    except FileExistsError:
+        raise click.ClickException(f"{file} is there already. Name another file, or move it away.") from None
+    except OSError as error:
+        raise click.ClickException(f"{file} can't be written: {error.strerror}.") from None
+    click.echo(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")
+
+
 def _is_wanted(key: str, keys: Collection[str]) -> bool:
     return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
 
@@ -202,3 +233,18 @@ def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
 
 def _toml(value: Any) -> str:
     return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _lines(values: Iterable[Value]) -> Iterator[str]:
+    """Yield a table for each prefix. The host has the keys first that are in none, as TOML wants it."""
+    tables: dict[str, list[Value]] = {}
+    for value in values:
+        tables.setdefault(value.key.rpartition(".")[0], []).append(value)
+    for table, rows in tables.items():
+        if table:
+            yield f"\n[{table}]"
+        for value in rows:
+            yield from textwrap.wrap(value.description, 110, initial_indent="# ", subsequent_indent="# ")
+            shown = value.default is not None and value.default != _MASK
+            default = json.dumps(value.default, ensure_ascii=False) if shown else ""
+            yield f"#{value.key.rpartition('.')[2]} = {default}".rstrip()
