@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import get_completion_class
 
-from plughost._cli.options import config_of_group, look
-from plughost._settings.errors import SettingsError
-from plughost._settings.sources import no_settings, read_settings
+from plughost._cli.options import config_of_group, look, settings_or_defaults
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
@@ -49,9 +47,4 @@ def setting_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def _look(ctx: click.Context) -> Generation:
-    """Return what would be served, with defaults where the settings can't be used: a shell can show no error."""
-    try:
-        settings = read_settings(ctx.params.get("config") or config_of_group(ctx))
-    except SettingsError:
-        settings = no_settings()
-    return look(settings)
+    return look(settings_or_defaults(ctx.params.get("config") or config_of_group(ctx)))

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
-from plughost._settings.sources import DEFAULT_FILE, Settings, read_settings
+from plughost._settings.sources import DEFAULT_FILE, Settings, no_settings, read_settings
 from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
@@ -113,6 +113,14 @@ def settings_of(config: Path | None) -> Settings:
     if running is not None:
         running.find_root().call_on_close(partial(_give_to_owner, settings.data_dir))
     return settings
+
+
+def settings_or_defaults(config: Path | None = None) -> Settings:
+    """Read the settings for help and completion, which can show no error: the defaults where they can't be used."""
+    try:
+        return read_settings(config)
+    except SettingsError:
+        return no_settings()
 
 
 def look(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plughost._cli.lent import LENT
-from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of
+from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of, settings_or_defaults
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
@@ -24,8 +24,6 @@ from plughost._plugins.registry import Entry, Registry, State
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.beside import CommandHost
 from plughost._runtime.optional import unusable
-from plughost._settings.errors import SettingsError
-from plughost._settings.sources import read_settings
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
 
 def names(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
-    skipped = _setting("disabled") or ()
-    enabled = [each.name for each in _found(ctx) if each.name not in skipped]
+    disabled = settings_or_defaults().host.disabled
+    enabled = [each.name for each in _found(ctx) if each.name not in disabled]
     return [name for name in enabled if not isinstance(find(ctx, name), _Refusal)]
 
 
@@ -67,7 +65,7 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = only_allowed(Environment().plugins, _setting("allowed"))
+        ctx.meta[key] = only_allowed(Environment().plugins, settings_or_defaults().host.allowed)
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
@@ -79,15 +77,6 @@ def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     if [command.name for command in commands] == [name]:
         return _with_config(name, commands[0])
     return _group(name, commands)
-
-
-def _setting(name: str) -> tuple[str, ...] | None:
-    """Return a setting of the host, as far as they are known before the command line is read."""
-    try:
-        value: tuple[str, ...] | None = getattr(read_settings().host, name)
-    except SettingsError:  # the command that needs them reports it
-        return None
-    return value
 
 
 def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry, pluggy.PluginManager]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -38,6 +38,7 @@ class Settings:
         host: The host's own settings.
         tables: The plugins' tables as the file has them, by plugin name.
         environment: The environment that overrides them.
+        raw: The host's own settings as the file has them.
     """
 
     file: Path | None
@@ -45,7 +46,7 @@ class Settings:
     host: HostSettings
     tables: Mapping[str, Mapping[str, Any]]
     environment: Mapping[str, str]
-    raw: Mapping[str, Any] = field(default_factory=dict)
+    raw: Mapping[str, Any]
 
     @property
     def data_dir(self) -> Path:
@@ -238,7 +239,7 @@ def _settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, 
 
 def no_settings() -> Settings:
     """Return the settings of a host that has no file and no environment."""
-    return Settings(file=None, base=Path.cwd(), host=HostSettings(), tables={}, environment={})
+    return _settings({}, None, {}, Path.cwd())
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -50,12 +50,16 @@ class Variables:
             return {}
         from pydantic_settings import SettingsError as Undecodable  # noqa: PLC0415 - see _decoded
 
-        try:
-            return _decoded(model, self.prefix, own)
-        except Undecodable:
-            example = 'write a list as ["a", "b"], a table as {"key": "value"}'
-            malformed = [f"environment: {name}: it is not valid JSON; {example}" for name in self._malformed(model)]
-            raise SettingsError(malformed) from None
+        malformed = []
+        for name, value in sorted(own.items()):
+            try:
+                _decoded(model, self.prefix, {name: value})
+            except Undecodable:
+                example = 'write a list as ["a", "b"], a table as {"key": "value"}'
+                malformed.append(f"environment: {name}: it is not valid JSON; {example}")
+        if malformed:
+            raise SettingsError(malformed)
+        return _decoded(model, self.prefix, own)
 
     def source(self, path: Sequence[str]) -> str | None:
         """Return the variable that sets a key: its own, one of a key in it, or one of a table around it."""
@@ -63,16 +67,6 @@ class Variables:
         below = (name for name in sorted(self.environment) if name.startswith(f"{own}__"))
         above = (self._name(path[:length]) for length in range(len(path) - 1, 0, -1))
         return next((name for name in (own, *below, *above) if self.environment.get(name)), None)
-
-    def _malformed(self, model: type[BaseModel]) -> Iterator[str]:
-        from pydantic_settings import SettingsError as Undecodable  # noqa: PLC0415 - see _decoded
-
-        for name, value in sorted(self.environment.items()):
-            if name.startswith(self.prefix):
-                try:
-                    _decoded(model, self.prefix, {name: value})
-                except Undecodable:
-                    yield name
 
     def _name(self, path: Sequence[str]) -> str:
         return self.prefix + "__".join(path).upper()
