@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from plughost._cli.lent import LENT
 from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of, settings_or_defaults
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
@@ -34,6 +33,16 @@ if TYPE_CHECKING:
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
+LENT: Final = {
+    "bundle": "packages",
+    "install": "packages",
+    "lock": "packages",
+    "migrate": "scaffold",
+    "new": "scaffold",
+    "uninstall": "packages",
+}
+"""Each command, and the plugin that brings it: `plughost install` is `plughost packages install`."""
+
 
 def names(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
@@ -51,8 +60,11 @@ def find(ctx: click.Context, name: str) -> click.Command | None:
     return known[name]
 
 
-def lent(ctx: click.Context, plugin: str, name: str) -> click.Command:
-    """Return a command of a plugin that stands beside the host's own. Where it isn't there, one that says why."""
+def lent(ctx: click.Context, name: str) -> click.Command | None:
+    """Return a command that a plugin lends. Where it isn't there, one that says why; None where none is lent so."""
+    plugin = LENT.get(name)
+    if plugin is None:
+        return None
     group = find(ctx, plugin)
     command = group.get_command(ctx, name) if isinstance(group, click.Group) else group
     if command is not None:
