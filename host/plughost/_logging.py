@@ -100,7 +100,7 @@ def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:
     def drop(logger: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
         raise structlog.DropEvent
 
-    processors = [
+    processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         _of_request,
         structlog.processors.add_log_level,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -46,7 +46,7 @@ class Settings:
     host: HostSettings
     tables: Mapping[str, Mapping[str, Any]]
     environment: Mapping[str, str]
-    raw: Mapping[str, Any]
+    raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def data_dir(self) -> Path:
