@@ -106,12 +106,12 @@ def _run(
         arguments = [*arguments, f"--dbname={connection}"]
     if shutil.which(tool) is None:
         place = [f"--dbname={database.config.place}"] if database is not None else []
-        raise SetupError(
-            f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"
-        )
+        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"
+        raise SetupError(message)
     done = subprocess.run(  # noqa: S603 - no words but ours and the names of files and tables, and no shell  # nosec B603
         [tool, *arguments], input=entered, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise StoreError(f"{tool} failed: {done.stderr.strip()}")
+        message = f"{tool} failed: {done.stderr.strip()}"
+        raise StoreError(message)
     return done.stdout

@@ -48,17 +48,10 @@ class Variables:
         }
         if not own:
             return {}
-        from pydantic_settings import SettingsError as Undecodable  # noqa: PLC0415 - see _decoded
-
-        malformed = []
-        for name, value in sorted(own.items()):
-            try:
-                _decoded(model, self.prefix, {name: value})
-            except Undecodable:
-                example = 'write a list as ["a", "b"], a table as {"key": "value"}'
-                malformed.append(f"environment: {name}: it is not valid JSON; {example}")
+        malformed = [name for name in sorted(own) if not self._is_json(model, name)]
         if malformed:
-            raise SettingsError(malformed)
+            example = 'write a list as ["a", "b"], a table as {"key": "value"}'
+            raise SettingsError([f"environment: {name}: it is not valid JSON; {example}" for name in malformed])
         return _decoded(model, self.prefix, own)
 
     def source(self, path: Sequence[str]) -> str | None:
@@ -67,6 +60,16 @@ class Variables:
         below = (name for name in sorted(self.environment) if name.startswith(f"{own}__"))
         above = (self._name(path[:length]) for length in range(len(path) - 1, 0, -1))
         return next((name for name in (own, *below, *above) if self.environment.get(name)), None)
+
+    def _is_json(self, model: type[BaseModel], name: str) -> bool:
+        """Return whether a variable can be decoded, or needs not to be, as that of a number."""
+        from pydantic_settings import SettingsError as Undecodable  # noqa: PLC0415 - see _decoded
+
+        try:
+            _decoded(model, self.prefix, {name: self.environment[name]})
+        except Undecodable:
+            return False
+        return True
 
     def _name(self, path: Sequence[str]) -> str:
         return self.prefix + "__".join(path).upper()
