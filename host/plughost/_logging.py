@@ -70,7 +70,7 @@ def make_logger(
         structlog.contextvars.merge_contextvars,
         _of_request,
         structlog.processors.add_log_level,
-        *_telling(lines),
+        *([partial(_tell, lines)] if lines is not None else []),
         *render,
     ]
     logger = structlog.wrap_logger(
@@ -100,11 +100,11 @@ def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:
     def drop(logger: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
         raise structlog.DropEvent
 
-    processors = [
+    processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         _of_request,
         structlog.processors.add_log_level,
-        *_telling(lines),
+        partial(_tell, lines),
         drop,
     ]
     return cast("structlog.stdlib.BoundLogger", structlog.wrap_logger(structlog.ReturnLogger(), processors=processors))
@@ -221,17 +221,11 @@ class AccessLog:
         self._write(event)
 
 
-def _telling(lines: Events | None) -> list[Any]:
-    """Return the processor that tells whoever watches of each line."""
-    if lines is None:
-        return []
-
-    def tell(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        if lines.watched:
-            lines.publish(Event("line", event.get("plugin"), dict(event)))
-        return event
-
-    return [tell]
+def _tell(lines: Events, logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Tell whoever watches of a line."""
+    if lines.watched:
+        lines.publish(Event("line", event.get("plugin"), dict(event)))
+    return event
 
 
 def _of_request(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -48,13 +48,6 @@ def test_config_option_chooses_the_settings(data_dir: Path, tmp_path: Path) -> N
     assert "file.test" in run(data_dir, "create", "--config", str(tmp_path / "other.toml")).output
 
 
-def test_data_dir_option_goes_before_the_settings(data_dir: Path, tmp_path: Path) -> None:
-    """`--data-dir` chooses another data folder."""
-    assert run(data_dir, "create", "--data-dir", str(tmp_path / "other")).exit_code == 0
-    assert (tmp_path / "other" / "tls" / "key.pem").exists()
-    assert not data_dir.exists()
-
-
 def test_show_as_json_and_as_table(data_dir: Path) -> None:
     """`show` tells the same to people and to programs."""
     run(data_dir, "create")

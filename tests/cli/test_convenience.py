@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plughost._cli.lent import LENT
 from plughost._cli.main import COMMANDS, SECTIONS
 from plughost._cli.options import duration
+from plughost._cli.plugin_commands import LENT
 
 if TYPE_CHECKING:
     from .conftest import Line

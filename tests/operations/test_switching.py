@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plughost._api.errors import CommandError
-from plughost._settings.switching import with_disabled
+from plughost._settings.editing import with_value
 
 from .wheels import speaker
 
@@ -90,6 +90,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(sandbox: Sandbox) -> None:
         ('disabled = ["a"] # why\n', ["a", "b"], 'disabled = ["a", "b"] # why\n'),
         ('disabled = ["a", "b"]\n', ["b"], 'disabled = ["b"]\n'),
         ('disabled = ["a"]\n', [], "disabled = []\n"),
+        ('disabled = ["a", "b"] # why\n', ["b", "a"], 'disabled = ["b", "a"] # why\n'),
         (
             'disabled = [\n  "a", # first\n  "b", # second\n]\n',
             ["a", "b", "c"],
@@ -105,12 +106,12 @@ def test_an_unknown_name_is_refused_with_the_nearest(sandbox: Sandbox) -> None:
 )
 def test_an_edit_keeps_the_rest(before: str, names: list[str], after: str) -> None:
     """Comments, order and layout stay; a new key goes before the first table."""
-    assert with_disabled(before, names) == after
+    assert with_value(before, "disabled", names) == after
 
 
 def test_what_can_not_be_edited_is_refused() -> None:
-    """A file that is no TOML, or whose `disabled` is no list, is left to its author."""
-    with pytest.raises(CommandError, match="not valid TOML"):
-        with_disabled("disabled = [", ["a"])
-    with pytest.raises(CommandError, match="no list"):
-        with_disabled('disabled = "a"', ["b"])
+    """A file that is no TOML, or with something else in a table's place, is left to its author."""
+    with pytest.raises(CommandError, match="can't be edited"):
+        with_value("disabled = [", "disabled", ["a"])
+    with pytest.raises(CommandError, match="log in the settings file is no table"):
+        with_value('log = "a"', "log.level", "info")

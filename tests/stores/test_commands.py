@@ -35,9 +35,13 @@ def invoke(
     stores.close()
     monkeypatch.chdir(tmp_path)
 
+    def prepared(_settings: Any) -> Stores:
+        return prepare_stores({"catalog-plugin": (products,)}, config)
+
+    monkeypatch.setattr("plughost._cli.stores.stores_of_installed_plugins", prepared)
+
     def invoking(command: click.Command, *arguments: str, **kwargs: Any) -> Result:
-        prepare = lambda _settings: prepare_stores({"catalog-plugin": (products,)}, config)  # noqa: E731 - one line
-        return CliRunner().invoke(command, [*arguments], obj=prepare, **kwargs)
+        return CliRunner().invoke(command, [*arguments], **kwargs)
 
     return invoking
 

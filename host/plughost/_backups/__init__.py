@@ -1,13 +1,16 @@
-"""Backups of stores: a copy of the file on SQLite, what pg_dump makes on PostgreSQL."""
+"""Backups of stores: a copy of the file on SQLite, what pg_dump makes on PostgreSQL; and when each was made last."""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from plughost._files import locked_folder, write_private
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Damaged, SetupError, StoreError, translate
 from plughost.stores._migrations import refuse_newer
@@ -16,6 +19,8 @@ from plughost.stores._sqlite import SQLite, SQLiteAdministration
 if TYPE_CHECKING:
     from plughost.stores._postgresql import PostgreSQL
     from plughost.stores._store import OpenStore
+
+_JOURNAL: Final = "backups.json"
 
 
 def backup(store: OpenStore[Any], file: Path) -> None:
@@ -31,13 +36,11 @@ def backup(store: OpenStore[Any], file: Path) -> None:
     """
     database = store.database
     if not database.exists():
-        message = f"the store {store.name} has nothing to back up yet: {database.config.place} is not there"
-        raise SetupError(message)
+        raise SetupError(f"the store {store.name} has nothing to back up yet: {database.config.place} is not there")
     unfinished = file.with_name(f".{file.name}.unfinished")
     try:
         if file.exists():
-            message = f"{file} is there already: choose another name, or move it away"
-            raise SetupError(message)
+            raise SetupError(f"{file} is there already: choose another name, or move it away")
         unfinished.unlink(missing_ok=True)
         if isinstance(database, SQLite):
             _copy(database.path, unfinished)
@@ -89,8 +92,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
     """
     database = store.database
     if not file.is_file():
-        message = f"there is no file {file}"
-        raise SetupError(message)
+        raise SetupError(f"there is no file {file}")
     if not isinstance(database, SQLite):
         from plughost._backups.postgresql import load  # noqa: PLC0415 - needs the driver
 
@@ -109,12 +111,10 @@ def restore(store: OpenStore[Any], file: Path) -> int:
 def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> int:
     found = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
-        message = f"{file} is damaged: {found}"
-        raise SetupError(message)
+        raise SetupError(f"{file} is damaged: {found}")
     schema = SQLiteAdministration(source, store.name).schema_number()
     if schema == 0:
-        message = f"{file} is no backup of the store {store.name}"
-        raise SetupError(message)
+        raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
     return schema
 
@@ -122,3 +122,19 @@ def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path)
 def _told(error: Exception, what: str) -> StoreError:
     found = translate(error, what) or StoreError(f"{what}: {error}")
     return SetupError(str(found)) if isinstance(found, Damaged) else found
+
+
+def note_backup(data_dir: Path, store: str) -> None:
+    """Note that a store was backed up now, as far as the data folder can be written."""
+    with suppress(OSError), locked_folder(data_dir):
+        noted = {name: when.isoformat() for name, when in last_backups(data_dir).items()}
+        write_private(data_dir / _JOURNAL, json.dumps({**noted, store: datetime.now(UTC).isoformat()}).encode())
+
+
+def last_backups(data_dir: Path) -> dict[str, datetime]:
+    """Return when each store was backed up last, by store name. What can't be read counts as no backup."""
+    try:
+        noted = json.loads((data_dir / _JOURNAL).read_text(encoding="utf-8"))
+        return {str(name): datetime.fromisoformat(when) for name, when in noted.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}

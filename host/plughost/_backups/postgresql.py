@@ -51,8 +51,7 @@ def load(store: Store, database: PostgreSQL, file: Path) -> int:
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     held = {found[1] for line in contents if (found := re.search(r" TABLE \S+ (\S+) ", line))}
     if schema == 0 or not held >= set(store.tables):
-        message = f"{file} is no backup of the store {store.name}"
-        raise SetupError(message)
+        raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store, len(read_migrations(store, "postgresql")), schema)
     chosen = file.with_name(f".{file.name}.chosen")
     chosen.write_text("\n".join(line for line in contents if f" {TABLE} " not in f"{line} "), encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -16,20 +16,15 @@ from rich.table import Table
 from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import config_option, console, group_config_option, json_option, print_json, text
 from plughost._runtime.control import send_command
-from plughost._tls.certificates import certificate_in_use, describe, public_pem, tls_folder
+from plughost._tls.certificates import certificate_in_use, describe, tls_folder
+from plughost._tls.keypairs import chain_pem, read_chain
 from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from plughost._api.host import CertificateInfo
     from plughost._settings.sources import Settings
-
-_data_dir_option: Final[Callable[[Any], Any]] = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The host's data folder, in place of the one of the settings.",
-)
 
 
 @click.group()
@@ -40,29 +35,37 @@ def cert() -> None:
 
 @cert.command()
 @config_option
-@_data_dir_option
 @click.option("--name", "names", multiple=True, help="A further host name or IP address that it is valid for.")
 @click.option("--force", is_flag=True, help="Make a new one even if the present one will do.")
-def create(settings: Settings, data_dir: Path | None, names: tuple[str, ...], force: bool) -> None:
+def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
     """Make the development certificate, or renew it.
 
     It is valid for localhost, 127.0.0.1, ::1, the names under [tls] and those given here.
     """
+    tls = settings.host.tls
     with _readable_errors():
-        for line in create_certificate(_with_data_dir(settings, data_dir), names, force=force):
-            click.echo(line)
+        files = ensure_self_signed(tls_folder(settings), [*tls.names, *names], force=force)
+    info = describe(files)
+    for warning in files.warnings:
+        click.echo(f"Warning: {warning}")
+    click.echo(f"{'Made' if files.made else 'Already there:'} {info.path}")
+    click.echo(f"  for    {', '.join(info.names)}")
+    click.echo(f"  until  {info.not_after:%Y-%m-%d}, {info.days_left} days")
+    click.echo(f"  key    {files.key}")
+    if set(names) - set(tls.names):
+        click.echo("Put the names under [tls] too (`names = [...]`), or the next start makes it anew without them.")
+    if tls.certificate or tls.pkcs12:
+        click.echo(f"The listeners don't show it: [tls] sets {tls.certificate or tls.pkcs12}.")
 
 
 @cert.command()
 @config_option
-@_data_dir_option
 @json_option
-def show(settings: Settings, data_dir: Path | None, as_json: bool) -> None:
+def show(settings: Settings, as_json: bool) -> None:
     """Show the certificate that the settings name: whom it is for, how long it lasts, where it lies.
 
     It says so where a running host still shows another one.
     """
-    settings = _with_data_dir(settings, data_dir)
     with _readable_errors():
         info = describe(*certificate_in_use(settings))
     try:
@@ -71,9 +74,10 @@ def show(settings: Settings, data_dir: Path | None, as_json: bool) -> None:
         shown = None
     served = shown["sha256"] == info.sha256 if shown else None
     if as_json:
-        print_json({**as_plain(info), "served": served})
+        times = {"not_before": info.not_before.isoformat(), "not_after": info.not_after.isoformat()}
+        print_json({**dataclasses.asdict(info), **times, "served": served})
         return
-    console().print(as_table(info))
+    console().print(_as_table(info))
     if shown and not served:
         click.echo(
             f"The running host shows another one, until {shown['not_after'][:10]}: plughost reload takes this up."
@@ -82,15 +86,14 @@ def show(settings: Settings, data_dir: Path | None, as_json: bool) -> None:
 
 @cert.command()
 @config_option
-@_data_dir_option
 @click.argument("file", default="-", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
-def export(settings: Settings, data_dir: Path | None, file: Path) -> None:
+def export(settings: Settings, file: Path) -> None:
     """Write the certificate, never its key, as PEM to FILE or standard output.
 
     Clients verify the server with it: `curl --cacert FILE https://localhost:8443/`.
     """
     with _readable_errors():
-        pem = public_pem(*certificate_in_use(_with_data_dir(settings, data_dir)))
+        pem = chain_pem(read_chain(*certificate_in_use(settings)))
         if str(file) == "-":
             click.echo(pem, nl=False)
         else:
@@ -98,33 +101,7 @@ def export(settings: Settings, data_dir: Path | None, file: Path) -> None:
             click.echo(f"Wrote {file}; try `curl --cacert {file} https://localhost:8443/`", err=True)
 
 
-def create_certificate(settings: Settings, names: Sequence[str] = (), *, force: bool = False) -> Iterator[str]:
-    """Make the development certificate where none is usable, and yield lines about it.
-
-    Raises:
-        CertificateError: A name is none, or the folder cannot be written.
-    """
-    tls = settings.host.tls
-    files = ensure_self_signed(tls_folder(settings), [*tls.names, *names], force=force)
-    info = describe(files)
-    yield from (f"Warning: {warning}" for warning in files.warnings)
-    yield f"{'Made' if files.made else 'Already there:'} {info.path}"
-    yield f"  for    {', '.join(info.names)}"
-    yield f"  until  {info.not_after:%Y-%m-%d}, {info.days_left} days"
-    yield f"  key    {files.key}"
-    if set(names) - set(tls.names):
-        yield "Put the names under [tls] too (`names = [...]`), or the next start makes it anew without them."
-    if tls.certificate or tls.pkcs12:
-        yield f"The listeners don't show it: [tls] sets {tls.certificate or tls.pkcs12}."
-
-
-def as_plain(info: CertificateInfo) -> dict[str, Any]:
-    """Return what a certificate says as JSON has it: times in ISO 8601, the path as a string."""
-    times = {"not_before": info.not_before.isoformat(), "not_after": info.not_after.isoformat()}
-    return {**dataclasses.asdict(info), **times, "path": str(info.path)}
-
-
-def as_table(info: CertificateInfo) -> Table:
+def _as_table(info: CertificateInfo) -> Table:
     """Return what a certificate says as a table of two columns."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -142,13 +119,6 @@ def as_table(info: CertificateInfo) -> Table:
     ):
         table.add_row(label, text(value))
     return table
-
-
-def _with_data_dir(settings: Settings, data_dir: Path | None) -> Settings:
-    if data_dir is None:
-        return settings
-    host = settings.host.model_copy(update={"data_dir": data_dir.absolute()})
-    return dataclasses.replace(settings, host=host)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import get_completion_class
 
-from plughost._cli.options import config_of_group
+from plughost._cli.options import config_of_group, look, settings_or_defaults
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
@@ -47,16 +47,4 @@ def setting_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def _look(ctx: click.Context) -> Generation:
-    """Return what would be served, with defaults where the settings can't be used: a shell can show no error."""
-    from plughost._logging import silent_logger  # noqa: PLC0415 - as above
-    from plughost._runtime.host import Host  # noqa: PLC0415 - as above
-    from plughost._settings.errors import SettingsError  # noqa: PLC0415 - as above
-    from plughost._settings.sources import no_settings, read_settings  # noqa: PLC0415 - as above
-
-    try:
-        settings = read_settings(ctx.params.get("config") or config_of_group(ctx))
-    except SettingsError:
-        settings = no_settings()
-    generation = Host(settings, logger=silent_logger()).look()
-    generation.close()
-    return generation
+    return look(settings_or_defaults(ctx.params.get("config") or config_of_group(ctx)))

@@ -1,4 +1,4 @@
-"""`plughost reload` and `plughost status`: talk to the host that runs on the data folder."""
+"""`plughost status`, `reload`, `restart` and `drain`: talk to the host that runs on the data folder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from plughost._api.errors import NotRunning
 from plughost._api.reload_report import ReloadReport
 from plughost._cli.options import (
     EXIT_PROBLEMS,
-    STATE_STYLES,
     config_option,
     console,
     data_dir_option,
     duration,
     json_option,
     plain_table,
+    plugins_table,
     print_json,
     text,
 )
@@ -43,12 +43,36 @@ def reload(settings: Settings, as_json: bool) -> None:
 
     Exit code 0 when all that is enabled serves, 1 when a plugin does not or a restart is needed.
     """
-    report = asked(settings.data_dir, "reload")
+    report = _asked(settings.data_dir, "reload")
     if as_json:
         print_json(report)
     else:
         console().print(ReloadReport.from_plain(report))
     if not report["ok"]:
+        raise SystemExit(EXIT_PROBLEMS)
+
+
+@click.command()
+@json_option
+@config_option
+def restart(settings: Settings, as_json: bool) -> None:
+    """Replace the running host by a new process, which takes over its listening sockets.
+
+    The new process is started with the same command line. The old one serves until the new one does, then answers
+    what it has in flight and leaves. Where the new one can't serve, the old one goes on. What plugins keep in memory
+    only is lost. Exit code 0 when the new process serves, else 1; plugins of it that don't are named.
+    """
+    answer = _asked(settings.data_dir, "restart")
+    if as_json:
+        print_json(answer)
+    elif answer["ok"]:
+        click.echo(f"Process {answer['pid']} serves, after {answer['seconds']:.2f} s.")
+        for plugin in _asked(settings.data_dir, "status")["plugins"]:
+            if plugin["reason"]:
+                click.echo(f"{plugin['name']} is {plugin['state']}: {plugin['reason']}", err=True)
+    else:
+        click.echo(f"Error: Not restarted, the host goes on as before: {answer['reason']}", err=True)
+    if not answer["ok"]:
         raise SystemExit(EXIT_PROBLEMS)
 
 
@@ -62,7 +86,7 @@ def drain(data_dir: Path, undo: bool, as_json: bool) -> None:
     It stays so until `plughost drain --undo`, or until the process ends. Exit code 1 where it can't be undone, since
     the host is stopping.
     """
-    state = asked(data_dir, "drain", undo=undo)
+    state = _asked(data_dir, "drain", undo=undo)
     if as_json:
         print_json(state)
     elif state["unready"] is None:
@@ -81,14 +105,14 @@ def status(data_dir: Path, as_json: bool) -> None:
 
     It needs no more of the settings than `data_dir`, and works while the rest can't be used.
     """
-    state = asked(data_dir, "status")
+    state = _asked(data_dir, "status")
     if as_json:
         print_json(state)
     else:
         _show_status(state, console())
 
 
-def asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
+def _asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
     """Ask the running host. Exit with code 1 where there is none."""
     try:
         answer = send_command(data_dir, command, **arguments)
@@ -103,7 +127,6 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
     mode = ", development mode" if state["dev"] else ""
     out.print(Text(f"plughost {state['version']} is {state['phase']}, process {state['pid']}{mode}", style="bold"))
     table = plain_table()
-    table.show_header = False
     table.add_row("  generation", text(f"{state['generation']}, up {duration(state['uptime_seconds'])}"))
     if state["unready"] is not None:
         table.add_row(Text("  readiness", style="yellow"), text(f"down: {state['unready']}"))
@@ -120,13 +143,11 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
         table.add_row("  certificate", text(told))
     out.print(table)
     out.print()
-    table = plain_table()
-    table.show_header = False
-    for plugin in state["plugins"]:
-        told = plugin["reason"] or "; ".join(plugin["trouble"]) or "  ".join(plugin["prefixes"])
-        state_text = Text(plugin["state"], style=STATE_STYLES[plugin["state"]])
-        table.add_row(text(f"  {plugin['name']}"), text(plugin["version"]), state_text, text(told))
-    out.print(table)
+    rows = []
+    for each in state["plugins"]:
+        told = each["reason"] or "; ".join(each["trouble"]) or "  ".join(each["prefixes"])
+        rows.append((each["name"], each["version"], each["state"], told))
+    out.print(plugins_table(rows))
     if state["last_reload"] is not None:
         out.print()
         out.print(Text("Last reload:", style="bold"))

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
@@ -20,7 +19,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from plughost._api.errors import CertificateError, NotRunning
-from plughost._backups.journal import last_backups
+from plughost._backups import last_backups
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
@@ -28,20 +27,19 @@ from plughost._cli.options import (
     duration,
     host_options,
     json_option,
+    look,
     plain_table,
     print_json,
     text,
 )
-from plughost._logging import silent_logger
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._runtime.control import send_command
-from plughost._runtime.host import Host
 from plughost._runtime.sites import exposed_addresses, listeners_of
 from plughost._tls.certificates import certificate_in_use, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from plughost._runtime.generation import Generation
@@ -81,24 +79,21 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], strict: bool
     Limits, clock, certificate, disk, versions, proxies, permissions and backups. Exit code 1 when there is a problem;
     advice may be right as it is. `plughost check` says whether every plugin would serve.
     """
-    generation = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger()).look()
-    generation.close()
-    looks: tuple[Callable[[], Iterator[Finding]], ...] = (
-        partial(_limits, settings, generation),
-        _clock,
-        partial(_certificate, settings, generation, dev=dev),
-        partial(_disk, settings.data_dir),
-        partial(_versions, settings),
-        partial(_reach, settings, generation),
-        partial(_permissions, settings),
-        partial(_backups, settings, generation),
-    )
-    findings = [finding for look in looks for finding in look()]
+    generation = look(settings, without, dev=dev)
+    findings = [
+        *_limits(settings, generation),
+        *_clock(),
+        *_certificate(settings, generation, dev=dev),
+        *_disk(settings.data_dir),
+        *_versions(settings),
+        *_reach(settings, generation),
+        *_permissions(settings),
+        *_backups(settings, generation),
+    ]
     if as_json:
         print_json([asdict(each) for each in findings])
     else:
         table = plain_table()
-        table.show_header = False
         for each in findings:
             told = Text(each.found)
             if each.todo:
@@ -176,9 +171,8 @@ def _disk(data_dir: Path) -> Iterator[Finding]:
 
 def _versions(settings: Settings) -> Iterator[Finding]:
     environment = Environment()
-    versions = environment.versions
-    of_ours = {key: versions[key] for key in sorted({HOST, *environment.owners.values()}) if key in versions}
-    yield Finding("versions", "good", f"Python {sys.version.split()[0]}, {HOST} {versions.get(HOST, 'unknown')}")
+    installed = environment.versions.get(HOST, "unknown")
+    yield Finding("versions", "good", f"Python {sys.version.split()[0]}, {HOST} {installed}")
     for plugin in environment.plugins:
         if plugin.unmet is not None:
             todo = "Install what it requires: `python -m pip check` lists all."
@@ -190,8 +184,8 @@ def _versions(settings: Settings) -> Iterator[Finding]:
     except NotRunning:
         yield Finding("running host", "good", "none on this data folder")
         return
-    if running.get("version") != of_ours.get(HOST):
-        found = f"it is {running.get('version')}, installed is {of_ours.get(HOST)}"
+    if running.get("version") != installed:
+        found = f"it is {running.get('version')}, installed is {installed}"
         yield Finding("running host", "advice", found, "Take it up: plughost restart")
     else:
         yield Finding("running host", "good", f"process {running['pid']}, up {duration(running['uptime_seconds'])}")
@@ -213,17 +207,14 @@ def _reach(settings: Settings, generation: Generation) -> Iterator[Finding]:
 
 
 def _permissions(settings: Settings) -> Iterator[Finding]:
+    host = settings.host
+    secret = host.tls.password or host.stores.url or host.stores.urls or host.rate_limits.shared
     for file in filter(None, (settings.file, settings.data_dir)):
-        mode = file.stat().st_mode & 0o777 if file.exists() else 0
+        mode = file.stat().st_mode if file.exists() else 0
         if mode & 0o002:
             yield Finding("permissions", "problem", f"{file} can be changed by everybody", f"chmod o-w {file}")
-        elif file == settings.file and mode & 0o004 and _holds_secrets(settings):
+        elif file == settings.file and mode & 0o004 and secret:
             yield Finding("permissions", "advice", f"{file} holds secrets and everybody reads it", f"chmod 640 {file}")
-
-
-def _holds_secrets(settings: Settings) -> bool:
-    host = settings.host
-    return bool(host.tls.password or host.stores.url or host.stores.urls or host.rate_limits.shared)
 
 
 def _backups(settings: Settings, generation: Generation) -> Iterator[Finding]:

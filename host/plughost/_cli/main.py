@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import CompletionItem
 
-from plughost._cli.lent import LENT
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,11 +20,11 @@ COMMANDS: Final = {
     "doctor": "doctor:doctor",
     "drain": "controlling:drain",
     "enable": "switching:enable",
-    "init": "beginning:init",
+    "init": "showing:init",
     "plugins": "showing:plugins",
     "purge": "stores:purge_command",
     "reload": "controlling:reload",
-    "restart": "restarting:restart",
+    "restart": "controlling:restart",
     "routes": "showing:routes",
     "serve": "serving:serve",
     "settings": "showing:settings",
@@ -87,17 +85,15 @@ class Commands(click.Group):
         from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
         plugins = plugin_commands.names(ctx)
-        lent = [name for name, plugin in LENT.items() if plugin in plugins]
-        return [*sorted([*COMMANDS, *lent]), *(name for name in plugins if name not in LENT.values())]
+        lent = [name for name, plugin in plugin_commands.LENT.items() if plugin in plugins]
+        return [*sorted([*COMMANDS, *lent]), *(name for name in plugins if name not in plugin_commands.LENT.values())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the host's command of a name, else that of the plugin of that name."""
         if cmd_name not in COMMANDS:
             from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
-            if cmd_name in LENT:
-                return plugin_commands.lent(ctx, LENT[cmd_name], cmd_name)
-            return plugin_commands.find(ctx, cmd_name)
+            return plugin_commands.lent(ctx, cmd_name) or plugin_commands.find(ctx, cmd_name)
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"plughost._cli.{module}"), name)
         return command

@@ -6,25 +6,28 @@ import functools
 import json
 import os
 import re
+import stat
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plughost._cli.owning import give_to_owner
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
-from plughost._settings.sources import DEFAULT_FILE, Settings, read_settings
+from plughost._settings.sources import DEFAULT_FILE, Settings, no_settings, read_settings
 from plughost._settings.variables import ENV_PREFIX
+
+if TYPE_CHECKING:
+    from plughost._runtime.generation import Generation
 
 EXIT_PROBLEMS: Final = 1
 """The command did its work and found something wrong, or the host refused to start."""
@@ -33,13 +36,13 @@ EXIT_USAGE: Final = 2
 
 CONFIG_HELP: Final = "Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml."
 
+_FOLLOWING_NOTHING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CONFIG_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _WIDE: Final = 110
+_STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red", "blocked": "yellow"}
 _trailing = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-
-STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red", "blocked": "yellow"}
 
 
 def config_option(command: FunctionT) -> FunctionT:
@@ -90,17 +93,6 @@ def host_options(command: FunctionT) -> FunctionT:
     return command
 
 
-def changing_options(command: FunctionT) -> FunctionT:
-    """Add what every command has that changes what is served: `--dry-run`, `--no-reload` and `--keep`."""
-    for option in (
-        click.option("--keep", is_flag=True, help="Leave the change even if the running host refuses it."),
-        click.option("--no-reload", is_flag=True, help="Don't let a running host take it up."),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
-    ):
-        command = option(command)
-    return command
-
-
 def json_option(command: FunctionT) -> FunctionT:
     """Add `--json` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(command)
@@ -119,8 +111,28 @@ def settings_of(config: Path | None) -> Settings:
         raise SystemExit(EXIT_USAGE) from None
     running = click.get_current_context(silent=True)
     if running is not None:
-        running.find_root().call_on_close(partial(give_to_owner, settings.data_dir))
+        running.find_root().call_on_close(partial(_give_to_owner, settings.data_dir))
     return settings
+
+
+def settings_or_defaults(config: Path | None = None) -> Settings:
+    """Read the settings for help and completion, which can show no error: the defaults where they can't be used."""
+    try:
+        return read_settings(config)
+    except SettingsError:
+        return no_settings()
+
+
+def look(
+    settings: Settings, without: Collection[str] = (), *, dev: bool = False, rehearsed: bool = False
+) -> Generation:
+    """Return what a host that starts now would serve, for looking at: nothing is open, whatever fails."""
+    from plughost._logging import silent_logger  # noqa: PLC0415 - a command that asks a running host needs no host
+    from plughost._runtime.host import Host  # noqa: PLC0415 - as above
+
+    generation = Host(settings, dev=dev, without=without, logger=silent_logger()).look(rehearsed=rehearsed)
+    generation.close()
+    return generation
 
 
 def _data_dir_of(config: Path | None) -> Path:
@@ -146,6 +158,33 @@ def _stated_data_dir(config: Path | None) -> Path:
                 stated = Path(tomllib.loads(line)["data_dir"])
     stated = Path(os.environ.get(f"{ENV_PREFIX}DATA_DIR") or stated)
     return (file.absolute().parent / stated.expanduser()).absolute()
+
+
+def _give_to_owner(folder: Path) -> None:
+    """Give what is root's in a data folder to the folder's owner, so that a host of that user can use it.
+
+    The owner may write there and must not get anything else by it: links, and files that have another name, too, are
+    left as they are.
+    """
+    if os.geteuid() != 0 or not folder.is_dir():
+        return
+    owner = folder.stat()
+    if owner.st_uid == 0:
+        return
+    for _, folders, files, above in os.fwalk(folder):
+        for name in (*folders, *files):
+            with suppress(OSError):  # it is a link or a socket, or gone by now
+                _give(os.open(name, _FOLLOWING_NOTHING, dir_fd=above), owner)
+
+
+def _give(descriptor: int, owner: os.stat_result) -> None:
+    try:
+        found = os.fstat(descriptor)
+        alone = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)
+        if found.st_uid == 0 and alone:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(descriptor)
 
 
 def print_json(value: Any) -> None:
@@ -181,10 +220,18 @@ def working(what: str) -> Iterator[None]:
 
 
 def plain_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
-    """Return a table in the house's looks: a header, no lines."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    """Return a table in the house's looks: no lines, and a header where its columns have names."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(columns), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)
+    return table
+
+
+def plugins_table(rows: Iterable[tuple[str, str, str, str]]) -> Table:
+    """Return a table of plugins: name, version, state, and where each is mounted or why it is not."""
+    table = plain_table()
+    for name, version, state, told in rows:
+        table.add_row(text(f"  {name}"), text(version), state_text(state), text(told))
     return table
 
 
@@ -208,6 +255,11 @@ def duration(seconds: float) -> str:
         if count or parts or unit == "s":
             parts.append(f"{count} {unit}")
     return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"
+
+
+def state_text(state: str) -> Text:
+    """Return a plugin's state in its colour."""
+    return Text(state, style=_STATE_STYLES[state])
 
 
 def text(value: object) -> Text:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from plughost._cli.lent import LENT
-from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of
+from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of, settings_or_defaults
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
@@ -24,8 +23,6 @@ from plughost._plugins.registry import Entry, Registry, State
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.beside import CommandHost
 from plughost._runtime.optional import unusable
-from plughost._settings.errors import SettingsError
-from plughost._settings.sources import read_settings
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
@@ -36,63 +33,62 @@ if TYPE_CHECKING:
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
+LENT: Final = {
+    "bundle": "packages",
+    "install": "packages",
+    "lock": "packages",
+    "migrate": "scaffold",
+    "new": "scaffold",
+    "uninstall": "packages",
+}
+"""Each command, and the plugin that brings it: `plughost install` is `plughost packages install`."""
+
 
 def names(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
-    skipped = _setting("disabled") or ()
-    return [each.name for each in _found(ctx) if each.name not in skipped and _of_plugin(ctx, each.name)]
+    disabled = settings_or_defaults().host.disabled
+    enabled = [each.name for each in _found(ctx) if each.name not in disabled]
+    return [name for name in enabled if not isinstance(find(ctx, name), _Refusal)]
 
 
 def find(ctx: click.Context, name: str) -> click.Command | None:
     """Return the command or the group of a plugin. None where no plugin of that name is installed."""
-    found = _found(ctx)
-    if name not in (each.name for each in found):
+    known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
+    if name not in known:
+        found = _found(ctx)
+        known[name] = _command(name, found) if name in (each.name for each in found) else None
+    return known[name]
+
+
+def lent(ctx: click.Context, name: str) -> click.Command | None:
+    """Return a command that a plugin lends. Where it isn't there, one that says why; None where none is lent so."""
+    plugin = LENT.get(name)
+    if plugin is None:
         return None
-    return _of_plugin(ctx, name) or _no_commands(name, found)
-
-
-def lent(ctx: click.Context, plugin: str, name: str) -> click.Command:
-    """Return a command of a plugin that stands beside the host's own. Where it isn't there, one that says why."""
     group = find(ctx, plugin)
     command = group.get_command(ctx, name) if isinstance(group, click.Group) else group
     if command is not None:
         return command
     cause = f"`plughost {name}` comes with the distribution {HOST}-{plugin}, which is not installed"
-    return _refusing(name, f"{cause}. Install it from where you have {HOST} from.")
-
-
-def _of_plugin(ctx: click.Context, name: str) -> click.Command | None:
-    known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
-    if name not in known:
-        known[name] = _command(name, _found(ctx))
-    return known[name]
+    return _Refusal(name, f"{cause}. Install it from where you have {HOST} from.")
 
 
 def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = only_allowed(Environment().plugins, _setting("allowed"))
+        ctx.meta[key] = only_allowed(Environment().plugins, settings_or_defaults().host.allowed)
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
 
-def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command | None:
+def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     entry, commands = _load(name, found)
     if entry.failure is not None or not commands:
-        return None
+        return _Refusal(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:
         return _with_config(name, commands[0])
     return _group(name, commands)
-
-
-def _setting(name: str) -> tuple[str, ...] | None:
-    """Return a setting of the host, as far as they are known before the command line is read."""
-    try:
-        value: tuple[str, ...] | None = getattr(read_settings().host, name)
-    except SettingsError:  # the command that needs them reports it
-        return None
-    return value
 
 
 def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry, pluggy.PluginManager]:
@@ -204,18 +200,14 @@ class _Stores(Mapping[str, Any]):
         return stores
 
 
-def _no_commands(name: str, found: Collection[InstalledPlugin]) -> click.Command:
-    entry, _ = _load(name, found)
-    reason = str(entry.failure) if entry.failure is not None else "this plugin has no commands"
-    return _refusing(name, f"{entry.installed.label}: {reason}")
+class _Refusal(click.Command):
+    """A command that says why it isn't there, whatever it is called with."""
 
+    def __init__(self, name: str, message: str) -> None:
+        """Say it by a message."""
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        super().__init__(name, hidden=True, context_settings=settings)
+        self._message = message
 
-def _refusing(name: str, message: str) -> click.Command:
-    """Return a command that says why it isn't there, whatever it is called with."""
-
-    @click.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
-    @click.argument("rest", nargs=-1)
-    def refuse(rest: tuple[str, ...]) -> None:
-        raise click.ClickException(message)
-
-    return refuse
+    def invoke(self, ctx: click.Context) -> None:
+        raise click.ClickException(self._message)

@@ -1,39 +1,50 @@
-"""`plughost plugins`, `routes` and `settings`: look at what a host would serve."""
+"""`plughost plugins`, `routes`, `settings` and `init`: look at what a host would serve, and how it is set."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from pydantic import SecretStr
 from rich.text import Text
 
 from plughost._cli.completing import plugin_names, setting_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
-    STATE_STYLES,
     config_option,
     console,
     host_options,
     is_wide,
     json_option,
+    look,
     plain_table,
     print_json,
     say_left_out,
+    state_text,
     text,
 )
-from plughost._logging import silent_logger
 from plughost._plugins.environment import Environment
 from plughost._runtime.explaining import Explanation, explain
-from plughost._runtime.host import Host
+from plughost._settings.sources import DEFAULT_FILE, no_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+    from plughost._api.values import Value
     from plughost._plugins.registry import Entry
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
+
+_MASK: Final = str(SecretStr("any"))
+_HEAD: Final = """\
+# The settings of a plughost. Each line that is commented out shows the default: remove the # to set it.
+# Lists of plugins are names as `plughost plugins` shows them. `plughost check` says whether all can be used,
+# `plughost reload` lets a running host take changes up.
+"""
 
 
 @click.command()
@@ -55,7 +66,7 @@ def plugins(
 
     Exit code 1 when a plugin fails or is blocked, or when the host as a whole can't start.
     """
-    generation = _build(settings, without, dev=dev, rehearsed=True)
+    generation = look(settings, without, dev=dev, rehearsed=True)
     if why is not None:
         _explain(explain(why, generation.registry, Environment()), as_json)
         return
@@ -74,7 +85,7 @@ def plugins(
                 text(entry.name),
                 text(entry.installed.distribution),
                 text(entry.installed.version),
-                Text(entry.state, style=STATE_STYLES[entry.state]),
+                state_text(entry.state),
                 text(" ".join(_sites(entry))),
                 *([text(" ".join(hook.removeprefix("register_") for hook in entry.hooks))] if wide else []),
             )
@@ -96,7 +107,7 @@ def plugins(
 @config_option
 def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
     """List every route: site, methods, path, the plugin that mounts it, and the minor versions it speaks."""
-    rows = list(_routes(_build(settings, without, dev=dev)))
+    rows = list(_routes(look(settings, without, dev=dev)))
     if as_json:
         print_json(rows)
     elif not rows:
@@ -133,7 +144,7 @@ def settings(
 
     Secrets are masked. With --json each has its default and its description, too.
     """
-    generation = _build(settings, without, dev=dev)
+    generation = look(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
     if not values:
         raise click.ClickException(f"There is no setting {' '.join(keys)}; plughost settings lists all.")
@@ -151,18 +162,31 @@ def settings(
         click.echo(told, err=True)
 
 
+@click.command()
+@click.argument("file", default=DEFAULT_FILE, type=click.Path(path_type=Path, dir_okay=False))
+def init(file: Path) -> None:
+    """Write FILE, by default ./plughost.toml, with every setting of the host and of the installed plugins.
+
+    All are commented out, with their default and what they are for: the file changes nothing until you do. A file
+    that is there already is left alone.
+    """
+    lines = _lines(look(no_settings()).setting_values())
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write("\n".join([_HEAD, *lines, ""]))
+    except FileExistsError:
+        raise click.ClickException(f"{file} is there already. Name another file, or move it away.") from None
+    except OSError as error:
+        raise click.ClickException(f"{file} can't be written: {error.strerror}.") from None
+    click.echo(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")
+
+
 def _is_wanted(key: str, keys: Collection[str]) -> bool:
     return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
 
 
 def _warnings(generation: Generation) -> list[str]:
     return [f"warning: {each}" for each in generation.warnings]
-
-
-def _build(settings: Settings, without: Collection[str], *, dev: bool, rehearsed: bool = False) -> Generation:
-    generation = Host(settings, dev=dev, without=without, logger=silent_logger()).look(rehearsed=rehearsed)
-    generation.close()
-    return generation
 
 
 def _explain(told: Explanation, as_json: bool) -> None:
@@ -209,3 +233,18 @@ def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
 
 def _toml(value: Any) -> str:
     return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _lines(values: Iterable[Value]) -> Iterator[str]:
+    """Yield a table for each prefix. The host has the keys first that are in none, as TOML wants it."""
+    tables: dict[str, list[Value]] = {}
+    for value in values:
+        tables.setdefault(value.key.rpartition(".")[0], []).append(value)
+    for table, rows in tables.items():
+        if table:
+            yield f"\n[{table}]"
+        for value in rows:
+            yield from textwrap.wrap(value.description, 110, initial_indent="# ", subsequent_indent="# ")
+            shown = value.default is not None and value.default != _MASK
+            default = json.dumps(value.default, ensure_ascii=False) if shown else ""
+            yield f"#{value.key.rpartition('.')[2]} = {default}".rstrip()

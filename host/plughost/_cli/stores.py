@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.filesize import decimal
 
-from plughost._backups import backup, restore
-from plughost._backups.journal import note_backup
+from plughost._backups import backup, note_backup, restore
 from plughost._cli.completing import plugin_names, store_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
@@ -22,6 +21,7 @@ from plughost._cli.options import (
     group_config_option,
     is_wide,
     json_option,
+    look,
     plain_table,
     print_json,
     say_left_out,
@@ -29,9 +29,7 @@ from plughost._cli.options import (
     text,
     working,
 )
-from plughost._logging import silent_logger
 from plughost._runtime.audit import command_audit
-from plughost._runtime.host import Host
 from plughost.stores import Stores, purge
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._looking import Statistics, statistics
@@ -39,12 +37,8 @@ from plughost.stores._looking import Statistics, statistics
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from plughost._plugins.registry import Entry, Registry
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
-
-Prepare = Callable[["Settings"], "Stores"]
-"""What `ctx.obj` may be: returns the stores to work on, prepared and not open; else those of the installed plugins."""
 
 
 @click.group("stores", invoke_without_command=True)
@@ -58,14 +52,14 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    stores = _prepare(ctx, settings_of(config_of_group()))
-    found = look_into(stores)
+    stores = _prepared(settings_of(config_of_group()))
+    found = _look_into(stores.values())
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found and not stores.failures:
         click.echo("No installed plugin keeps anything in a store.")
     elif found:
-        show(found, console())
+        _show(found, console())
     for each in found:
         if each.trouble is not None:
             click.echo(f"{each.store}: {each.trouble}", err=True)
@@ -77,10 +71,9 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
 @click.argument("store", shell_complete=store_names)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @config_option
-@click.pass_context
-def backup_command(ctx: click.Context, settings: Settings, store: str, file: Path) -> None:
+def backup_command(settings: Settings, store: str, file: Path) -> None:
     """Copy the store STORE to FILE, consistently, also while a host serves it; PostgreSQL by pg_dump."""
-    wanted = _named(_prepare(ctx, settings), store)
+    wanted = _named(_prepared(settings), store)
     with _readable_errors(), working(f"Copying {store}"):
         backup(wanted, file)
     note_backup(settings.data_dir, store)
@@ -90,13 +83,12 @@ def backup_command(ctx: click.Context, settings: Settings, store: str, file: Pat
 @stores_command.command("check")
 @click.argument("names", metavar="[STORE]...", nargs=-1, shell_complete=store_names)
 @config_option
-@click.pass_context
-def check_command(ctx: click.Context, settings: Settings, names: tuple[str, ...]) -> None:
+def check_command(settings: Settings, names: tuple[str, ...]) -> None:
     """Look through all of the stores, or the STOREs named, also while a host serves them.
 
     Exit code 1 when one is not in order, or when a plugin fails whose stores are unknown, unless STOREs are named.
     """
-    stores = _prepare(ctx, settings)
+    stores = _prepared(settings)
     with working("Looking through every page and row"):
         troubles = {name: _trouble(_named(stores, name)) for name in names or sorted(stores)}
     for name, trouble in troubles.items():
@@ -125,10 +117,9 @@ def _trouble(store: OpenStore[Any]) -> str | None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @config_option
-@click.pass_context
-def restore_command(ctx: click.Context, settings: Settings, store: str, file: Path, yes: bool) -> None:
+def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> None:
     """Replace all that the store STORE holds by the backup FILE; no host may serve it. PostgreSQL by pg_restore."""
-    wanted = _named(_prepare(ctx, settings), store)
+    wanted = _named(_prepared(settings), store)
     if not yes:
         click.confirm(f"Replace all that {wanted.database.config.place} holds?", abort=True)
     audit = command_audit(settings)
@@ -141,14 +132,12 @@ def restore_command(ctx: click.Context, settings: Settings, store: str, file: Pa
 @click.argument("plugin", shell_complete=plugin_names)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @config_option
-@click.pass_context
-def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool) -> None:
+def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     """Drop for good all that PLUGIN keeps in its stores; no host may serve them."""
-    mine = [store for store in _prepare(ctx, settings).values() if store.plugin == plugin]
+    mine = [store for store in _prepared(settings).values() if store.plugin == plugin]
     if not mine:
         raise click.ClickException(f"No installed plugin named {plugin} has a store.")
-    found = look_into(mine)
-    show(found, console(stderr=True))
+    _show(_look_into(mine), console(stderr=True))
     if not yes:
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all of it", default="", show_default=False)
         if answer != plugin:
@@ -160,13 +149,11 @@ def purge_command(ctx: click.Context, settings: Settings, plugin: str, yes: bool
             click.echo(f"Dropped the store {store.name} in {store.database.config.place}.")
 
 
-def look_into(stores: Stores | Sequence[OpenStore[Any]]) -> list[Statistics]:
-    """Return the statistics of stores, by name."""
-    each = stores if isinstance(stores, Sequence) else stores.values()
-    return sorted((statistics(store) for store in each), key=lambda found: found.store)
+def _look_into(stores: Iterable[OpenStore[Any]]) -> list[Statistics]:
+    return sorted((statistics(store) for store in stores), key=lambda found: found.store)
 
 
-def show(found: Sequence[Statistics], out: Console) -> None:
+def _show(found: Iterable[Statistics], out: Console) -> None:
     """Print statistics as a table."""
     wide = is_wide(out)
     names = ("store", *(("plugin", "database") if wide else ()), "schema", "rows", "size")
@@ -190,9 +177,9 @@ def _schema(found: Statistics) -> str:
     return f"{found.schema} of {found.latest}" if found.schema else "not made yet"
 
 
-def _prepare(ctx: click.Context, settings: Settings) -> Stores:
-    prepare: Prepare = ctx.obj or _of_installed_plugins
-    stores = prepare(settings)
+def _prepared(settings: Settings) -> Stores:
+    """Return the stores to work on, prepared and not open, and tell what is wrong with them."""
+    stores = stores_of_installed_plugins(settings)
     for plugin, failure in stores.failures.items():
         click.echo(f"{plugin}: {failure}", err=True)
     for doubt in stores.doubts:
@@ -200,21 +187,22 @@ def _prepare(ctx: click.Context, settings: Settings) -> Stores:
     return stores
 
 
-def _of_installed_plugins(settings: Settings) -> Stores:
+def stores_of_installed_plugins(settings: Settings) -> Stores:
     """Return the stores of the installed plugins, disabled ones too, without opening them.
 
     Those of plugins that failed after they had declared them are among them, and the doubts say so. Others that fail
     are the failures.
     """
     disabled = settings.host.disabled
-    entries = list(_look(settings))
+    entries = list(look(settings).registry)
     if disabled:
         enabled = settings.host.model_copy(update={"disabled": ()})
-        entries += [entry for entry in _look(replace(settings, host=enabled)) if entry.name in disabled]
+        entries += [entry for entry in look(replace(settings, host=enabled)).registry if entry.name in disabled]
     stores: dict[str, OpenStore[Any]] = {}
     failures, doubts = {}, []
     for entry in entries:
-        own = _prepared(entry)
+        given = entry.context.stores if entry.declared.stores else {}
+        own = {name: store for name, store in given.items() if store.plugin == entry.name}
         stores = own | stores
         if entry.failure is None or (entry.hooks and "register_stores" not in entry.hooks):
             continue
@@ -225,16 +213,6 @@ def _of_installed_plugins(settings: Settings) -> Stores:
         else:
             failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}")
     return Stores(stores, failures, doubts)
-
-
-def _look(settings: Settings) -> Registry:
-    return Host(settings, logger=silent_logger()).look().registry
-
-
-def _prepared(entry: Entry) -> dict[str, OpenStore[Any]]:
-    """Return the stores that a plugin was given as its own."""
-    given = entry.context.stores if entry.declared.stores else {}
-    return {name: store for name, store in given.items() if store.plugin == entry.name}
 
 
 def _named(stores: Stores, name: str) -> OpenStore[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -10,18 +11,11 @@ import click
 
 from plughost._api.errors import CommandError, NotRunning
 from plughost._cli.completing import plugin_names
-from plughost._cli.options import (
-    EXIT_PROBLEMS,
-    changing_options,
-    config_option,
-    console,
-    json_option,
-    print_json,
-)
+from plughost._cli.options import EXIT_PROBLEMS, FunctionT, config_option, console, json_option, print_json
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
-from plughost._settings.switching import write_disabled
+from plughost._settings.editing import edit_setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,14 +25,23 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
+def _switching(command: FunctionT) -> FunctionT:
+    """Add the names of plugins, and how the change is made, to a command."""
+    for option in (
+        config_option,
+        json_option,
+        click.option("--keep", is_flag=True, help="Leave the change even if the running host refuses it."),
+        click.option("--no-reload", is_flag=True, help="Don't let a running host take it up."),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+        click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=plugin_names),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=plugin_names)
-@changing_options
-@json_option
-@config_option
-def disable(
-    *, settings: Settings, names: tuple[str, ...], dry_run: bool, no_reload: bool, keep: bool, as_json: bool
-) -> None:
+@_switching
+def disable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
     """Skip plugins from now on, before their code is imported; their data stays.
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
@@ -53,20 +56,17 @@ def disable(
     blocked = _blocked(found, disabled) - _blocked(found, settings.host.disabled)
     lines = [f"{name} is disabled already." for name in names if name in settings.host.disabled]
     lines += [f"Disabling {name}." for name in names if name not in settings.host.disabled]
-    lines += [f"{name} requires {' and '.join(_needed(found, name, disabled))}, and is blocked." for name in blocked]
-    _switch(
-        settings, "disable", disabled, lines, blocked, dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json
-    )
+    lines += [
+        f"{each.name} requires {' and '.join(other for other in each.requires if other in disabled)}, and is blocked."
+        for each in found
+        if each.name in blocked
+    ]
+    _switch(settings, "disable", disabled, lines, blocked, **how)
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=plugin_names)
-@changing_options
-@json_option
-@config_option
-def enable(
-    *, settings: Settings, names: tuple[str, ...], dry_run: bool, no_reload: bool, keep: bool, as_json: bool
-) -> None:
+@_switching
+def enable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
     """Serve plugins again that were disabled.
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once.
@@ -81,7 +81,7 @@ def enable(
             lines += [
                 f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
             ]
-    _switch(settings, "enable", disabled, lines, (), dry_run=dry_run, no_reload=no_reload, keep=keep, as_json=as_json)
+    _switch(settings, "enable", disabled, lines, (), **how)
 
 
 def _switch(
@@ -109,8 +109,11 @@ def _switch(
     target = sorted({*disabled} ^ {*settings.host.disabled})
     try:
         with command_audit(settings).around(what, target=target) as event:
-            edit = write_disabled(settings, disabled)
-            report = None if no_reload else _reload(settings, accept)
+            edit = edit_setting(settings, {}, "disabled", disabled)
+            report: ReloadReport | None = None
+            if not no_reload:
+                with suppress(NotRunning):
+                    report = reload_running(settings.data_dir, accept)
             undone = report is not None and bool(report.problems) and not keep
             if undone:
                 edit.undo()
@@ -127,13 +130,6 @@ def _switch(
         _show(report, edit.file, undone=undone)
     if not ok:
         raise SystemExit(EXIT_PROBLEMS)
-
-
-def _reload(settings: Settings, accept: Collection[str]) -> ReloadReport | None:
-    try:
-        return reload_running(settings.data_dir, accept)
-    except NotRunning:
-        return None
 
 
 def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
@@ -156,11 +152,6 @@ def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
             close = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
             others = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
             raise click.ClickException(f"No plugin named {name} is installed; {others}")
-
-
-def _needed(found: Collection[InstalledPlugin], name: str, disabled: Collection[str]) -> list[str]:
-    """Return which disabled plugins a plugin requires."""
-    return [other for each in found if each.name == name for other in each.requires if other in disabled]
 
 
 def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:

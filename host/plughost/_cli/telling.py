@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from rich.text import Text
 
-from plughost._cli.options import EXIT_PROBLEMS, STATE_STYLES, console, plain_table, text
+from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, plugins_table, text
 from plughost._logging import Bridge, is_text
 from plughost._runtime.reports import trouble_of
 from plughost._runtime.sites import listeners_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import structlog
     from rich.console import Console
+    from rich.table import Table
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.registry import Registry
@@ -67,7 +66,7 @@ class Teller:
             self._logger.critical(event, reason=reason, **fields)
             raise SystemExit(EXIT_PROBLEMS)
         if registry is not None:
-            show_plugins(registry, console(stderr=True))
+            console(stderr=True).print(_plugins(registry))
         raise click.ClickException(reason)
 
     def started(self, host: Host) -> None:
@@ -111,7 +110,7 @@ class Teller:
         if trouble:
             raise SystemExit(EXIT_PROBLEMS)
 
-    def _log_uncaught(self, event: str, error: BaseException | None, _: TracebackType | None = None) -> None:
+    def _log_uncaught(self, event: str, error: BaseException | None) -> None:
         if not isinstance(error, SystemExit):
             self._logger.critical(event, exc_info=error)
 
@@ -124,7 +123,6 @@ def show_start(host: Host, lines: list[str], out: Console) -> None:
     out.print(Text(f"plughost {metadata.version('plughost')}{mode}", style="bold"))
     out.print()
     table = plain_table()
-    table.show_header = False
     for site in generation.sites:
         urls = [str(replace(each, port=host.ports[site, each.scheme])) for each in listeners_of(site, host.settings)]
         table.add_row(f"  {site}", *urls)
@@ -132,25 +130,15 @@ def show_start(host: Host, lines: list[str], out: Console) -> None:
         out.print("  No plugin mounts a route, so no port is open. Install one: plughost install catalog-v2 -f FOLDER")
     out.print(table)
     out.print()
-    show_plugins(generation.registry, out)
+    out.print(_plugins(generation.registry))
     out.print()
     for line in (*lines, "Press Ctrl+C to stop."):
         out.print(text(f"  {line}"), soft_wrap=True)
 
 
-def show_plugins(registry: Registry, out: Console) -> None:
-    """Print each plugin with its state, and where it is mounted or why it is not."""
-    table = plain_table()
-    table.show_header = False
+def _plugins(registry: Registry) -> Table:
+    rows = []
     for entry in sorted(registry, key=lambda each: each.name):
-        if entry.failure is not None:
-            told = f"{entry.failure}"
-        else:
-            told = "  ".join(group.prefix for group in entry.declared.groups)
-        table.add_row(
-            text(f"  {entry.name}"),
-            text(entry.installed.version),
-            Text(entry.state, style=STATE_STYLES[entry.state]),
-            text(told),
-        )
-    out.print(table)
+        told = str(entry.failure or "  ".join(group.prefix for group in entry.declared.groups))
+        rows.append((entry.name, entry.installed.version, entry.state, told))
+    return plugins_table(rows)

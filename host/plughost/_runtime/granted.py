@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plughost._api.errors import CommandError
 from plughost._runtime.audit import audit_of
 from plughost._runtime.state import HostState
-from plughost._settings.editing import edit_setting, preview_setting
-from plughost._settings.switching import edit_disabled
+from plughost._settings.editing import edit_disabled, edit_setting, preview_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -1,24 +1,52 @@
-"""Change one setting: edit it in the settings file, and leave the rest of the file alone."""
+"""Edit the settings file: change one setting, and leave the rest of the file alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from difflib import unified_diff
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._api.values import SettingChange
 from plughost._settings.errors import SettingsError
 from plughost._settings.sources import DEFAULT_FILE, FIXED, settings_of
-from plughost._settings.switching import Edit, write_text
 from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
 _MASK: Final = "**********"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A settings file that was edited.
+
+    Attributes:
+        file: The file.
+    """
+
+    file: Path
+    _before: bytes | None
+
+    def undo(self) -> None:
+        """Put the old file back.
+
+        Raises:
+            CommandError: The file can't be written.
+        """
+        with _readable(self.file):
+            if self._before is None:
+                self.file.unlink()
+            else:
+                _write(self.file, self._before)
 
 
 def with_value(text: str, key: str, value: object) -> str:
@@ -44,7 +72,7 @@ def with_value(text: str, key: str, value: object) -> str:
             if not isinstance(table, MutableMapping):
                 raise CommandError(f"{name} in the settings file is no table.")
         if value is not None:
-            table[last] = value
+            _set(table, last, value)
         elif last in table:
             del table[last]
     except TOMLKitError as error:
@@ -52,17 +80,31 @@ def with_value(text: str, key: str, value: object) -> str:
     return tomlkit.dumps(document)
 
 
+def _set(table: Any, key: str, value: object) -> None:
+    """Set a key of a table. Members of a list that stay keep their comments, where no order but theirs is wanted."""
+    present = table.get(key)
+    if isinstance(value, list) and isinstance(present, list):
+        for each in [each for each in present if each not in value]:
+            present.remove(each)
+        for each in value:
+            if each not in present:
+                present.append(each)
+        if list(present) == value:
+            return
+    table[key] = value
+
+
 def preview_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, value: object) -> SettingChange:
     """Return what `edit_setting` would do to the file. See there."""
-    _, before, after = _edited(settings, models, key, value)
-    name = (settings.file or settings.base / DEFAULT_FILE).name
-    lines = unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="", n=0)
+    file, before, after = _edited(settings, models, key, value)
+    old = (before or b"").decode("utf-8-sig")
+    lines = unified_diff(old.splitlines(), after.splitlines(), file.name, file.name, lineterm="", n=0)
     fixed = any(key == each or key.startswith(f"{each}.") for each in FIXED)
     return SettingChange(key=key, diff="\n".join(lines), at_restart=fixed)
 
 
 def edit_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, value: object) -> Edit:
-    """Change a setting of a running host in its settings file.
+    """Change a setting of a host in its settings file.
 
     Args:
         settings: The host's settings.
@@ -73,23 +115,54 @@ def edit_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, 
     Raises:
         CommandError: It can't be changed so. Nothing has changed.
     """
-    settings, _, after = _edited(settings, models, key, value)
-    return write_text(settings, after)
+    file, before, after = _edited(settings, models, key, value)
+    with _readable(file):
+        _write(file, after.encode())
+    return Edit(file=file, _before=before)
 
 
-def _edited(settings: Settings, models: Mapping[str, BaseModel], key: str, value: object) -> tuple[Settings, str, str]:
-    """Return the settings as they are in the file now, that file, and what it would be."""
+def edit_disabled(
+    settings: Settings,
+    name: str,
+    *,
+    enabled: bool,
+    installed: Iterable[InstalledPlugin],
+    without: Collection[str],
+) -> Edit:
+    """Enable or disable a plugin in the settings file of a running host.
+
+    Raises:
+        CommandError: It can't be switched. Nothing has changed.
+    """
+    try:
+        settings, _ = settings.reread()  # somebody may have edited the file since
+    except SettingsError as error:
+        raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
+    if name not in {each.name for each in installed}:
+        raise CommandError(f"No plugin named {name} is installed.")
+    if enabled and name in without:
+        raise CommandError(f"{name} is skipped by --without; start the host without that.")
+    if not enabled and name in settings.host.required:
+        raise CommandError(f"The setting required names {name}; take it out there first.")
+    listed = [each for each in settings.host.disabled if each != name]
+    return edit_setting(settings, {}, "disabled", listed if enabled else [*listed, name])
+
+
+def _edited(
+    settings: Settings, models: Mapping[str, BaseModel], key: str, value: object
+) -> tuple[Path, bytes | None, str]:
+    """Return the settings file, what it holds now, None where it is not there, and what it would hold."""
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
         _refuse_fixed(settings, models, key)
-        before = settings.file.read_text(encoding="utf-8-sig") if settings.file is not None else ""
-        after = with_value(before, key, value)
+        file = (settings.file or settings.base / DEFAULT_FILE).resolve()
+        with _readable(file):
+            before = file.read_bytes() if settings.file is not None else None
+        after = with_value((before or b"").decode("utf-8-sig"), key, value)
         _validate(settings, models, key, after)
     except SettingsError as error:
         raise CommandError("; ".join(error.problems)) from None
-    except OSError as error:
-        raise CommandError(f"The settings file can't be read: {error.strerror}.") from None
-    return settings, before, after
+    return file, before, after
 
 
 def _refuse_fixed(settings: Settings, models: Mapping[str, BaseModel], key: str) -> None:
@@ -111,3 +184,32 @@ def _validate(settings: Settings, models: Mapping[str, BaseModel], key: str, tex
         new.mount(plugin)
         if plugin in models:
             new.of_plugin(plugin, type(models[plugin]))
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"The settings file {file} can't be changed: {error.strerror}.") from error
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Replace the file in one step. Who may do what with it stays."""
+    fresh = file.with_name(f".{file.name}.plughost-new")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(descriptor)
+        if not file.exists():
+            fresh.chmod(0o644)  # it holds no secret, and the host may run as another user
+        else:
+            state = file.stat()
+            fresh.chmod(state.st_mode & 0o777)
+            with suppress(PermissionError):
+                os.chown(fresh, state.st_uid, state.st_gid)
+        fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -56,15 +56,6 @@ def problems_of(
         else:
             lines.append(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
     return lines
-
-
-def unknown_keys(file: str, place: str, table: Mapping[str, Any], model: type[BaseModel]) -> Iterator[str]:
-    """Yield a line for each key that a model doesn't have, in inner tables too."""
-    for key, value in table.items():
-        if key not in model.model_fields:
-            yield f"{file}: {place}.{key}: unknown key{did_you_mean(key, list(model.model_fields))}"
-        elif isinstance(value, dict) and (inner := _model_at(model, [key])) is not model:
-            yield from unknown_keys(file, f"{place}.{key}", value, inner)
 
 
 def did_you_mean(name: str, known: list[str]) -> str:

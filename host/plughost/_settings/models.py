@@ -11,8 +11,11 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, field_va
 
 Scheme = Literal["http", "https"]
 EngineName = Literal["waitress", "granian"]
+HTTPPort = Annotated[int, Field(ge=0, le=65535, description="TCP port of the HTTP listener; 0 lets the system choose")]
+HTTPSPort = Annotated[
+    int, Field(ge=0, le=65535, description="TCP port of the HTTPS listener; 0 lets the system choose")
+]
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
-Port = Annotated[int, Field(ge=0, le=65535)]
 Encoding = Literal["zstd", "gzip"]
 
 MEMORY: Final = "memory"
@@ -45,16 +48,16 @@ class CORSSettings(Table):
     def _check(self) -> Self:
         if self.origins == ("*",):
             if self.credentials:
-                message = 'credentials = true needs origins by name: with origins = ["*"] any web page could use them'
-                raise ValueError(message)
+                raise ValueError(
+                    'credentials = true needs origins by name: with origins = ["*"] any web page could use them'
+                )
             return self
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
-                message = (
+                raise ValueError(
                     f"{origin!r} is no origin: write scheme, host in lower case and, unless it is the scheme's own,"
                     ' port, such as "https://app.example.org", or "*" alone'
                 )
-                raise ValueError(message)
         return self
 
 
@@ -76,9 +79,7 @@ class SecurityHeadersSettings(Table):
 class RateLimitSettings(Table):
     """Where the rate limits of all plugins are counted."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True
-    )
+    model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True)
 
     storage: SecretStr = Field(
         SecretStr(MEMORY), description="memory, or a redis:// URL that several hosts share to count together"
@@ -97,11 +98,8 @@ class RateLimitSettings(Table):
     @classmethod
     def _check(cls, storage: SecretStr) -> SecretStr:
         url = storage.get_secret_value()
-        if url == MEMORY:
-            return storage
-        if not url.startswith(_REDIS):
-            message = f"must be {MEMORY} or a URL that starts with {', '.join(_REDIS)}"
-            raise ValueError(message)
+        if url != MEMORY and not url.startswith(_REDIS):
+            raise ValueError(f"must be {MEMORY} or a URL that starts with {', '.join(_REDIS)}")
         return storage
 
 
@@ -110,8 +108,8 @@ class SiteSettings(Table):
 
     address: str | None = Field(None, description="Address to bind; the host's `address` by default")
     listeners: tuple[Scheme, ...] = Field(("http", "https"), description="Which listeners to open", min_length=1)
-    http_port: Port = Field(description="TCP port of the HTTP listener; 0 lets the system choose")
-    https_port: Port = Field(description="TCP port of the HTTPS listener; 0 lets the system choose")
+    http_port: HTTPPort
+    https_port: HTTPSPort
     http_engine: EngineName = Field("waitress", description="Engine of the HTTP listener")
     threads: int = Field(4, ge=1, le=256, description="Slow requests at once; all sites share them")
     connection_limit: int = Field(4096, ge=1, description="Open connections of a listener at most")
@@ -128,22 +126,22 @@ class SiteSettings(Table):
 class MainSite(SiteSettings):
     """The site `main`."""
 
-    http_port: Port = Field(8080, description="TCP port of the HTTP listener; 0 lets the system choose")
-    https_port: Port = Field(8443, description="TCP port of the HTTPS listener; 0 lets the system choose")
+    http_port: HTTPPort = 8080
+    https_port: HTTPSPort = 8443
 
 
 class LibrarySite(SiteSettings):
     """The site `library`."""
 
-    http_port: Port = Field(9998, description="TCP port of the HTTP listener; 0 lets the system choose")
-    https_port: Port = Field(4443, description="TCP port of the HTTPS listener; 0 lets the system choose")
+    http_port: HTTPPort = 9998
+    https_port: HTTPSPort = 4443
 
 
 class AdminSite(SiteSettings):
     """The site `admin`, for operators: it opens no port until a plugin is put there by its setting `site`."""
 
-    http_port: Port = Field(9090, description="TCP port of the HTTP listener; 0 lets the system choose")
-    https_port: Port = Field(9493, description="TCP port of the HTTPS listener; 0 lets the system choose")
+    http_port: HTTPPort = 9090
+    https_port: HTTPSPort = 9493
     required_role: str | None = Field(None, description="Role that a bearer token needs for anything on this site")
 
 

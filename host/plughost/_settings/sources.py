@@ -10,10 +10,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from plughost._api.values import Value
-from plughost._settings.errors import SettingsError, did_you_mean, problems_of, unknown_keys
+from plughost._settings.errors import SettingsError, did_you_mean, problems_of
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 from plughost._settings.variables import ENV_PREFIX, NO_SETTINGS, Variables, names_of, plugin_prefix
 
@@ -37,6 +38,7 @@ class Settings:
         host: The host's own settings.
         tables: The plugins' tables as the file has them, by plugin name.
         environment: The environment that overrides them.
+        raw: The host's own settings as the file has them.
     """
 
     file: Path | None
@@ -112,18 +114,12 @@ class Settings:
         return self._validated(model, plugin, own)
 
     def _validated(self, model: type[ModelT], plugin: str, table: Mapping[str, Any]) -> ModelT:
-        place = f"plugins.{plugin}"
         variables = Variables(plugin_prefix(plugin), self.environment)
-        unknown = list(unknown_keys(self._name, place, table, model))
-        values = _merged(table, variables.values(model))
         try:
-            result = model.model_validate({key: value for key, value in values.items() if key in model.model_fields})
+            return model.model_validate(_merged(table, variables.values(model)), extra="forbid")
         except ValidationError as error:
-            problems = problems_of(error, place, model, self._name, variables.source)
-            raise SettingsError(dict.fromkeys([*unknown, *problems])) from None
-        if unknown:
-            raise SettingsError(unknown)
-        return result
+            problems = problems_of(error, f"plugins.{plugin}", model, self._name, variables.source)
+            raise SettingsError(problems) from None
 
     @property
     def _name(self) -> str:
@@ -226,11 +222,7 @@ def settings_of(text: str, like: Settings) -> Settings:
         SettingsError: It is no TOML, or a setting of the host's own is unknown or invalid.
     """
     file = like.file or like.base / DEFAULT_FILE
-    try:
-        raw = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SettingsError([f"{file}: it is not valid TOML: {error}"]) from None
-    return _settings(raw, file, like.environment, like.base)
+    return _settings(_parsed(text, file), file, like.environment, like.base)
 
 
 def _settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, str], base: Path) -> Settings:
@@ -247,16 +239,21 @@ def _settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, 
 
 def no_settings() -> Settings:
     """Return the settings of a host that has no file and no environment."""
-    return Settings(file=None, base=Path.cwd(), host=HostSettings(), tables={}, environment={})
+    return _settings({}, None, {}, Path.cwd())
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        return _parsed(file.read_text(encoding="utf-8-sig"), file)
     except FileNotFoundError:
         raise SettingsError([f"{file}: there is no such file; create it, or leave --config out"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{file}: it can't be read: {error}"]) from None
+
+
+def _parsed(text: str, file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError([f"{file}: it is not valid TOML: {error}"]) from None
     except RecursionError:
@@ -292,13 +289,5 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as it may be shown: secrets masked, paths and networks as text, models as mappings."""
-    if isinstance(value, SecretStr):
-        return str(value)
-    if isinstance(value, BaseModel):
-        return {name: _shown(getattr(value, name)) for name in type(value).model_fields}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_shown(each) for each in value]
-    if isinstance(value, dict):
-        return {str(key): _shown(each) for key, each in value.items()}
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+    """Return a value as it may be shown: of what JSON has, secrets masked."""
+    return to_jsonable_python(value, fallback=str, bytes_mode="base64")

@@ -48,14 +48,11 @@ class Variables:
         }
         if not own:
             return {}
-        from pydantic_settings import SettingsError as Undecodable  # noqa: PLC0415 - see _decoded
-
-        try:
-            return _decoded(model, self.prefix, own)
-        except Undecodable:
+        malformed = [name for name in sorted(own) if not self._is_json(model, name)]
+        if malformed:
             example = 'write a list as ["a", "b"], a table as {"key": "value"}'
-            malformed = [f"environment: {name}: it is not valid JSON; {example}" for name in self._malformed(model)]
-            raise SettingsError(malformed) from None
+            raise SettingsError([f"environment: {name}: it is not valid JSON; {example}" for name in malformed])
+        return _decoded(model, self.prefix, own)
 
     def source(self, path: Sequence[str]) -> str | None:
         """Return the variable that sets a key: its own, one of a key in it, or one of a table around it."""
@@ -64,15 +61,15 @@ class Variables:
         above = (self._name(path[:length]) for length in range(len(path) - 1, 0, -1))
         return next((name for name in (own, *below, *above) if self.environment.get(name)), None)
 
-    def _malformed(self, model: type[BaseModel]) -> Iterator[str]:
+    def _is_json(self, model: type[BaseModel], name: str) -> bool:
+        """Return whether a variable can be decoded, or needs not to be, as that of a number."""
         from pydantic_settings import SettingsError as Undecodable  # noqa: PLC0415 - see _decoded
 
-        for name, value in sorted(self.environment.items()):
-            if name.startswith(self.prefix):
-                try:
-                    _decoded(model, self.prefix, {name: value})
-                except Undecodable:
-                    yield name
+        try:
+            _decoded(model, self.prefix, {name: self.environment[name]})
+        except Undecodable:
+            return False
+        return True
 
     def _name(self, path: Sequence[str]) -> str:
         return self.prefix + "__".join(path).upper()

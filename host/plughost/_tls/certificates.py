@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from plughost._api.errors import CertificateError
 from plughost._api.host import CertificateInfo
 from plughost._files import locked_folder, write_private
-from plughost._tls.keypairs import KeyPair, chain_pem, key_type, read_chain, read_pem, read_pkcs12, usable_in_place
+from plughost._tls.keypairs import KeyPair, key_type, read_chain, read_pem, read_pkcs12, usable_in_place
 from plughost._tls.prepared import RENEW_BEFORE, PreparedTLS, names_of, unwritable
 from plughost._tls.self_signed import CERTIFICATE_FILE, ensure_self_signed
 
@@ -141,15 +141,6 @@ def describe(
         key_type=key_type(leaf.public_key()),
         path=path,
     )
-
-
-def public_pem(source: Path, password: str | None = None) -> bytes:
-    """Return the certificates of a PEM or PKCS#12 file as PEM, never its key.
-
-    Raises:
-        CertificateError: The file cannot be read, or holds no certificate.
-    """
-    return chain_pem(read_chain(source, password))
 
 
 def _password(settings: Settings) -> str | None:

@@ -28,6 +28,7 @@ _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
 _RSA_BITS: Final = 2048
 _CURVES: Final = ("secp256r1", "secp384r1")
+_CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +125,8 @@ def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
     return _checked(KeyPair(_ordered(found.cert.certificate, others), found.key), path, path)
 
 
-def usable_in_place(certificate: Path, key: Path | None) -> bool:
+def usable_in_place(certificate: Path, key: Path) -> bool:
     """Return whether PEM files can be handed to an engine as they are: certificates only, and one PKCS#8 key."""
-    if key is None:
-        return False
     certificates, keys = _read(certificate), _read(key)
     return (
         certificates.count(_PEM) == certificates.count(_PEM_CERTIFICATE)
@@ -140,9 +139,7 @@ def key_type(key: PublicKeyTypes) -> str:
     """Return what kind of key it is, such as `EC P-256` or `RSA 2048`."""
     match key:
         case ec.EllipticCurvePublicKey():
-            return {"secp256r1": "EC P-256", "secp384r1": "EC P-384", "secp521r1": "EC P-521"}.get(
-                key.curve.name, f"EC {key.curve.name}"
-            )
+            return f"EC {_CURVE_NAMES.get(key.curve.name, key.curve.name)}"
         case rsa.RSAPublicKey():
             return f"RSA {key.key_size}"
         case ed25519.Ed25519PublicKey():
@@ -224,11 +221,7 @@ def _public_bytes(key: PublicKeyTypes) -> bytes:
 def _ordered(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
     """Return the chain from the leaf upwards. A key store keeps the others in any order."""
     chain = [leaf]
-    left = list(others)
-    while left:
-        issuer = next((one for one in left if one.subject == chain[-1].issuer), None)
-        if issuer is None:
-            break
-        left.remove(issuer)
+    left = {one.subject: one for one in others}
+    while issuer := left.pop(chain[-1].issuer, None):
         chain.append(issuer)
     return tuple(chain)
