@@ -31,8 +31,6 @@ from plughost.ratelimits import RateLimits
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    import pluggy
-
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
@@ -95,24 +93,25 @@ def _setting(name: str) -> tuple[str, ...] | None:
     return value
 
 
-def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry, pluggy.PluginManager]:
+def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry]:
     """Import a plugin and those that it requires, and nothing else."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
-    manager = loader.new_manager()
-    loader.load(registry, manager)
-    return registry, next(entry for entry in registry if entry.installed is wanted), manager
+    loader.load(registry)
+    return registry, next(entry for entry in registry if entry.installed is wanted)
 
 
 def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[click.Command]]:
     """Return a plugin and its commands. None where it is broken."""
-    registry, entry, manager = _only(name, found)
+    registry, entry = _only(name, found)
     commands: list[click.Command] | None = None
     if "register_commands" in entry.hooks:
-        commands = registry.attempt(
-            entry, "register_commands", lambda: list(loader.call_hook(manager, entry, "register_commands"))
-        )
+        commands = registry.attempt(entry, "register_commands", _commands, registry, entry)
     return entry, commands or []
+
+
+def _commands(registry: Registry, entry: Entry) -> list[click.Command]:
+    return list(registry.call(entry, "register_commands"))
 
 
 def _group(name: str, commands: list[click.Command]) -> click.Group:
@@ -152,14 +151,13 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
-    registry, entry, manager = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
-    registration.validate_settings(registry, manager, settings)
+    registry, entry = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
+    registration.validate_settings(registry, settings)
     host = CommandHost(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
     registration.give_contexts(
         registry,
-        manager,
         data_root=settings.data_dir,
         logger=host.logger,
         rate_limits=rate_limits,
@@ -169,7 +167,7 @@ def _context(name: str, config: Path | None) -> Any:
         audits=CommandAudit(host.logger, settings.data_dir, settings.path(settings.host.log.audit)),
     )
     if "register_stores" in entry.hooks:
-        registration.declare_stores(registry, manager)
+        registration.declare_stores(registry)
         entry.context = replace(entry.context, stores=_Stores(entry, settings))
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.installed.label}: {entry.failure}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from plughost._apps.edge import is_loopback
@@ -18,7 +17,6 @@ from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
-    import pluggy
     import structlog
 
     from plughost._api.declarations import Middleware, Observer
@@ -37,7 +35,6 @@ class Generation:
     Attributes:
         settings: The settings that it was built with.
         dev: Whether the host runs with `--dev`.
-        manager: The plugin manager with its plugins.
         registry: Every plugin and what became of it.
         stores: The open stores, by name.
         rate_limits: Where rate limits are counted.
@@ -48,7 +45,6 @@ class Generation:
 
     settings: Settings
     dev: bool
-    manager: pluggy.PluginManager
     registry: Registry
     stores: Stores
     rate_limits: RateLimits
@@ -97,7 +93,7 @@ class Generation:
         for entry in self.registry.active():
             wanted = (only is None or entry.name in only) and not (fresh_only and entry.reused)
             if wanted and hook in entry.hooks:
-                failure = self.registry.notify(entry, hook, partial(loader.call_hook, self.manager, entry, hook))
+                failure = self.registry.notify(entry, hook)
                 if failure is not None:
                     entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
 
@@ -120,14 +116,12 @@ def build(
     """
     exposed = exposed_addresses(settings) if dev else ()
     dev = dev and not exposed
-    manager = loader.new_manager()
-    loader.load(registry, manager)
-    registration.validate_settings(registry, manager, settings)
+    loader.load(registry)
+    registration.validate_settings(registry, settings)
     problems = tuple(unusable(settings.host))
     rate_limits = RateLimits() if problems else _rate_limits(settings, running, logger)
     registration.give_contexts(
         registry,
-        manager,
         data_root=settings.data_dir,
         logger=logger,
         rate_limits=rate_limits,
@@ -136,17 +130,16 @@ def build(
         trusted=settings.host.trusted,
         audits=audit_of(settings, logger),
     )
-    registration.declare_stores(registry, manager)
+    registration.declare_stores(registry)
     stores = _prepare_stores(registry, settings, running, logger, view.events)
-    registration.give_stores(registry, manager, stores)
-    registration.declare_authenticator(registry, manager)
-    registration.declare(registry, manager)
-    sites = assemble(registry, _settle(registry, manager), settings, logger, request_log, dev=dev)
+    registration.give_stores(registry, stores)
+    registration.declare_authenticator(registry)
+    registration.declare(registry)
+    sites = assemble(registry, _settle(registry), settings, logger, request_log, dev=dev)
     _log_failures(registry, logger)
     return Generation(
         settings=settings,
         dev=dev,
-        manager=manager,
         registry=registry,
         stores=stores.of(entry.name for entry in registry.active()),
         rate_limits=rate_limits,
@@ -198,7 +191,7 @@ def _with_stores(
     try:
         before = {entry.name for entry in registry if entry.failure is not None}
         if _fail_for_stores(registry, stores):
-            middleware = _settle(registry, generation.manager)
+            middleware = _settle(registry)
             sites = assemble(registry, middleware, generation.settings, logger, request_log, dev=generation.dev)
             _log_failures(registry, logger, known=before)
         return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
@@ -248,7 +241,7 @@ def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
     return bool(failed)
 
 
-def _settle(registry: Registry, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
+def _settle(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
     """Settle the conflicts of what plugins mount. Return all middleware, outermost first.
 
     The plugin that names principals may be among those that fail here. The others are then asked again, without it.
@@ -256,9 +249,9 @@ def _settle(registry: Registry, manager: pluggy.PluginManager) -> tuple[tuple[En
     while True:
         conflicts.find_conflicts(registry)
         middleware = conflicts.order_middleware(registry)
-        if not registration.withdraw_authenticator(registry, manager):
+        if not registration.withdraw_authenticator(registry):
             return middleware
-        registration.declare(registry, manager)
+        registration.declare(registry)
 
 
 def _warnings(
