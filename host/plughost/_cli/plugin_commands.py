@@ -16,13 +16,15 @@ import click
 
 from plughost._cli.lent import LENT
 from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of
+from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Entry, Registry, State
 from plughost._runtime.audit import CommandAudit
-from plughost._runtime.beside import CommandHost
+from plughost._runtime.control import reload_running
+from plughost._runtime.host import Host
 from plughost._runtime.optional import unusable
 from plughost._settings.errors import SettingsError
 from plughost._settings.sources import read_settings
@@ -31,8 +33,10 @@ from plughost.ratelimits import RateLimits
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
+    from plughost.stores import OpenStore
 
 
 def names(ctx: click.Context) -> list[str]:
@@ -153,7 +157,7 @@ def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
     registry, entry = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
-    host = CommandHost(settings)
+    host = _CommandHost(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
     registration.give_contexts(
@@ -172,6 +176,22 @@ def _context(name: str, config: Path | None) -> Any:
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
     return entry.context
+
+
+class _CommandHost(Host):
+    """The host of a plugin's command. It never serves, and passes commands on to the running host."""
+
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Let the host that runs reload. See `plughost.HostControl`."""
+        return reload_running(self.settings.data_dir, accept)
+
+    @property
+    def stores(self) -> Mapping[str, OpenStore[Any]]:
+        """The stores of every installed plugin, disabled ones too, prepared and not open."""
+        if self.generation is None:
+            enabled = replace(self.settings, host=self.settings.host.model_copy(update={"disabled": ()}))
+            self.generation = Host(enabled, logger=silent_logger()).look()
+        return self.generation.stores
 
 
 class _Stores(Mapping[str, Any]):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from plughost._apps.edge import is_loopback
 from plughost._plugins import conflicts, loader, registration
-from plughost._plugins.registry import Entry, Failure, Registry
+from plughost._plugins.registry import Entry, Failure, Registry, State
 from plughost._runtime.assembly import SiteApp, assemble
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
@@ -26,6 +26,19 @@ if TYPE_CHECKING:
     from plughost._runtime.request_log import RequestLog
     from plughost._settings.models import SiteSettings
     from plughost._settings.sources import Settings
+
+
+class GenerationRefused(Exception):  # noqa: N818 - it is a decision of the host, not an error in it
+    """The host refuses to start: a required plugin does not serve, or the settings ask for what can't be had.
+
+    Attributes:
+        registry: Every plugin and what became of it.
+    """
+
+    def __init__(self, message: str, registry: Registry) -> None:
+        """Keep the registry beside the message."""
+        super().__init__(message)
+        self.registry = registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +190,40 @@ def migrate(
 def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, request_log: RequestLog) -> Generation:
     """See whether the stores of a generation could be migrated and opened. See `migrate`."""
     return _with_stores(generation, try_stores(generation.stores), logger, request_log)
+
+
+def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
+    """Refuse a generation that lacks a required plugin.
+
+    Raises:
+        GenerationRefused: A required plugin is missing or does not serve, or the settings ask for what can't be had.
+    """
+    registry, host = generation.registry, generation.settings.host
+    problems = [*generation.problems]
+    for name in host.required:
+        entry = registry.get(name)
+        if entry is None:
+            problems.append(f"the required plugin {name} is not installed")
+        elif entry.state is not State.ACTIVE:
+            problems.append(f"the required plugin {name} is {entry.state}")
+    if strict or host.strict:
+        problems += [f"{entry.name} is {entry.state}" for entry in registry if entry.failure is not None]
+    if problems:
+        raise GenerationRefused("; ".join(dict.fromkeys(problems)), registry)
+
+
+def refuse_losses(running: Registry, following: Registry, accept: Collection[str]) -> None:
+    """Refuse a generation in which a plugin that serves now would fail.
+
+    Raises:
+        GenerationRefused: There is one that is not accepted.
+    """
+    serving = {entry.name for entry in running.active()} - set(accept)
+    lost = [entry for entry in following if entry.failure is not None and entry.name in serving]
+    if lost:
+        raise GenerationRefused(
+            "; ".join(f"{entry.installed.label} would be {entry.state}" for entry in lost), following
+        )
 
 
 def _with_stores(

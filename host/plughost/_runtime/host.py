@@ -17,14 +17,20 @@ from plughost._plugins.registry import Registry
 from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
 from plughost._runtime.discovering import Discovery
-from plughost._runtime.generation import Generation, build, migrate, rehearse
-from plughost._runtime.granted import Granted
+from plughost._runtime.generation import (
+    Generation,
+    GenerationRefused,
+    build,
+    migrate,
+    refuse_incomplete,
+    refuse_losses,
+    rehearse,
+)
 from plughost._runtime.jobs import Jobs
-from plughost._runtime.readiness import Phase
-from plughost._runtime.refusals import GenerationRefused, refuse_incomplete, refuse_losses
 from plughost._runtime.reports import report_of, report_of_nothing
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
+from plughost._runtime.state import HostState, Phase
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
 from plughost._settings.errors import SettingsError
@@ -37,7 +43,6 @@ if TYPE_CHECKING:
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import Environment
-    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
     from plughost._tls.prepared import PreparedTLS
@@ -45,21 +50,10 @@ if TYPE_CHECKING:
 _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
 
-class Host(Granted):
-    """A host of plugins in this process. Several may live side by side.
+class Host(HostState):
+    """A host of plugins in this process. Several may live side by side."""
 
-    Attributes:
-        view: What its plugins may see of it.
-    """
-
-    generation: Generation | None
-    number: int
-    started_at: datetime | None
-    phase: Phase
-    imported: dict[str, Snapshot]
-    attempted: dict[str, Snapshot]
-    last_reload: ReloadReport | None
-    drain_seconds: float
+    view: LiveView
 
     def __init__(
         self,
@@ -85,7 +79,7 @@ class Host(Granted):
             sockets: Where listening sockets come from. All are opened anew by default.
             lines: What the logger tells of each line. See `make_logger`.
         """
-        super().__init__()
+        super().__init__(without)
         self.settings: Settings = settings
         self.dev = dev
         self.lines: Events = lines if lines is not None else Events()
@@ -95,8 +89,7 @@ class Host(Granted):
         self.request_log: RequestLog = RequestLog(self.logger, self.events)
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, lambda: self.clock, self.events, self.logger)
-        self.view: LiveView = LiveView(self, control=self, preview=self.preview)
-        self._without = tuple(without)
+        self.view = LiveView(self)
         self._strict = strict
         self._distributions = distributions
         self._discovery = Discovery(distributions)
@@ -127,17 +120,8 @@ class Host(Granted):
         """Build a generation that can't serve, whatever fails, and leave the stores closed."""
         return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
-    def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what a host with these settings would serve, for looking at: nothing is opened."""
-        return self._beside(self.settings, dev=dev).view
-
-    def look_at(self, settings: Settings) -> Generation:
-        generation = self._beside(settings, dev=False).generation
-        assert generation is not None, "it was looked at"
-        return generation
-
-    def _beside(self, settings: Settings, *, dev: bool) -> Host:
-        """Return a host beside this one that opens nothing."""
+    def beside(self, settings: Settings, *, dev: bool = False) -> Host:
+        """Return a host with other settings that opens nothing, to look at what it would serve."""
         without, distributions = self._without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         host.generation = host.look()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Check
     from plughost._api.events import Events
-    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, SiteView
+    from plughost._api.host import CertificateInfo, HostControl, HostServices, Listener, Load, SiteView
     from plughost._api.jobs import JobView
     from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
@@ -32,11 +32,10 @@ T = TypeVar("T")
 class LiveView:
     """A host, as its plugins see it: a `HostServices`."""
 
-    def __init__(self, host: HostState, control: HostControl, preview: Callable[..., LiveView]) -> None:
+    def __init__(self, host: HostState) -> None:
         """Look at a host."""
         self._host = host
-        self._preview = preview
-        self.control = control
+        self.control: HostControl = host
         self.events: Events = host.events
         self.lines: Events = host.lines
         self._objects: dict[tuple[str, str], Any] = {}
@@ -144,8 +143,8 @@ class LiveView:
     def catch_up(self) -> None:
         self._host.request_log.catch_up()
 
-    def preview(self, *, dev: bool = False) -> LiveView:
-        return self._preview(dev=dev)
+    def preview(self, *, dev: bool = False) -> HostServices:
+        return self._host.beside(self._host.settings, dev=dev).view
 
     def settings(self) -> list[Value]:
         generation = self._host.generation
