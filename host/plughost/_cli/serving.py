@@ -149,7 +149,7 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     problems: list[str] = []
     warnings: tuple[str, ...] = ()
     try:
-        generation = host.build(look_only=True)
+        generation = host.look(rehearsed=True, complete=True)
     except GenerationRefused as error:
         registry = error.registry
         problems.append(str(error))

@@ -48,6 +48,8 @@ class Generation:
     Attributes:
         settings: The settings that it was built with.
         dev: Whether the host runs with `--dev`.
+        logger: Told of plugins that don't serve.
+        request_log: Where requests are noted.
         registry: Every plugin and what became of it.
         stores: The open stores, by name.
         rate_limits: Where rate limits are counted.
@@ -58,12 +60,14 @@ class Generation:
 
     settings: Settings
     dev: bool
+    logger: structlog.stdlib.BoundLogger
+    request_log: RequestLog
     registry: Registry
     stores: Stores
     rate_limits: RateLimits
     sites: Mapping[str, SiteApp]
     warnings: tuple[str, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...]
 
     def setting_values(self) -> list[Value]:
         """Return every setting in force, those of the plugins too. Secrets are masked."""
@@ -118,9 +122,9 @@ def build(
     view: HostServices,
     request_log: RequestLog,
     *,
-    dev: bool = False,
-    without: Collection[str] = (),
-    running: Generation | None = None,
+    dev: bool,
+    without: Collection[str],
+    running: Generation | None,
 ) -> Generation:
     """Build a generation, without opening a port or a store. See `migrate`.
 
@@ -153,6 +157,8 @@ def build(
     return Generation(
         settings=settings,
         dev=dev,
+        logger=logger,
+        request_log=request_log,
         registry=registry,
         stores=stores.of(entry.name for entry in registry.active()),
         rate_limits=rate_limits,
@@ -163,36 +169,29 @@ def build(
 
 
 def migrate(
-    generation: Generation,
-    logger: structlog.stdlib.BoundLogger,
-    request_log: RequestLog,
-    running: Generation | None = None,
-    prepare: Callable[[Collection[str]], None] | None = None,
+    generation: Generation, prepare: Callable[[Collection[str]], None], running: Generation | None = None
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
 
     Args:
         generation: The generation.
-        logger: Told of plugins whose stores can't be migrated.
-        request_log: Where requests are noted.
-        running: The generation that it follows.
         prepare: Raises where the sites can't be served. A store's file is made only after it has returned.
+        running: The generation that it follows.
 
     Returns:
         The generation, without the plugins whose stores can't be migrated.
     """
-    if prepare is not None:
-        prepare(generation.sites)
+    prepare(generation.sites)
     previous = running.stores if running is not None else None
-    return _with_stores(generation, migrate_stores(generation.stores, previous), logger, request_log, previous)
+    return _with_stores(generation, migrate_stores(generation.stores, previous), previous)
 
 
-def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, request_log: RequestLog) -> Generation:
+def rehearse(generation: Generation) -> Generation:
     """See whether the stores of a generation could be migrated and opened. See `migrate`."""
-    return _with_stores(generation, try_stores(generation.stores), logger, request_log)
+    return _with_stores(generation, try_stores(generation.stores))
 
 
-def refuse_incomplete(generation: Generation, *, strict: bool = False) -> None:
+def refuse_incomplete(generation: Generation, *, strict: bool) -> None:
     """Refuse a generation that lacks a required plugin.
 
     Raises:
@@ -226,20 +225,16 @@ def refuse_losses(running: Registry, following: Registry, accept: Collection[str
         )
 
 
-def _with_stores(
-    generation: Generation,
-    stores: Stores,
-    logger: structlog.stdlib.BoundLogger,
-    request_log: RequestLog,
-    previous: Stores | None = None,
-) -> Generation:
+def _with_stores(generation: Generation, stores: Stores, previous: Stores | None = None) -> Generation:
     """Return a generation with these stores, and without the plugins whose stores failed."""
     registry, sites = generation.registry, generation.sites
     try:
         before = {entry.name for entry in registry if entry.failure is not None}
         if _fail_for_stores(registry, stores):
-            middleware = _settle(registry)
-            sites = assemble(registry, middleware, generation.settings, logger, request_log, dev=generation.dev)
+            middleware, logger = _settle(registry), generation.logger
+            sites = assemble(
+                registry, middleware, generation.settings, logger, generation.request_log, dev=generation.dev
+            )
             _log_failures(registry, logger, known=before)
         return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
     except BaseException:

@@ -104,21 +104,17 @@ class Host(HostState):
         """Look at what is installed now."""
         return self._discovery.look(self.settings, dev=self.dev)
 
-    def build(self, *, look_only: bool = False) -> Generation:
-        """Build a generation without serving it.
+    def look(self, *, rehearsed: bool = False, complete: bool = False) -> Generation:
+        """Build a generation that can't serve, and leave the stores closed.
+
+        Args:
+            rehearsed: Whether to try the migrations of its stores.
+            complete: Whether a plugin that is required and does not serve is refused, as at a start.
 
         Raises:
-            GenerationRefused: A plugin that is required does not serve.
+            GenerationRefused: It is not complete.
         """
-        if look_only:
-            return self._build(self.environment(), rehearse)
-        generation = self._build(self.environment(), migrate)
-        generation.stores.open()
-        return generation
-
-    def look(self, *, rehearsed: bool = False) -> Generation:
-        """Build a generation that can't serve, whatever fails, and leave the stores closed."""
-        return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
+        return self._build(self.environment(), rehearse if rehearsed else None, complete=complete)
 
     def beside(self, settings: Settings, *, dev: bool = False) -> Host:
         """Return a host with other settings that opens nothing, to look at what it would serve."""
@@ -320,7 +316,7 @@ class Host(HostState):
     def _build(
         self,
         environment: Environment,
-        finish: Callable[[Generation, structlog.stdlib.BoundLogger, RequestLog], Generation] | None,
+        finish: Callable[[Generation], Generation] | None,
         registry: Registry | None = None,
         *,
         settings: Settings | None = None,
@@ -351,7 +347,7 @@ class Host(HostState):
         try:
             refuse(generation)
             if finish is not None:
-                generation = finish(generation, self.logger, self.request_log)
+                generation = finish(generation)
                 refuse(generation)
         except BaseException:
             self.serving.leave_prepared()
