@@ -10,8 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from plughost._api.declarations import Check, Health
-from plughost._api.jobs import Job, JobRun, JobView
-from plughost._plugins.cron import next_time
+from plughost._api.jobs import Job, JobRun, JobView, next_time
 from plughost._plugins.registry import explain
 from plughost._servers.work import Work
 
