@@ -59,12 +59,10 @@ class _Scheduled:
     @property
     def due(self) -> datetime | None:
         """When it is due."""
-        now = self._clock.now()
-        if self._starts:
-            return now
-        if self.job.every is not None:
-            return now + timedelta(seconds=self._beat + self.job.every - self._clock.monotonic())
-        return self._next
+        if self._next is not None and not self._starts:
+            return self._next
+        left = self.left
+        return None if left is None else self._clock.now() + timedelta(seconds=left)
 
     @property
     def left(self) -> float | None:

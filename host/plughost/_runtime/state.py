@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from plughost._api.reload_report import ReloadReport
     from plughost._api.values import SettingChange
     from plughost._plugins.environment import Environment
+    from plughost._plugins.registry import Entry
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.generation import Generation
     from plughost._runtime.jobs import Jobs
@@ -135,6 +136,16 @@ class HostState:
         """Return a host with other settings that opens nothing, to look at what it would serve."""
 
     @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every installed plugin and what became of it. Empty before `start`."""
+        return () if self.generation is None else self.generation.registry.entries
+
+    @property
+    def active(self) -> tuple[Entry, ...]:
+        """The plugins that serve."""
+        return () if self.generation is None else self.generation.registry.active()
+
+    @property
     def ports(self) -> Mapping[tuple[str, str], int]:
         """The TCP ports of the open listeners, by site and scheme."""
         return {(listener.site, listener.scheme): engine.port for listener, engine in self.serving.engines.items()}
@@ -222,5 +233,4 @@ class HostState:
 
     def _models(self) -> Mapping[str, Any]:
         """Return the settings of the plugins that have some, by plugin."""
-        entries = () if self.generation is None else self.generation.registry.entries
-        return {entry.name: entry.settings for entry in entries if entry.settings is not None}
+        return {entry.name: entry.settings for entry in self.entries if entry.settings is not None}

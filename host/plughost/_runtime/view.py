@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plughost._api.hookspecs import documented_hooks
@@ -64,8 +64,7 @@ class LiveView:
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        generation = self._host.generation
-        return () if generation is None else tuple(_view(entry) for entry in generation.registry)
+        return tuple(map(_view, self._host.entries))
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
@@ -87,7 +86,8 @@ class LiveView:
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
         counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
-        return {name: counted[name] for name in dict.fromkeys(("", *self._active(), *counted))}
+        active = (entry.name for entry in self._host.active)
+        return {name: counted[name] for name in dict.fromkeys(("", *active, *counted))}
 
     @property
     def loads(self) -> Mapping[str, Load]:
@@ -95,23 +95,19 @@ class LiveView:
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        generation = self._host.generation
-        stores = () if generation is None else generation.stores.values()
-        return {(store.plugin, store.name): store.figures for store in stores}
+        return {(store.plugin, store.name): store.figures for store in self._host.stores.values()}
 
     @property
     def checks(self) -> tuple[Check, ...]:
         generation = self._host.generation
         if generation is None:
             return ()
-        declared = (check for entry in generation.registry.active() for check in entry.declared.checks)
+        declared = (check for entry in self._host.active for check in entry.declared.checks)
         return (*declared, *generation.stores.checks, *generation.rate_limits.checks(), *self._host.jobs.checks())
 
     @property
     def metrics(self) -> tuple[MetricView, ...]:
-        generation = self._host.generation
-        active = () if generation is None else generation.registry.active()
-        return tuple(view for entry in active for view in entry.context.metrics.views(entry.name))
+        return tuple(view for entry in self._host.active for view in entry.context.metrics.views(entry.name))
 
     def now(self) -> datetime:
         return self._host.clock.now()
@@ -172,14 +168,10 @@ class LiveView:
             LookupError: The plugin does not serve, or has no such query.
         """
         handler = self._queries.get((plugin, name))
-        if handler is None or plugin not in self._active():
+        if handler is None or plugin not in {entry.name for entry in self._host.active}:
             message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
         return handler()
-
-    def _active(self) -> Iterator[str]:
-        generation = self._host.generation
-        return (entry.name for entry in generation.registry.active()) if generation is not None else iter(())
 
 
 def _view(entry: Entry) -> PluginView:
