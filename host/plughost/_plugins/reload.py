@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from plughost._plugins.registry import Registry, State
-from plughost._plugins.snapshots import Snapshot, UnloadedModules, dependents, stale, unload
+from plughost._plugins.snapshots import Snapshot, UnloadedModules, unload
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
@@ -25,7 +25,7 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
     return tuple(
         f"{imported[key].name} changed from {imported[key].version} to {now[key].version} on disk, "
         + ("and the host itself runs on it" if key in environment.shared else "and it brings compiled modules")
-        for key in sorted(stale(now, imported))
+        for key in sorted(_stale(now, imported))
         if key in environment.shared or now[key].compiled or imported[key].compiled
     )
 
@@ -39,9 +39,7 @@ def reuse_unchanged(
         The modules that were unloaded, to be restored if the next generation is not used.
     """
     keys = {key for entry in registry.active() for key in entry.installed.closure} - environment.shared
-    own = environment.snapshots(keys)
-    changed = dependents(own, stale(own, imported))
-    outdated = dependents(own, _importers(imported, changed, beside=environment.shared))
+    outdated = _outdated(environment.snapshots(keys), imported, environment.shared)
     for entry in registry.active():
         before = running.get(entry.name)
         if before is None or before.state is not State.ACTIVE or entry.installed.closure & outdated:
@@ -69,30 +67,36 @@ def unload_removed(before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]
     unload(each for key, each in before.items() if key not in after and not each.compiled)
 
 
-def _importers(imported: Mapping[str, Snapshot], keys: Collection[str], *, beside: Collection[str]) -> frozenset[str]:
-    """Return some distributions, and all others whose modules import theirs, directly or not.
+def _stale(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> set[str]:
+    """Return which of some distributions this process has imported in another state than they are in now."""
+    return {key for key, each in now.items() if key in imported and imported[key].fingerprint != each.fingerprint}
+
+
+def _outdated(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], shared: Collection[str]) -> frozenset[str]:
+    """Return the distributions that changed, and all that require or import one of them, directly or not.
 
     What a distribution requires says which ones it may import, and authors forget to say it.
 
     Args:
+        now: The distributions of the plugins, as they are.
         imported: What this process has imported.
-        keys: Normalised names of the distributions to begin with.
-        beside: Distributions to leave out: what no reload can replace.
+        shared: What no reload can replace.
     """
-    reached = set(keys)
     modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
-    owners = {
+    owned = {
         key: [(name, module) for name, module in modules if each.owns(module)]
         for key, each in imported.items()
-        if key not in beside
+        if key not in shared
     }
-    grown = bool(reached)
-    while grown:
-        names = {name for key in reached for name, _ in owners.get(key, ())}
-        more = {key for key in owners.keys() - reached if any(_imports(module, names) for _, module in owners[key])}
-        reached |= more
-        grown = bool(more)
-    return frozenset(reached)
+    outdated: set[str] = set()
+    found = _stale(now, imported)
+    while found:
+        outdated |= found
+        names = {name for key in outdated for name, _ in owned.get(key, ())}
+        requiring = {key for key, each in now.items() if each.requires & outdated}
+        importing = {key for key in owned.keys() - outdated if any(_imports(each, names) for _, each in owned[key])}
+        found = (requiring | importing) - outdated
+    return frozenset(outdated)
 
 
 def _imports(module: ModuleType, names: Collection[str]) -> bool:
