@@ -22,7 +22,7 @@ from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Entry, Registry, State
-from plughost._runtime.audit import CommandAudit
+from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
 from plughost._runtime.optional import unusable
@@ -168,7 +168,7 @@ def _context(name: str, config: Path | None) -> Any:
         view=host.view,
         dev=False,
         trusted=(*settings.host.trusted, *LENT.values()),  # these commands are the operator's, to control the host
-        audits=CommandAudit(host.logger, settings.data_dir, settings.path(settings.host.log.audit)),
+        audits=command_audit(settings),
     )
     if "register_stores" in entry.hooks:
         registration.declare_stores(registry)

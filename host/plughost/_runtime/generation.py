@@ -78,10 +78,6 @@ class Generation:
         """Return what the plugins say to the person who starts the host."""
         return (line for entry in self.registry.active() for line in entry.context.announcements)
 
-    def logins(self) -> dict[str, Callable[[], str]]:
-        """Return what issues tokens for demo accounts, by account."""
-        return {name: issue for entry in self.registry.active() for name, issue in entry.context.logins.items()}
-
     def observers(self) -> dict[str, tuple[Observer, ...]]:
         """Return the observers of requests, by plugin."""
         return {entry.name: entry.declared.observers for entry in self.registry.active() if entry.declared.observers}
@@ -92,24 +88,22 @@ class Generation:
         if keep is None or keep.rate_limits is not self.rate_limits:
             self.rate_limits.close()
 
-    def leaving(self, following: Generation) -> frozenset[str]:
-        """Return the active plugins that the next generation does not reuse."""
-        reused = {entry.name for entry in following.registry.active() if entry.reused}
-        return frozenset(entry.name for entry in self.registry.active() if entry.name not in reused)
+    def names(self, *, reused: bool) -> frozenset[str]:
+        """Return the active plugins that are reused, or those that are not."""
+        return frozenset(entry.name for entry in self.registry.active() if entry.reused is reused)
 
     def wraps_others(self, plugins: Collection[str]) -> bool:
         """Return whether some plugins have middleware that is around other plugins' requests."""
         own = [entry for entry in self.registry.active() if entry.name in plugins]
         return any(each.scope != "plugin" for entry in own for each in entry.declared.middleware)
 
-    def notify(self, hook: str, *, fresh_only: bool = False, only: Collection[str] | None = None) -> None:
-        """Call `started`, `draining` or `stopping` of the active plugins.
+    def notify(self, hook: str, plugins: Collection[str] | None = None) -> None:
+        """Call `started`, `draining` or `stopping` of some active plugins, or of all.
 
         One that raises is logged, and noted as trouble.
         """
         for entry in self.registry.active():
-            wanted = (only is None or entry.name in only) and not (fresh_only and entry.reused)
-            if wanted and hook in entry.hooks:
+            if hook in entry.hooks and (plugins is None or entry.name in plugins):
                 failure = self.registry.notify(entry, hook)
                 if failure is not None:
                     entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)

@@ -16,6 +16,7 @@ from plughost._plugins.allowed import only_allowed
 from plughost._plugins.registry import Registry
 from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
+from plughost._runtime.clock import Clock
 from plughost._runtime.discovering import Discovery
 from plughost._runtime.generation import (
     Generation,
@@ -66,6 +67,7 @@ class Host(HostState):
         distributions: Collection[metadata.Distribution] | None = None,
         sockets: Sockets | None = None,
         lines: Events | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Prepare a host that does nothing yet.
 
@@ -78,8 +80,9 @@ class Host(HostState):
             distributions: What is installed. All that is on `sys.path` by default.
             sockets: Where listening sockets come from. All are opened anew by default.
             lines: What the logger tells of each line. See `make_logger`.
+            clock: Its time. The machine's by default.
         """
-        super().__init__(without)
+        super().__init__(without, clock if clock is not None else Clock())
         self.settings: Settings = settings
         self.dev = dev
         self.lines: Events = lines if lines is not None else Events()
@@ -88,7 +91,7 @@ class Host(HostState):
         )
         self.request_log: RequestLog = RequestLog(self.logger, self.events)
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
-        self.jobs: Jobs = Jobs(self.serving.dispatcher, lambda: self.clock, self.events, self.logger)
+        self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view = LiveView(self)
         self._strict = strict
         self._distributions = distributions
@@ -290,10 +293,10 @@ class Host(HostState):
 
         Requests of plugins that are reused go on as they are, unless middleware that leaves is around them.
         """
-        following.notify("started", fresh_only=True)
-        leaving = running.leaving(following)
+        following.notify("started", following.names(reused=False))
+        leaving = {entry.name for entry in running.registry.active()} - following.names(reused=True)
         self.jobs.leave(leaving)
-        running.notify("draining", only=leaving)
+        running.notify("draining", leaving)
         begun, grace = monotonic(), following.settings.host.grace_time
         waited_for = None if running.wraps_others(leaving) else leaving
         closing = [name for name in tuple(self.serving.sites) if name not in following.sites]
@@ -306,7 +309,7 @@ class Host(HostState):
         left = self.serving.drain(max(0.0, begun + grace - monotonic()), waited_for)
         cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(left.items())] + jobs_left
         waited = monotonic() - begun
-        running.notify("stopping", only=leaving)
+        running.notify("stopping", leaving)
         try:
             running.close(keep=following)
         except Exception as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from plughost._api.errors import CommandError
 from plughost._api.events import Events
 from plughost._runtime.audit import audit_of
-from plughost._runtime.clock import Clock
 from plughost._settings.editing import edit_setting, preview_setting
 from plughost._settings.switching import edit_disabled
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._plugins.registry import Entry
     from plughost._plugins.snapshots import Snapshot
+    from plughost._runtime.clock import Clock
     from plughost._runtime.generation import Generation
     from plughost._runtime.jobs import Jobs
     from plughost._runtime.request_log import RequestLog
@@ -108,11 +108,11 @@ class HostState:
     jobs: Jobs
     serving: Serving
 
-    def __init__(self, without: Collection[str]) -> None:
-        """Begin before the first generation, and skip some plugins."""
+    def __init__(self, without: Collection[str], clock: Clock) -> None:
+        """Begin before the first generation, with the plugins to skip."""
         self._without = tuple(without)
         self.events: Events = Events()
-        self.clock: Clock = Clock()
+        self.clock = clock
         self.phase = Phase.STARTING
         self.generation: Generation | None = None
         self.number = 0
@@ -173,7 +173,7 @@ class HostState:
     @property
     def logins(self) -> Mapping[str, Callable[[], str]]:
         """What issues a token for each demo account."""
-        return {} if self.generation is None else self.generation.logins()
+        return {name: issue for entry in self.active for name, issue in entry.context.logins.items()}
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and take that up.
