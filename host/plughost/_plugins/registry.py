@@ -131,7 +131,7 @@ class Registry:
         self._timeout = timeout
         self._interrupted = interrupted
         self.entries: tuple[Entry, ...] = tuple(Entry(each) for each in found)
-        self.manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self.manager: pluggy.PluginManager = pluggy.PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         for entry in self.entries:
             if entry.name in disabled:

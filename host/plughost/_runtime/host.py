@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import Environment
+    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
     from plughost._tls.prepared import PreparedTLS
@@ -55,6 +56,14 @@ class Host(HostState):
     """A host of plugins in this process. Several may live side by side."""
 
     view: LiveView
+    generation: Generation | None
+    number: int
+    started_at: datetime | None
+    phase: Phase
+    imported: dict[str, Snapshot]
+    attempted: dict[str, Snapshot]
+    last_reload: ReloadReport | None
+    drain_seconds: float
 
     def __init__(
         self,

@@ -110,9 +110,9 @@ class HostState:
 
     def __init__(self, without: Collection[str], clock: Clock) -> None:
         """Begin before the first generation, with the plugins to skip."""
-        self._without = tuple(without)
+        self._without: tuple[str, ...] = tuple(without)
         self.events: Events = Events()
-        self.clock = clock
+        self.clock: Clock = clock
         self.phase = Phase.STARTING
         self.generation: Generation | None = None
         self.number = 0
