@@ -143,7 +143,7 @@ def _check_settings(block: Block) -> None:
     """Settings can be pasted into `plughost.toml`: every key is known, every value valid, for plugins too."""
     file = Path("checked.toml")
     file.write_text(block.text + "\n", encoding="utf-8")
-    generation = Host(read_settings(file, {}), logger=silent_logger()).build(look_only=True)
+    generation = Host(read_settings(file, {}), logger=silent_logger()).look(rehearsed=True, complete=True)
     generation.close()
     invalid = [str(entry.failure) for entry in generation.registry if "checked.toml" in str(entry.failure)]
     assert [*invalid, *generation.warnings] == []

@@ -16,7 +16,7 @@ from plughost import (
     RouteGroup,
     hookimpl,
 )
-from plughost._runtime.refusals import GenerationRefused
+from plughost._runtime.generation import GenerationRefused
 from plughost.testing import plugin_distribution, running_host
 
 

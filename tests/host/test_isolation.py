@@ -144,7 +144,7 @@ def test_an_import_that_returns_too_late_changes_nothing(never: threading.Event)
         never.set()
         late.join(10)
         assert host.host.generation is not None
-        assert not host.host.generation.manager.has_plugin("bad")
+        assert not host.host.generation.registry.manager.has_plugin("bad")
 
 
 ROUTE = Route("", Says("x"), {"GET": Operation(summary="Get")})

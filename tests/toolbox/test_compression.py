@@ -14,8 +14,8 @@ import falcon
 import pytest
 
 from plughost._apps.compression import _COMPRESSORS, _choose, _Stream, zstd
+from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.optional import ZSTD, LibraryError, optional
-from plughost._runtime.refusals import GenerationRefused
 
 from .conftest import NotesPlugin, notes_host
 

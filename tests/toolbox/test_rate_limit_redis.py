@@ -16,7 +16,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from plughost._logging import silent_logger
-from plughost._runtime.refusals import GenerationRefused
+from plughost._runtime.generation import GenerationRefused
 from plughost._settings.errors import SettingsError
 from plughost.ratelimits import RateLimits, RateLimitSettings, StorageUnavailable
 from plughost.testing import running_host

@@ -15,23 +15,25 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of, settings_or_defaults
+from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import Entry, Registry, State
-from plughost._runtime.audit import CommandAudit
-from plughost._runtime.beside import CommandHost
+from plughost._runtime.audit import command_audit
+from plughost._runtime.control import reload_running
+from plughost._runtime.host import Host
 from plughost._runtime.optional import unusable
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    import pluggy
-
+    from plughost._api.reload_report import ReloadReport
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
+    from plughost.stores import OpenStore
 
 LENT: Final = {
     "bundle": "packages",
@@ -91,24 +93,25 @@ def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     return _group(name, commands)
 
 
-def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry, pluggy.PluginManager]:
+def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry]:
     """Import a plugin and those that it requires, and nothing else."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
-    manager = loader.new_manager()
-    loader.load(registry, manager)
-    return registry, next(entry for entry in registry if entry.installed is wanted), manager
+    loader.load(registry)
+    return registry, next(entry for entry in registry if entry.installed is wanted)
 
 
 def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[click.Command]]:
     """Return a plugin and its commands. None where it is broken."""
-    registry, entry, manager = _only(name, found)
+    registry, entry = _only(name, found)
     commands: list[click.Command] | None = None
     if "register_commands" in entry.hooks:
-        commands = registry.attempt(
-            entry, "register_commands", lambda: list(loader.call_hook(manager, entry, "register_commands"))
-        )
+        commands = registry.attempt(entry, "register_commands", _commands, registry, entry)
     return entry, commands or []
+
+
+def _commands(registry: Registry, entry: Entry) -> list[click.Command]:
+    return list(registry.call(entry, "register_commands"))
 
 
 def _group(name: str, commands: list[click.Command]) -> click.Group:
@@ -148,28 +151,43 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
-    registry, entry, manager = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
-    registration.validate_settings(registry, manager, settings)
-    host = CommandHost(settings)
+    registry, entry = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
+    registration.validate_settings(registry, settings)
+    host = _CommandHost(settings)
     usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
     registration.give_contexts(
         registry,
-        manager,
         data_root=settings.data_dir,
         logger=host.logger,
         rate_limits=rate_limits,
         view=host.view,
         dev=False,
         trusted=(*settings.host.trusted, *LENT.values()),  # these commands are the operator's, to control the host
-        audits=CommandAudit(host.logger, settings.data_dir, settings.path(settings.host.log.audit)),
+        audits=command_audit(settings),
     )
     if "register_stores" in entry.hooks:
-        registration.declare_stores(registry, manager)
+        registration.declare_stores(registry)
         entry.context = replace(entry.context, stores=_Stores(entry, settings))
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
     return entry.context
+
+
+class _CommandHost(Host):
+    """The host of a plugin's command. It never serves, and passes commands on to the running host."""
+
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Let the host that runs reload. See `plughost.HostControl`."""
+        return reload_running(self.settings.data_dir, accept)
+
+    @property
+    def stores(self) -> Mapping[str, OpenStore[Any]]:
+        """The stores of every installed plugin, disabled ones too, prepared and not open."""
+        if self.generation is None:
+            enabled = replace(self.settings, host=self.settings.host.model_copy(update={"disabled": ()}))
+            self.generation = Host(enabled, logger=silent_logger()).look()
+        return self.generation.stores
 
 
 class _Stores(Mapping[str, Any]):

@@ -28,14 +28,13 @@ from plughost._plugins.environment import Environment
 from plughost._plugins.files import altered_files
 from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control
+from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.host import Host
-from plughost._runtime.readiness import Phase
-from plughost._runtime.refusals import GenerationRefused
-from plughost._runtime.restart import Predecessor, Restart
+from plughost._runtime.restart import Predecessor, Restart, notify
 from plughost._runtime.sites import listeners_of
 from plughost._runtime.sockets import Sockets, inherit
+from plughost._runtime.state import Phase
 from plughost._runtime.status import status_of
-from plughost._runtime.systemd import notify
 from plughost._runtime.watching import Watcher
 from plughost._servers import ListenError
 from plughost._tls.certificates import prepare
@@ -150,7 +149,7 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     problems: list[str] = []
     warnings: tuple[str, ...] = ()
     try:
-        generation = host.build(look_only=True)
+        generation = host.look(rehearsed=True, complete=True)
     except GenerationRefused as error:
         registry = error.registry
         problems.append(str(error))

@@ -101,7 +101,7 @@ class Teller:
         """End with exit code 1 where the host did not end well, and tell why."""
         if not self._in_sentences:
             self._logger.info("stopped", answered=answered)
-        trouble = trouble_of(host.generation.registry.active()) if host.generation is not None else ()
+        trouble = trouble_of(host.active)
         for label, reason in trouble:
             self.tell("trouble", f"{label}: {reason}", plugin=label, reason=reason)
         if not answered:

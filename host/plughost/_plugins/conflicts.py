@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from graphlib import CycleError, TopologicalSorter
+from graphlib import CycleError
 from typing import TYPE_CHECKING
 
+from plughost._plugins.discovery import sort_graph
 from plughost._plugins.registry import Entry, Failure, Registry, State
 from plughost._plugins.validation import unroutable
 
@@ -49,21 +50,13 @@ def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]
             for other in each.before:
                 if other in declared:
                     graph[other].add(name)
-        sorter = TopologicalSorter(graph)
         try:
-            sorter.prepare()
+            return tuple(declared[name] for name in sort_graph(graph))
         except CycleError as error:
             circle = list(reversed(error.args[1]))
             entry, _ = max((declared[name] for name in circle), key=lambda pair: registry.entries.index(pair[0]))
             cause = f"middleware order is a circle: {' before '.join(circle)}"
             registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
-            continue
-        ordered = []
-        while sorter.is_active():
-            ready = sorted(sorter.get_ready())
-            ordered += ready
-            sorter.done(*ready)
-        return tuple(declared[name] for name in ordered)
 
 
 def _claim(registry: Registry, entry: Entry, claims: list[str], owners: dict[str, Entry]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
@@ -92,19 +91,14 @@ def name_problem(name: str) -> str | None:
 
 
 def misplaced(distributions: Iterable[metadata.Distribution]) -> Iterator[str]:
-    """Yield a sentence for each entry point whose group is nearly that of plugins."""
+    """Yield a sentence for each entry point whose group is named after the host, and is not that of plugins."""
     for distribution in distributions:
         for point in distribution.entry_points:
-            if point.group != ENTRY_POINT_GROUP and is_nearly_ours(point.group):
+            if point.group != ENTRY_POINT_GROUP and point.group.startswith(HOST):
                 yield (
                     f"{distribution.name}: its entry point {point.name} is in the group {point.group}, "
                     f"and plugins are found in {ENTRY_POINT_GROUP} only"
                 )
-
-
-def is_nearly_ours(group: str) -> bool:
-    """Tell whether a group of entry points was probably meant to be that of plugins."""
-    return group.startswith(HOST) or bool(get_close_matches(group, [ENTRY_POINT_GROUP], cutoff=0.8))
 
 
 def in_order(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
@@ -112,19 +106,24 @@ def in_order(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
     by_name: dict[str, list[InstalledPlugin]] = {}
     for plugin in plugins:
         by_name.setdefault(plugin.name, []).append(plugin)
-    sorter = TopologicalSorter(_graph(by_name))
     try:
-        sorter.prepare()
+        names = sort_graph({name: set(group[0].requires) & by_name.keys() for name, group in by_name.items()})
     except CycleError:  # distributions may require each other; then by name is as good as any order
-        return tuple(plugin for name in sorted(by_name) for plugin in by_name[name])
-    ordered: list[InstalledPlugin] = []
+        names = sorted(by_name)
+    return tuple(plugin for name in names for plugin in by_name[name])
+
+
+def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """Return names, each after those that it maps to. Those that could stand in any order are sorted by name.
+
+    Raises:
+        CycleError: There is a circle.
+    """
+    sorter = TopologicalSorter(graph)
+    sorter.prepare()
+    ordered: list[str] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready())
-        for name in ready:
-            ordered.extend(by_name[name])
+        ordered += ready
         sorter.done(*ready)
-    return tuple(ordered)
-
-
-def _graph(by_name: Mapping[str, list[InstalledPlugin]]) -> dict[str, list[str]]:
-    return {name: [each for each in group[0].requires if each in by_name] for name, group in by_name.items()}
+    return ordered

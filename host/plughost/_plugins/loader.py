@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from difflib import get_close_matches
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -13,75 +12,30 @@ from plughost._api import hookspecs
 from plughost._api.errors import PluginError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from plughost._plugins.registry import Entry, Registry
 
 
-def new_manager() -> pluggy.PluginManager:
-    """Return a plugin manager that knows the hooks and no plugin."""
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    return manager
-
-
-def load(registry: Registry, manager: pluggy.PluginManager) -> None:
+def load(registry: Registry) -> None:
     """Import every active plugin of the registry that is not reused, and register all their hooks."""
     for entry in registry:
         if entry.reused:
-            manager.register(entry.plugin, name=entry.name)
+            registry.manager.register(entry.plugin, name=entry.name)
         else:
-            plugin = registry.attempt(entry, "import", partial(_import, entry))
-            registry.attempt(entry, "import", partial(_register, entry, manager, plugin))
+            plugin = registry.attempt(entry, "import", _import, entry)
+            registry.attempt(entry, "import", _register, entry, registry.manager, plugin)
 
 
-def call_hooks(
-    registry: Registry,
-    manager: pluggy.PluginManager,
-    hook: str,
-    take: Callable[[Entry, Any], None],
-    *,
-    unless_reused: bool = False,
-) -> None:
-    """Ask each active plugin that implements a hook, one bounded call each.
-
-    Args:
-        registry: The plugins.
-        manager: The manager that they are registered with.
-        hook: The hook's name.
-        take: Called with the plugin and what its hook returned. Raising fails the plugin.
-        unless_reused: Leave out the plugins that are reused.
-    """
-    for entry in registry.active():
-        if hook in entry.hooks and not (unless_reused and entry.reused):
-            registry.attempt(
-                entry,
-                hook,
-                lambda entry=entry: take(entry, call_hook(manager, entry, hook)),  # type: ignore[misc] # see load
-            )
-
-
-def call_hook(manager: pluggy.PluginManager, entry: Entry, hook: str) -> Any:
-    """Call one plugin's implementation of a hook, and nobody else's.
-
-    Returns:
-        What the implementation returned. None where it has none.
-    """
-    arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": entry.context}
-    others = [plugin for plugin in manager.get_plugins() if plugin is not entry.plugin]
-    results = manager.subset_hook_caller(hook, others)(**arguments)
-    return results[0] if results else None
-
-
-def renew(entry: Entry, manager: pluggy.PluginManager) -> None:
+def renew(entry: Entry, registry: Registry) -> None:
     """Replace a plugin by a new instance, if its entry point is a class. A module stays.
 
     The old instance serves until the next generation is swapped in, so its hooks must not be called again.
     """
     plugin = _import(entry)
     if plugin is not entry.plugin:
-        manager.unregister(entry.plugin)
-        _register(entry, manager, plugin)
+        registry.manager.unregister(entry.plugin)
+        _register(entry, registry.manager, plugin)
 
 
 def _import(entry: Entry) -> Any:

@@ -26,13 +26,13 @@ _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSErro
 
 def installed(distributions: Iterable[Distribution] | None = None) -> Iterator[InstalledDistribution]:
     """Yield what is installed, and leave out the debris of an installer that was killed."""
-    found = installation.distributions() if distributions is None else distributions
-    return (InstalledDistribution(each) for each in found if not _folder(each).startswith(DEBRIS))
+    found = map(InstalledDistribution, installation.distributions() if distributions is None else distributions)
+    return (each for each in found if not each.folder.startswith(DEBRIS))
 
 
 def debris() -> Iterator[InstalledDistribution]:
     """Yield what an installer that was killed has left of distributions, on `sys.path`."""
-    return (InstalledDistribution(each) for each in installation.distributions() if _folder(each).startswith(DEBRIS))
+    return (each for each in map(InstalledDistribution, installation.distributions()) if each.folder.startswith(DEBRIS))
 
 
 class InstalledDistribution(Distribution):
@@ -67,7 +67,7 @@ class InstalledDistribution(Distribution):
             self._damage.append("METADATA is missing or names no distribution")
         except _UNREADABLE as error:
             self._damage.append(f"METADATA can't be read: {error}")
-        name, _, version = _folder(self._found).removesuffix(".dist-info").partition("-")
+        name, _, version = self.folder.removesuffix(".dist-info").partition("-")
         return _header(f"Name: {name}\nVersion: {version}" if name and version else "")
 
     @cached_property
@@ -125,7 +125,7 @@ class InstalledDistribution(Distribution):
     @property
     def folder(self) -> str:
         """The name of the folder with its metadata. Empty where it is on no disk."""
-        return _folder(self._found)
+        return PurePath(getattr(self._found, "_path", "")).name  # there is no public way to it; pip takes the same one
 
     def _bad_line(self) -> str:
         """Return the first line of entry_points.txt that is none, as far as it can be read."""
@@ -138,11 +138,6 @@ def version_of(distribution: Distribution) -> str:
     """Return a distribution's version. `unknown` where its metadata has none."""
     # Not distribution.version: for missing keys that warns on Python 3.12 and later.
     return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
-
-
-def _folder(distribution: Distribution) -> str:
-    # There is no public way to it; pip takes the same one.
-    return PurePath(getattr(distribution, "_path", "")).name
 
 
 @lru_cache(maxsize=1024)  # each reload, and each host of a test, looks at the same ones again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from plughost._api.declarations import Check, Middleware, Observer, Page, RouteG
 from plughost._api.errors import PluginError
 from plughost._api.jobs import Job
 from plughost._api.metrics import Metrics
-from plughost._plugins.loader import call_hook, call_hooks, renew
+from plughost._plugins.loader import renew
 from plughost._plugins.registry import Entry, Failure, Registry
 from plughost._plugins.validation import check, require_idempotency_store, require_sync
 from plughost._settings.errors import SettingsError
@@ -21,7 +21,6 @@ from plughost._settings.errors import SettingsError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pluggy
     import structlog
 
     from plughost._api.host import HostServices
@@ -41,19 +40,19 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
 }
 
 
-def validate_settings(registry: Registry, manager: pluggy.PluginManager, settings: Settings) -> None:
+def validate_settings(registry: Registry, settings: Settings) -> None:
     """Validate each plugin's table of the settings with the plugin's own model.
 
     A reused plugin whose settings differ from before is asked for its declarations again.
     """
     for entry in registry.active():
-        registry.attempt(entry, "register_settings", lambda entry=entry: _validate(entry, manager, settings))  # type: ignore[misc] # mypy can't type a lambda's default
+        registry.attempt(entry, "register_settings", _validate, entry, registry, settings)
 
 
-def _validate(entry: Entry, manager: pluggy.PluginManager, settings: Settings) -> None:
+def _validate(entry: Entry, registry: Registry, settings: Settings) -> None:
     model: Any = _NoSettings
     if "register_settings" in entry.hooks:
-        model = call_hook(manager, entry, "register_settings")
+        model = registry.call(entry, "register_settings")
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
     try:
@@ -64,13 +63,12 @@ def _validate(entry: Entry, manager: pluggy.PluginManager, settings: Settings) -
         model, values = None, None
     if entry.reused and (values, mount) != (entry.settings, entry.mount):
         entry.change()
-        renew(entry, manager)
+        renew(entry, registry)
     entry.settings_model, entry.settings, entry.mount = model, values, mount
 
 
 def give_contexts(
     registry: Registry,
-    manager: pluggy.PluginManager,
     *,
     data_root: Path,
     logger: structlog.stdlib.BoundLogger,
@@ -97,25 +95,24 @@ def give_contexts(
                 audits=audits,
             )
         elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:
-            _change(registry, manager, entry, rate_limits=rate_limits, trusted=is_trusted)
+            _change(registry, entry, rate_limits=rate_limits, trusted=is_trusted)
 
 
-def declare_stores(registry: Registry, manager: pluggy.PluginManager) -> None:
+def declare_stores(registry: Registry) -> None:
     """Collect the stores that plugins offer."""
-    _collect(registry, manager, "register_stores")
+    _collect(registry, "register_stores")
 
 
-def give_stores(registry: Registry, manager: pluggy.PluginManager, stores: Mapping[str, OpenStore[Any]]) -> None:
+def give_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None:
     """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
     for entry in registry.active():
         offering = {entry.name, *entry.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
-        if entry.reused and _same(usable, entry.context.stores):
-            continue
-        _change(registry, manager, entry, stores=usable)
+        if not (entry.reused and _same(usable, entry.context.stores)):
+            _change(registry, entry, stores=usable)
 
 
-def declare_authenticator(registry: Registry, manager: pluggy.PluginManager) -> None:
+def declare_authenticator(registry: Registry) -> None:
     """Find the plugin that names principals, and hand its callable to every other plugin."""
 
     def take(entry: Entry, authenticator: object) -> None:
@@ -124,19 +121,18 @@ def declare_authenticator(registry: Registry, manager: pluggy.PluginManager) -> 
         require_sync(authenticator, "the authenticator")
         entry.authenticator = authenticator
 
-    call_hooks(registry, manager, "register_authenticator", take, unless_reused=True)
+    _ask(registry, "register_authenticator", take)
     offering = [entry for entry in registry.active() if entry.authenticator is not None]
     for entry in offering[1:]:
         cause = f"{offering[0].installed.label} is the authenticator already"
         registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
     for entry in registry.active():
-        if entry.reused and entry.context.authenticator is authenticator:
-            continue
-        _change(registry, manager, entry, authenticator=authenticator)
+        if not (entry.reused and entry.context.authenticator is authenticator):
+            _change(registry, entry, authenticator=authenticator)
 
 
-def withdraw_authenticator(registry: Registry, manager: pluggy.PluginManager) -> bool:
+def withdraw_authenticator(registry: Registry) -> bool:
     """Withdraw the authenticator of a plugin that has failed since it was handed out.
 
     Returns:
@@ -147,18 +143,18 @@ def withdraw_authenticator(registry: Registry, manager: pluggy.PluginManager) ->
     if any(each.authenticator is entry.context.authenticator for entry in misled for each in active):
         return False
     for entry in misled:
-        _change(registry, manager, entry, asked=True, authenticator=None)
+        _change(registry, entry, asked=True, authenticator=None)
     return bool(misled)
 
 
-def declare(registry: Registry, manager: pluggy.PluginManager) -> None:
+def declare(registry: Registry) -> None:
     """Collect what plugins mount: middleware, route groups, observers, checks, jobs and pages."""
     for hook in _HOOKS:
         if hook != "register_stores":  # which were opened since
-            _collect(registry, manager, hook)
+            _collect(registry, hook)
 
 
-def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> None:
+def _collect(registry: Registry, hook: str) -> None:
     attribute, kind = _HOOKS[hook]
 
     def take(entry: Entry, declared: object) -> None:
@@ -172,18 +168,30 @@ def _collect(registry: Registry, manager: pluggy.PluginManager, hook: str) -> No
             require_idempotency_store(item, entry.name, entry.context.stores)
         entry.declared = replace(entry.declared, **{attribute: items})
 
-    call_hooks(registry, manager, hook, take, unless_reused=True)
+    _ask(registry, hook, take)
 
 
-def _change(
-    registry: Registry, manager: pluggy.PluginManager, entry: Entry, *, asked: bool = False, **given: Any
-) -> None:
+def _ask(registry: Registry, hook: str, take: Callable[[Entry, Any], None]) -> None:
+    """Call a hook of each plugin that has it and is not reused, and let `take` look at what it returned.
+
+    What either raises fails the plugin.
+    """
+
+    def ask(entry: Entry) -> None:
+        take(entry, registry.call(entry, hook))
+
+    for entry in registry.active():
+        if hook in entry.hooks and not entry.reused:
+            registry.attempt(entry, hook, ask, entry)
+
+
+def _change(registry: Registry, entry: Entry, *, asked: bool = False, **given: Any) -> None:
     """Give a plugin another context. One that has declared already is asked for its declarations again."""
     if entry.reused or asked:
         if entry.reused:
             entry.change()
         given |= {"announcements": [], "logins": {}}
-        registry.attempt(entry, "import", lambda: renew(entry, manager))
+        registry.attempt(entry, "import", renew, entry, registry)
     entry.context = replace(entry.context, **given)
 
 

@@ -6,10 +6,14 @@ import enum
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import pluggy
+
+from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
 from plughost._api.errors import PluginError
 from plughost._plugins.isolation import Interrupted, TookTooLong, bounded, never
@@ -101,7 +105,12 @@ class Entry:
 
 
 class Registry:
-    """The plugins of one build, in the order in which they are asked."""
+    """The plugins of one build, in the order in which they are asked.
+
+    Attributes:
+        entries: The plugins.
+        manager: The plugin manager that they are registered with.
+    """
 
     def __init__(
         self,
@@ -122,6 +131,8 @@ class Registry:
         self._timeout = timeout
         self._interrupted = interrupted
         self.entries: tuple[Entry, ...] = tuple(Entry(each) for each in found)
+        self.manager: pluggy.PluginManager = pluggy.PluginManager(hookspecs.PROJECT)
+        self.manager.add_hookspecs(hookspecs)
         for entry in self.entries:
             if entry.name in disabled:
                 entry.state = State.DISABLED
@@ -162,29 +173,40 @@ class Registry:
         entry.failure = failure
         self._block_dependents()
 
-    def attempt(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Any:
-        """Run a plugin's code. An exception or a timeout fails this plugin and nothing else.
+    def attempt(self, entry: Entry, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what runs a plugin's code. An exception or a timeout fails this plugin and nothing else.
 
         Returns:
-            What the call returned. None where it failed.
+            What the function returned. None where it failed.
 
         Raises:
             Interrupted: The host is stopping. This is nobody's failure.
         """
         if entry.state is not State.ACTIVE:
             return None
-        result, failure = self._call(entry, stage, call, self._interrupted)
+        result, failure = self._call(entry, stage, partial(function, *arguments), self._interrupted)
         if failure is not None:
             self.fail(entry, failure)
         return result
 
-    def notify(self, entry: Entry, stage: str, call: Callable[[], Any]) -> Failure | None:
-        """Run the code of a plugin that serves. A failure is noted as trouble, and it goes on serving.
+    def call(self, entry: Entry, hook: str) -> Any:
+        """Call one plugin's implementation of a hook, and nobody else's.
+
+        Returns:
+            What the implementation returned. None where it has none.
+        """
+        arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": entry.context}
+        others = [plugin for plugin in self.manager.get_plugins() if plugin is not entry.plugin]
+        results = self.manager.subset_hook_caller(hook, others)(**arguments)
+        return results[0] if results else None
+
+    def notify(self, entry: Entry, hook: str) -> Failure | None:
+        """Call a hook of a plugin that serves. A failure is noted as trouble, and it goes on serving.
 
         Returns:
             What went wrong. None where nothing did.
         """
-        _, failure = self._call(entry, stage, call)
+        _, failure = self._call(entry, hook, partial(self.call, entry, hook))
         if failure is not None:
             entry.trouble.append(failure)
         return failure

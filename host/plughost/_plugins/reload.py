@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from plughost._plugins.importing import importers
 from plughost._plugins.registry import Registry, State
-from plughost._plugins.snapshots import Snapshot, UnloadedModules, dependents, stale, unload
+from plughost._plugins.snapshots import Snapshot, UnloadedModules, unload
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
@@ -22,7 +25,7 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
     return tuple(
         f"{imported[key].name} changed from {imported[key].version} to {now[key].version} on disk, "
         + ("and the host itself runs on it" if key in environment.shared else "and it brings compiled modules")
-        for key in sorted(stale(now, imported))
+        for key in sorted(_stale(now, imported))
         if key in environment.shared or now[key].compiled or imported[key].compiled
     )
 
@@ -36,9 +39,7 @@ def reuse_unchanged(
         The modules that were unloaded, to be restored if the next generation is not used.
     """
     keys = {key for entry in registry.active() for key in entry.installed.closure} - environment.shared
-    own = environment.snapshots(keys)
-    changed = dependents(own, stale(own, imported))
-    outdated = dependents(own, importers(imported, changed, beside=environment.shared))
+    outdated = _outdated(environment.snapshots(keys), imported, environment.shared)
     for entry in registry.active():
         before = running.get(entry.name)
         if before is None or before.state is not State.ACTIVE or entry.installed.closure & outdated:
@@ -64,3 +65,61 @@ def imported_snapshots(registry: Registry, environment: Environment) -> dict[str
 def unload_removed(before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
     """Unload the modules of distributions that no plugin needs any more."""
     unload(each for key, each in before.items() if key not in after and not each.compiled)
+
+
+def _stale(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> set[str]:
+    """Return which of some distributions this process has imported in another state than they are in now."""
+    return {key for key, each in now.items() if key in imported and imported[key].fingerprint != each.fingerprint}
+
+
+def _outdated(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], shared: Collection[str]) -> frozenset[str]:
+    """Return the distributions that changed, and all that require or import one of them, directly or not.
+
+    What a distribution requires says which ones it may import, and authors forget to say it.
+
+    Args:
+        now: The distributions of the plugins, as they are.
+        imported: What this process has imported.
+        shared: What no reload can replace.
+    """
+    modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
+    owned = {
+        key: [(name, module) for name, module in modules if each.owns(module)]
+        for key, each in imported.items()
+        if key not in shared
+    }
+    outdated: set[str] = set()
+    found = _stale(now, imported)
+    while found:
+        outdated |= found
+        names = {name for key in outdated for name, _ in owned.get(key, ())}
+        requiring = {key for key, each in now.items() if each.requires & outdated}
+        importing = {key for key in owned.keys() - outdated if any(_imports(each, names) for _, each in owned[key])}
+        found = (requiring | importing) - outdated
+    return frozenset(outdated)
+
+
+def _imports(module: ModuleType, names: Collection[str]) -> bool:
+    if any(isinstance(each, ModuleType) and each.__name__ in names for each in list(vars(module).values())):
+        return True
+    tops = {name.partition(".")[0].encode() for name in names}
+    try:
+        source = Path(module.__file__ or "").read_bytes()
+        if not any(top in source for top in tops):  # most don't, and to parse them all takes its time
+            return False
+        return any(name in names for name in _imported(ast.parse(source), module))
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
+def _imported(tree: ast.AST, module: ModuleType) -> Iterator[str]:
+    """Yield the names that a module's statements may import, wherever they stand."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = (module.__package__ or "").split(".")
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)

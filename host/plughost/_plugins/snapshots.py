@@ -101,24 +101,6 @@ def take_snapshot(
     )
 
 
-def stale(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> frozenset[str]:
-    """Return which of some distributions this process has imported in another state than they are in now."""
-    return frozenset(
-        key for key, each in now.items() if key in imported and imported[key].fingerprint != each.fingerprint
-    )
-
-
-def dependents(now: Mapping[str, Snapshot], keys: Collection[str]) -> frozenset[str]:
-    """Return some distributions and all those among the others that require them, directly or not."""
-    reached = set(keys)
-    grown = True
-    while grown:
-        more = {key for key, each in now.items() if each.requires & reached} - reached
-        reached |= more
-        grown = bool(more)
-    return frozenset(reached)
-
-
 def refresh_caches() -> None:
     """Let the import system see what was installed, changed or removed since it last looked."""
     importlib.invalidate_caches()

@@ -15,12 +15,10 @@ from falcon.routing.util import SuffixedMethodNotFoundError
 from plughost._api.declarations import Check, Middleware, Observer, Page, Route, RouteGroup, Store
 from plughost._api.errors import PluginError
 from plughost._api.idempotency import store_of
-from plughost._api.jobs import Job
+from plughost._api.jobs import Job, next_time
 from plughost._apps.versions import Versions
-from plughost._plugins.cron import next_time
-from plughost._plugins.operations import problem_of
+from plughost._plugins.operations import misfit, problem_of
 from plughost._plugins.shapes import misshapen
-from plughost._plugins.signatures import misfit
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
@@ -59,7 +57,6 @@ def _check(declared: object) -> None:
 def _(store: Store) -> None:
     _named("store", store.name)
     _require(store.entities is None or callable(store.entities), f"store {store.name!r}: entities is no function")
-    _require(_texts(store.tables), f"store {store.name!r}: tables is no tuple of names")
 
 
 @_check.register
@@ -73,8 +70,6 @@ def _(middleware: Middleware) -> None:
         require_sync(getattr(middleware.component, name), f"{where}: {name}")
     _require(middleware.scope in ("plugin", "site", "host"), f"{where}: there is no scope {middleware.scope!r}")
     _require_site(middleware.site, where)
-    _require(_texts(middleware.before) and _texts(middleware.after), f"{where}: before or after is no tuple of names")
-    _require(_texts(middleware.vary), f"{where}: vary is no tuple of header names")
     _require(
         middleware.scope != "plugin" or "process_request" not in methods,
         f"{where}: one of scope 'plugin' has no process_request; use process_resource",
@@ -140,14 +135,13 @@ def _(page: Page) -> None:
 @_check.register
 def _(group: RouteGroup) -> None:
     where = f"route group {group.prefix!r}"
-    at_root = group.prefix == "/" and all(getattr(each, "path", None) == "" for each in group.routes or ())
+    at_root = group.prefix == "/" and all(route.path == "" for route in group.routes)
     _require(
-        at_root or (isinstance(group.prefix, str) and bool(_prefix(group.prefix))),
+        at_root or bool(_prefix(group.prefix)),
         f"{where}: a prefix is one or more segments, such as /api/v1/products, without fields or a slash at the end; "
         "or / for a route with an empty path, and no other",
     )
     _require_site(group.site, where)
-    _require(_texts(group.versions), f"{where}: versions is no tuple of texts")
     try:
         Versions(group.versions or ("1.0",))
     except ValueError as error:
@@ -155,9 +149,7 @@ def _(group: RouteGroup) -> None:
     wrong = problem_of(group)
     _require(wrong is None, f"{where}: {wrong}")
     _check_format(group, where)
-    _require(isinstance(group.routes, tuple), f"{where}: routes is no tuple")
     for route in group.routes:
-        _require(isinstance(route, Route), f"{where}: {route!r} among the routes is no Route")
         _check_route(route, f"{where}: route {route.path!r}")
     problem = unroutable([group])
     _require(problem is None, f"{where}: {problem}")
@@ -260,12 +252,8 @@ def require_idempotency_store(declared: object, plugin: str, stores: Collection[
         )
 
 
-def _named(what: str, name: object) -> None:
+def _named(what: str, name: str) -> None:
     _require(
-        isinstance(name, str) and bool(_word(name)),
+        bool(_word(name)),
         f"{what} {name!r}: a name is made of letters, digits, dots, hyphens and underscores",
     )
-
-
-def _texts(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, str) for each in value)

@@ -38,7 +38,6 @@ class SiteApp:
 
     Attributes:
         groups: The route groups mounted on it.
-        middleware: The middleware around it, outermost first.
         app: Its Falcon app.
         prefixes: A route group's prefix to what stands for all below it.
         body_limit: Largest request body in bytes that any of its groups accepts.
@@ -47,7 +46,6 @@ class SiteApp:
     """
 
     groups: tuple[MountedGroup, ...]
-    middleware: tuple[Middleware, ...]
     app: App
     prefixes: Mapping[str, Mounted]
     body_limit: int
@@ -91,7 +89,6 @@ def assemble(
             components.append(RoleRequired(principals, role))
         sites[name] = SiteApp(
             groups=groups,
-            middleware=around,
             app=build_app(
                 groups, components, logger, vary, innermost, allowed_hosts=own.allowed_hosts, dev=dev, audit=audit
             ),

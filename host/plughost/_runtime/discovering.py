@@ -12,7 +12,7 @@ from plughost._plugins.single_files import single_files
 from plughost._runtime.sites import exposed_addresses
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from plughost._settings.sources import Settings
@@ -28,23 +28,25 @@ class Discovery:
 
     def look(self, settings: Settings, *, dev: bool) -> Environment:
         """Return what is installed now."""
+        if self._path_files is not None:
+            self._path_files.forget_removed()
         folder = plugins_dir(settings, dev=dev)
-        if self._path_files is None:
-            environment = Environment(_with_files(self._distributions, folder))
-            environment.warnings += _without_files(settings, dev=dev)
-            return environment
-        self._path_files.forget_removed()
-        environment = Environment(_with_files(None, folder))
+        distributions: Iterable[metadata.Distribution] | None = self._distributions
+        if folder is not None:
+            installed = metadata.distributions() if distributions is None else distributions
+            distributions = [*installed, *single_files(folder)]
+        environment = Environment(distributions)
         environment.warnings += _without_files(settings, dev=dev)
-        usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if each.problem is None]
-        self._path_files.read_new(environment, {key for each in usable for key in each.closure})
+        if self._path_files is not None:
+            usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if not each.problem]
+            self._path_files.read_new(environment, {key for each in usable for key in each.closure})
         return environment
 
 
 def plugins_dir(settings: Settings, *, dev: bool) -> Path | None:
     """Return the folder whose files are plugins. None where nobody named one, or others than a developer come by."""
     folder = settings.path(settings.host.plugins_dir)
-    return folder if dev and folder is not None and not exposed_addresses(settings) else None
+    return folder if dev and not exposed_addresses(settings) else None
 
 
 def _without_files(settings: Settings, *, dev: bool) -> tuple[str, ...]:
@@ -56,11 +58,3 @@ def _without_files(settings: Settings, *, dev: bool) -> tuple[str, ...]:
         return (f"plugins_dir: there is no folder {folder}",)
     exposed = " and ".join(exposed_addresses(settings))
     return (f"plugins_dir: its files are not served while others can reach {exposed}",) if exposed else ()
-
-
-def _with_files(
-    distributions: Collection[metadata.Distribution] | None, folder: Path | None
-) -> Collection[metadata.Distribution] | None:
-    if folder is None:
-        return distributions
-    return [*(metadata.distributions() if distributions is None else distributions), *single_files(folder)]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from plughost._apps.edge import is_loopback
 from plughost._plugins import conflicts, loader, registration
-from plughost._plugins.registry import Entry, Failure, Registry
+from plughost._plugins.registry import Entry, Failure, Registry, State
 from plughost._runtime.assembly import SiteApp, assemble
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
@@ -18,7 +17,6 @@ from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
-    import pluggy
     import structlog
 
     from plughost._api.declarations import Middleware, Observer
@@ -30,6 +28,19 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
+class GenerationRefused(Exception):  # noqa: N818 - it is a decision of the host, not an error in it
+    """The host refuses to start: a required plugin does not serve, or the settings ask for what can't be had.
+
+    Attributes:
+        registry: Every plugin and what became of it.
+    """
+
+    def __init__(self, message: str, registry: Registry) -> None:
+        """Keep the registry beside the message."""
+        super().__init__(message)
+        self.registry = registry
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """One assembly of a host.
@@ -37,7 +48,8 @@ class Generation:
     Attributes:
         settings: The settings that it was built with.
         dev: Whether the host runs with `--dev`.
-        manager: The plugin manager with its plugins.
+        logger: Told of plugins that don't serve.
+        request_log: Where requests are noted.
         registry: Every plugin and what became of it.
         stores: The open stores, by name.
         rate_limits: Where rate limits are counted.
@@ -48,13 +60,14 @@ class Generation:
 
     settings: Settings
     dev: bool
-    manager: pluggy.PluginManager
+    logger: structlog.stdlib.BoundLogger
+    request_log: RequestLog
     registry: Registry
     stores: Stores
     rate_limits: RateLimits
     sites: Mapping[str, SiteApp]
     warnings: tuple[str, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...]
 
     def setting_values(self) -> list[Value]:
         """Return every setting in force, those of the plugins too. Secrets are masked."""
@@ -69,10 +82,6 @@ class Generation:
         """Return what the plugins say to the person who starts the host."""
         return (line for entry in self.registry.active() for line in entry.context.announcements)
 
-    def logins(self) -> dict[str, Callable[[], str]]:
-        """Return what issues tokens for demo accounts, by account."""
-        return {name: issue for entry in self.registry.active() for name, issue in entry.context.logins.items()}
-
     def observers(self) -> dict[str, tuple[Observer, ...]]:
         """Return the observers of requests, by plugin."""
         return {entry.name: entry.declared.observers for entry in self.registry.active() if entry.declared.observers}
@@ -83,25 +92,23 @@ class Generation:
         if keep is None or keep.rate_limits is not self.rate_limits:
             self.rate_limits.close()
 
-    def leaving(self, following: Generation) -> frozenset[str]:
-        """Return the active plugins that the next generation does not reuse."""
-        reused = {entry.name for entry in following.registry.active() if entry.reused}
-        return frozenset(entry.name for entry in self.registry.active() if entry.name not in reused)
+    def names(self, *, reused: bool) -> frozenset[str]:
+        """Return the active plugins that are reused, or those that are not."""
+        return frozenset(entry.name for entry in self.registry.active() if entry.reused is reused)
 
     def wraps_others(self, plugins: Collection[str]) -> bool:
         """Return whether some plugins have middleware that is around other plugins' requests."""
         own = [entry for entry in self.registry.active() if entry.name in plugins]
         return any(each.scope != "plugin" for entry in own for each in entry.declared.middleware)
 
-    def notify(self, hook: str, *, fresh_only: bool = False, only: Collection[str] | None = None) -> None:
-        """Call `started`, `draining` or `stopping` of the active plugins.
+    def notify(self, hook: str, plugins: Collection[str] | None = None) -> None:
+        """Call `started`, `draining` or `stopping` of some active plugins, or of all.
 
         One that raises is logged, and noted as trouble.
         """
         for entry in self.registry.active():
-            wanted = (only is None or entry.name in only) and not (fresh_only and entry.reused)
-            if wanted and hook in entry.hooks:
-                failure = self.registry.notify(entry, hook, partial(loader.call_hook, self.manager, entry, hook))
+            if hook in entry.hooks and (plugins is None or entry.name in plugins):
+                failure = self.registry.notify(entry, hook)
                 if failure is not None:
                     entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
 
@@ -113,9 +120,9 @@ def build(
     view: HostServices,
     request_log: RequestLog,
     *,
-    dev: bool = False,
-    without: Collection[str] = (),
-    running: Generation | None = None,
+    dev: bool,
+    without: Collection[str],
+    running: Generation | None,
 ) -> Generation:
     """Build a generation, without opening a port or a store. See `migrate`.
 
@@ -124,14 +131,12 @@ def build(
     """
     exposed = exposed_addresses(settings) if dev else ()
     dev = dev and not exposed
-    manager = loader.new_manager()
-    loader.load(registry, manager)
-    registration.validate_settings(registry, manager, settings)
+    loader.load(registry)
+    registration.validate_settings(registry, settings)
     problems = tuple(unusable(settings.host))
     rate_limits = RateLimits() if problems else _rate_limits(settings, running, logger)
     registration.give_contexts(
         registry,
-        manager,
         data_root=settings.data_dir,
         logger=logger,
         rate_limits=rate_limits,
@@ -140,17 +145,18 @@ def build(
         trusted=settings.host.trusted,
         audits=audit_of(settings, logger),
     )
-    registration.declare_stores(registry, manager)
+    registration.declare_stores(registry)
     stores = _prepare_stores(registry, settings, running, logger, view.events)
-    registration.give_stores(registry, manager, stores)
-    registration.declare_authenticator(registry, manager)
-    registration.declare(registry, manager)
-    sites = assemble(registry, _settle(registry, manager), settings, logger, request_log, dev=dev)
+    registration.give_stores(registry, stores)
+    registration.declare_authenticator(registry)
+    registration.declare(registry)
+    sites = assemble(registry, _settle(registry), settings, logger, request_log, dev=dev)
     _log_failures(registry, logger)
     return Generation(
         settings=settings,
         dev=dev,
-        manager=manager,
+        logger=logger,
+        request_log=request_log,
         registry=registry,
         stores=stores.of(entry.name for entry in registry.active()),
         rate_limits=rate_limits,
@@ -161,49 +167,72 @@ def build(
 
 
 def migrate(
-    generation: Generation,
-    logger: structlog.stdlib.BoundLogger,
-    request_log: RequestLog,
-    running: Generation | None = None,
-    prepare: Callable[[Collection[str]], None] | None = None,
+    generation: Generation, prepare: Callable[[Collection[str]], None], running: Generation | None = None
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
 
     Args:
         generation: The generation.
-        logger: Told of plugins whose stores can't be migrated.
-        request_log: Where requests are noted.
-        running: The generation that it follows.
         prepare: Raises where the sites can't be served. A store's file is made only after it has returned.
+        running: The generation that it follows.
 
     Returns:
         The generation, without the plugins whose stores can't be migrated.
     """
-    if prepare is not None:
-        prepare(generation.sites)
+    prepare(generation.sites)
     previous = running.stores if running is not None else None
-    return _with_stores(generation, migrate_stores(generation.stores, previous), logger, request_log, previous)
+    return _with_stores(generation, migrate_stores(generation.stores, previous), previous)
 
 
-def rehearse(generation: Generation, logger: structlog.stdlib.BoundLogger, request_log: RequestLog) -> Generation:
+def rehearse(generation: Generation) -> Generation:
     """See whether the stores of a generation could be migrated and opened. See `migrate`."""
-    return _with_stores(generation, try_stores(generation.stores), logger, request_log)
+    return _with_stores(generation, try_stores(generation.stores))
 
 
-def _with_stores(
-    generation: Generation,
-    stores: Stores,
-    logger: structlog.stdlib.BoundLogger,
-    request_log: RequestLog,
-    previous: Stores | None = None,
-) -> Generation:
+def refuse_incomplete(generation: Generation, *, strict: bool) -> None:
+    """Refuse a generation that lacks a required plugin.
+
+    Raises:
+        GenerationRefused: A required plugin is missing or does not serve, or the settings ask for what can't be had.
+    """
+    registry, host = generation.registry, generation.settings.host
+    problems = [*generation.problems]
+    for name in host.required:
+        entry = registry.get(name)
+        if entry is None:
+            problems.append(f"the required plugin {name} is not installed")
+        elif entry.state is not State.ACTIVE:
+            problems.append(f"the required plugin {name} is {entry.state}")
+    if strict or host.strict:
+        problems += [f"{entry.name} is {entry.state}" for entry in registry if entry.failure is not None]
+    if problems:
+        raise GenerationRefused("; ".join(dict.fromkeys(problems)), registry)
+
+
+def refuse_losses(running: Registry, following: Registry, accept: Collection[str]) -> None:
+    """Refuse a generation in which a plugin that serves now would fail.
+
+    Raises:
+        GenerationRefused: There is one that is not accepted.
+    """
+    serving = {entry.name for entry in running.active()} - set(accept)
+    lost = [entry for entry in following if entry.failure is not None and entry.name in serving]
+    if lost:
+        raise GenerationRefused(
+            "; ".join(f"{entry.installed.label} would be {entry.state}" for entry in lost), following
+        )
+
+
+def _with_stores(generation: Generation, stores: Stores, previous: Stores | None = None) -> Generation:
     """Return a generation with these stores, and without the plugins whose stores failed."""
     registry, sites = generation.registry, generation.sites
     try:
         before = {entry.name for entry in registry if entry.failure is not None}
         if _fail_for_stores(registry, stores):
-            middleware = _settle(registry, generation.manager)
-            sites = assemble(registry, middleware, generation.settings, logger, request_log, dev=generation.dev)
+            middleware, logger = _settle(registry), generation.logger
+            sites = assemble(
+                registry, middleware, generation.settings, logger, generation.request_log, dev=generation.dev
+            )
             _log_failures(registry, logger, known=before)
         return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
     except BaseException:
@@ -252,7 +281,7 @@ def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
     return bool(failed)
 
 
-def _settle(registry: Registry, manager: pluggy.PluginManager) -> tuple[tuple[Entry, Middleware], ...]:
+def _settle(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
     """Settle the conflicts of what plugins mount. Return all middleware, outermost first.
 
     The plugin that names principals may be among those that fail here. The others are then asked again, without it.
@@ -260,9 +289,9 @@ def _settle(registry: Registry, manager: pluggy.PluginManager) -> tuple[tuple[En
     while True:
         conflicts.find_conflicts(registry)
         middleware = conflicts.order_middleware(registry)
-        if not registration.withdraw_authenticator(registry, manager):
+        if not registration.withdraw_authenticator(registry):
             return middleware
-        registration.declare(registry, manager)
+        registration.declare(registry)
 
 
 def _warnings(

@@ -16,15 +16,22 @@ from plughost._plugins.allowed import only_allowed
 from plughost._plugins.registry import Registry
 from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
+from plughost._runtime.clock import Clock
 from plughost._runtime.discovering import Discovery
-from plughost._runtime.generation import Generation, build, migrate, rehearse
-from plughost._runtime.granted import Granted
+from plughost._runtime.generation import (
+    Generation,
+    GenerationRefused,
+    build,
+    migrate,
+    refuse_incomplete,
+    refuse_losses,
+    rehearse,
+)
 from plughost._runtime.jobs import Jobs
-from plughost._runtime.readiness import Phase
-from plughost._runtime.refusals import GenerationRefused, refuse_incomplete, refuse_losses
 from plughost._runtime.reports import report_of, report_of_nothing
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
+from plughost._runtime.state import HostState, Phase
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
 from plughost._settings.errors import SettingsError
@@ -45,13 +52,10 @@ if TYPE_CHECKING:
 _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
 
-class Host(Granted):
-    """A host of plugins in this process. Several may live side by side.
+class Host(HostState):
+    """A host of plugins in this process. Several may live side by side."""
 
-    Attributes:
-        view: What its plugins may see of it.
-    """
-
+    view: LiveView
     generation: Generation | None
     number: int
     started_at: datetime | None
@@ -72,6 +76,7 @@ class Host(Granted):
         distributions: Collection[metadata.Distribution] | None = None,
         sockets: Sockets | None = None,
         lines: Events | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Prepare a host that does nothing yet.
 
@@ -84,8 +89,9 @@ class Host(Granted):
             distributions: What is installed. All that is on `sys.path` by default.
             sockets: Where listening sockets come from. All are opened anew by default.
             lines: What the logger tells of each line. See `make_logger`.
+            clock: Its time. The machine's by default.
         """
-        super().__init__()
+        super().__init__(without, clock if clock is not None else Clock())
         self.settings: Settings = settings
         self.dev = dev
         self.lines: Events = lines if lines is not None else Events()
@@ -94,9 +100,8 @@ class Host(Granted):
         )
         self.request_log: RequestLog = RequestLog(self.logger, self.events)
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
-        self.jobs: Jobs = Jobs(self.serving.dispatcher, lambda: self.clock, self.events, self.logger)
-        self.view: LiveView = LiveView(self, control=self, preview=self.preview)
-        self._without = tuple(without)
+        self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
+        self.view = LiveView(self)
         self._strict = strict
         self._distributions = distributions
         self._discovery = Discovery(distributions)
@@ -111,33 +116,20 @@ class Host(Granted):
         """Look at what is installed now."""
         return self._discovery.look(self.settings, dev=self.dev)
 
-    def build(self, *, look_only: bool = False) -> Generation:
-        """Build a generation without serving it.
+    def look(self, *, rehearsed: bool = False, complete: bool = False) -> Generation:
+        """Build a generation that can't serve, and leave the stores closed.
+
+        Args:
+            rehearsed: Whether to try the migrations of its stores.
+            complete: Whether a plugin that is required and does not serve is refused, as at a start.
 
         Raises:
-            GenerationRefused: A plugin that is required does not serve.
+            GenerationRefused: It is not complete.
         """
-        if look_only:
-            return self._build(self.environment(), rehearse)
-        generation = self._build(self.environment(), migrate)
-        generation.stores.open()
-        return generation
+        return self._build(self.environment(), rehearse if rehearsed else None, complete=complete)
 
-    def look(self, *, rehearsed: bool = False) -> Generation:
-        """Build a generation that can't serve, whatever fails, and leave the stores closed."""
-        return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
-
-    def preview(self, *, dev: bool = False) -> LiveView:
-        """Return what a host with these settings would serve, for looking at: nothing is opened."""
-        return self._beside(self.settings, dev=dev).view
-
-    def look_at(self, settings: Settings) -> Generation:
-        generation = self._beside(settings, dev=False).generation
-        assert generation is not None, "it was looked at"
-        return generation
-
-    def _beside(self, settings: Settings, *, dev: bool) -> Host:
-        """Return a host beside this one that opens nothing."""
+    def beside(self, settings: Settings, *, dev: bool = False) -> Host:
+        """Return a host with other settings that opens nothing, to look at what it would serve."""
         without, distributions = self._without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         host.generation = host.look()
@@ -312,10 +304,10 @@ class Host(Granted):
 
         Requests of plugins that are reused go on as they are, unless middleware that leaves is around them.
         """
-        following.notify("started", fresh_only=True)
-        leaving = running.leaving(following)
+        following.notify("started", following.names(reused=False))
+        leaving = {entry.name for entry in running.registry.active()} - following.names(reused=True)
         self.jobs.leave(leaving)
-        running.notify("draining", only=leaving)
+        running.notify("draining", leaving)
         begun, grace = monotonic(), following.settings.host.grace_time
         waited_for = None if running.wraps_others(leaving) else leaving
         closing = [name for name in tuple(self.serving.sites) if name not in following.sites]
@@ -328,7 +320,7 @@ class Host(Granted):
         left = self.serving.drain(max(0.0, begun + grace - monotonic()), waited_for)
         cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(left.items())] + jobs_left
         waited = monotonic() - begun
-        running.notify("stopping", only=leaving)
+        running.notify("stopping", leaving)
         try:
             running.close(keep=following)
         except Exception as error:
@@ -338,7 +330,7 @@ class Host(Granted):
     def _build(
         self,
         environment: Environment,
-        finish: Callable[[Generation, structlog.stdlib.BoundLogger, RequestLog], Generation] | None,
+        finish: Callable[[Generation], Generation] | None,
         registry: Registry | None = None,
         *,
         settings: Settings | None = None,
@@ -369,7 +361,7 @@ class Host(Granted):
         try:
             refuse(generation)
             if finish is not None:
-                generation = finish(generation, self.logger, self.request_log)
+                generation = finish(generation)
                 refuse(generation)
         except BaseException:
             self.serving.leave_prepared()

@@ -10,13 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from plughost._api.declarations import Check, Health
-from plughost._api.jobs import Job, JobRun, JobView
-from plughost._plugins.cron import next_time
+from plughost._api.jobs import Job, JobRun, JobView, next_time
 from plughost._plugins.registry import explain
 from plughost._servers.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
     import structlog
 
@@ -60,12 +59,10 @@ class _Scheduled:
     @property
     def due(self) -> datetime | None:
         """When it is due."""
-        now = self._clock.now()
-        if self._starts:
-            return now
-        if self.job.every is not None:
-            return now + timedelta(seconds=self._beat + self.job.every - self._clock.monotonic())
-        return self._next
+        if self._next is not None and not self._starts:
+            return self._next
+        left = self.left
+        return None if left is None else self._clock.now() + timedelta(seconds=left)
 
     @property
     def left(self) -> float | None:
@@ -136,7 +133,7 @@ class Jobs:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        clock: Callable[[], Clock],
+        clock: Clock,
         events: Events,
         logger: structlog.stdlib.BoundLogger,
     ) -> None:
@@ -144,7 +141,7 @@ class Jobs:
 
         Args:
             dispatcher: Has the threads.
-            clock: Returns the host's time.
+            clock: The host's time.
             events: Told of each run, in its thread.
             logger: Told what was cut off.
         """
@@ -172,7 +169,7 @@ class Jobs:
             for key, (entry, job) in declared.items():
                 known = self._jobs.get(key)
                 if known is None:
-                    self._jobs[key] = _Scheduled(entry, job, self._clock())
+                    self._jobs[key] = _Scheduled(entry, job, self._clock)
                 elif known.job is not job or known.leaving:
                     known.take_over(entry, job)
                 else:
@@ -244,7 +241,7 @@ class Jobs:
                     self._dispatcher.leave(Work(self._dispatcher.lane(each.entry.name), perform))
                 waits = [each.left for each in self._jobs.values() if each.run is None and not each.leaving]
                 wait = min((left for left in waits if left is not None and left > 0), default=_LONGEST_WAIT)
-                self._changed.wait(self._clock().patience(min(wait, _LONGEST_WAIT)))
+                self._changed.wait(self._clock.patience(min(wait, _LONGEST_WAIT)))
 
     def _ready(self) -> Iterable[_Scheduled]:
         """Yield what is due and can begin: one thread of a plugin's share stays free for requests, if it has two."""

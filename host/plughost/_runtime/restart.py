@@ -1,4 +1,7 @@
-"""Restart: start another process of the same host, hand it the listening sockets, and leave once it serves."""
+"""Restart: start another process of the same host, hand it the listening sockets, and leave once it serves.
+
+The service manager, where there is one, is told of it (sd_notify(3)).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
-
-from plughost._runtime.systemd import notify
 
 if TYPE_CHECKING:
     from plughost._runtime.control import Control
@@ -151,6 +152,16 @@ class Predecessor:
         with self._line, suppress(OSError):  # it may have been killed: all the more is this process needed
             self._line.sendall(json.dumps(message).encode() + b"\n")
         self._line = None
+
+
+def notify(state: str) -> None:
+    """Send a state, such as `READY=1`, to the service manager that started this process, where there is one."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.connect("\0" + address[1:] if address.startswith("@") else address)
+        connection.sendall(state.encode())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

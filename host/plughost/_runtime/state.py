@@ -1,33 +1,82 @@
-"""What a host is at the moment: the part of it that others may look at."""
+"""What a host is at the moment, and what trusted plugins may do to it: all of it that others use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import enum
+from abc import abstractmethod
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
+from plughost._api.errors import CommandError
 from plughost._api.events import Events
-from plughost._runtime.clock import Clock
-from plughost._runtime.readiness import Phase, Readiness
+from plughost._runtime.audit import audit_of
+from plughost._settings.editing import edit_disabled, edit_setting, preview_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
     import structlog
 
+    from plughost._api.host import HostServices
     from plughost._api.reload_report import ReloadReport
+    from plughost._api.values import SettingChange
+    from plughost._plugins.environment import Environment
+    from plughost._plugins.registry import Entry
     from plughost._plugins.snapshots import Snapshot
+    from plughost._runtime.clock import Clock
     from plughost._runtime.generation import Generation
     from plughost._runtime.jobs import Jobs
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
     from plughost._tls.prepared import PreparedTLS
+    from plughost.stores import OpenStore
+
+
+class Phase(enum.StrEnum):
+    """Where a host is in its life. While leaving, it serves everything, and is not ready."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    LEAVING = "leaving"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class Readiness:
+    """Whether a host is ready: while it serves, unless it was drained by hand."""
+
+    def __init__(self) -> None:
+        """Be ready."""
+        self._drained_at: float | None = None
+
+    def drain(self, *, undo: bool = False) -> None:
+        """Let it be down by hand, or no more."""
+        if undo:
+            self._drained_at = None
+        elif self._drained_at is None:
+            self._drained_at = monotonic()
+
+    def reason(self, phase: Phase) -> str | None:
+        """Return why the host is not ready. None where it is."""
+        if phase is Phase.LEAVING:
+            return "it was asked to stop, and serves on for shutdown_delay first"
+        if phase is not Phase.SERVING:
+            return f"it is {phase}"
+        return None if self._drained_at is None else "plughost drain took it out of service; --undo puts it back"
+
+    def left_of(self, delay: float) -> float:
+        """Return how much of a delay is left. The seconds since it was drained by hand count."""
+        return delay if self._drained_at is None else self._drained_at + delay - monotonic()
 
 
 class HostState:
-    """The state of a host.
+    """The state of a host, and how trusted plugins control it: a `HostControl`.
 
     Attributes:
+        view: What its plugins may see of it.
         settings: The settings that it runs with.
         dev: Whether it runs with `--dev`.
         logger: Its logger.
@@ -49,6 +98,7 @@ class HostState:
         readiness: Whether load balancers should send it requests.
     """
 
+    view: HostServices
     settings: Settings
     dev: bool
     logger: structlog.stdlib.BoundLogger
@@ -57,10 +107,11 @@ class HostState:
     jobs: Jobs
     serving: Serving
 
-    def __init__(self) -> None:
-        """Begin before the first generation."""
+    def __init__(self, without: Collection[str], clock: Clock) -> None:
+        """Begin before the first generation, with the plugins to skip."""
+        self._without: tuple[str, ...] = tuple(without)
         self.events: Events = Events()
-        self.clock: Clock = Clock()
+        self.clock: Clock = clock
         self.phase = Phase.STARTING
         self.generation: Generation | None = None
         self.number = 0
@@ -70,6 +121,28 @@ class HostState:
         self.last_reload: ReloadReport | None = None
         self.drain_seconds: float = 0.0
         self.readiness: Readiness = Readiness()
+
+    @abstractmethod
+    def environment(self) -> Environment:
+        """Look at what is installed now."""
+
+    @abstractmethod
+    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Take up what changed."""
+
+    @abstractmethod
+    def beside(self, settings: Settings, *, dev: bool = False) -> HostState:
+        """Return a host with other settings that opens nothing, to look at what it would serve."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every installed plugin and what became of it. Empty before `start`."""
+        return () if self.generation is None else self.generation.registry.entries
+
+    @property
+    def active(self) -> tuple[Entry, ...]:
+        """The plugins that serve."""
+        return () if self.generation is None else self.generation.registry.active()
 
     @property
     def ports(self) -> Mapping[tuple[str, str], int]:
@@ -90,3 +163,73 @@ class HostState:
     def unready(self) -> str | None:
         """Why the host is not ready. None where it is."""
         return self.readiness.reason(self.phase)
+
+    @property
+    def stores(self) -> Mapping[str, OpenStore[Any]]:
+        """The open stores of all plugins, by name."""
+        return {} if self.generation is None else self.generation.stores
+
+    @property
+    def logins(self) -> Mapping[str, Callable[[], str]]:
+        """What issues a token for each demo account."""
+        return {name: issue for entry in self.active for name, issue in entry.context.logins.items()}
+
+    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Enable or disable a plugin in the settings file, and take that up.
+
+        Raises:
+            CommandError: It can't be switched. Nothing has changed.
+        """
+        installed = self.environment().plugins
+        edit = edit_disabled(self.settings, name, enabled=enabled, installed=installed, without=self._without)
+        accept = [] if enabled else [each.name for each in installed if name in each.requires]
+        report = self.reload(accept, origin=origin)
+        if report.problems:
+            edit.undo()
+        return report
+
+    def preview_setting(self, key: str, value: object) -> SettingChange:
+        """Return what `change_setting` would do to the settings file.
+
+        Raises:
+            CommandError: It can't be changed so.
+        """
+        return preview_setting(self.settings, self._models(), key, value)
+
+    def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Change a setting in the settings file, and take that up.
+
+        Raises:
+            CommandError: It can't be changed so. Nothing has changed.
+        """
+        edit = edit_setting(self.settings, self._models(), key, value)
+        report = self.reload(origin=origin)
+        if report.problems:
+            edit.undo()
+        return report
+
+    def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+        """Drop all that a plugin keeps in its stores.
+
+        Raises:
+            CommandError: It serves, or has no store, or a store can't be dropped.
+        """
+        from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
+
+        if name in {store.plugin for store in self.stores.values()}:
+            raise CommandError(f"{name} serves its stores. Disable it first.")
+        settings = replace(self.settings, host=self.settings.host.model_copy(update={"disabled": ()}))
+        mine = [store for store in self.beside(settings).stores.values() if store.plugin == name]
+        if not mine:
+            raise CommandError(f"No installed plugin named {name} has a store.")
+        for store in mine:
+            try:
+                with audit_of(self.settings, self.logger).around("purge", target=[store.name], **(origin or {})):
+                    purge(store)
+            except StoreError as error:
+                raise CommandError(f"The store {store.name} was not dropped: {error}") from error
+        return tuple(store.name for store in mine)
+
+    def _models(self) -> Mapping[str, Any]:
+        """Return the settings of the plugins that have some, by plugin."""
+        return {entry.name: entry.settings for entry in self.entries if entry.settings is not None}

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 def status_of(host: HostState) -> dict[str, Any]:
     """Return what a host is doing, in plain values."""
-    entries = sorted(host.generation.registry, key=lambda each: each.name) if host.generation is not None else []
     now = datetime.now(UTC)
     return {
         "pid": os.getpid(),
@@ -40,7 +39,7 @@ def status_of(host: HostState) -> dict[str, Any]:
             for listener, engine in host.serving.engines.items()
         ],
         "certificate": _certificate(host),
-        "plugins": [_plugin(entry) for entry in entries],
+        "plugins": [_plugin(entry) for entry in sorted(host.entries, key=lambda each: each.name)],
         "last_reload": host.last_reload.as_plain() if host.last_reload is not None else None,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plughost._api.hookspecs import documented_hooks
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Check
     from plughost._api.events import Events
-    from plughost._api.host import CertificateInfo, HostControl, Listener, Load, SiteView
+    from plughost._api.host import CertificateInfo, HostControl, HostServices, Listener, Load, SiteView
     from plughost._api.jobs import JobView
     from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
@@ -32,11 +32,10 @@ T = TypeVar("T")
 class LiveView:
     """A host, as its plugins see it: a `HostServices`."""
 
-    def __init__(self, host: HostState, control: HostControl, preview: Callable[..., LiveView]) -> None:
+    def __init__(self, host: HostState) -> None:
         """Look at a host."""
         self._host = host
-        self._preview = preview
-        self.control = control
+        self.control: HostControl = host
         self.events: Events = host.events
         self.lines: Events = host.lines
         self._objects: dict[tuple[str, str], Any] = {}
@@ -65,8 +64,7 @@ class LiveView:
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        generation = self._host.generation
-        return () if generation is None else tuple(_view(entry) for entry in generation.registry)
+        return tuple(map(_view, self._host.entries))
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
@@ -88,7 +86,8 @@ class LiveView:
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
         counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
-        return {name: counted[name] for name in dict.fromkeys(("", *self._active(), *counted))}
+        active = (entry.name for entry in self._host.active)
+        return {name: counted[name] for name in dict.fromkeys(("", *active, *counted))}
 
     @property
     def loads(self) -> Mapping[str, Load]:
@@ -96,23 +95,19 @@ class LiveView:
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        generation = self._host.generation
-        stores = () if generation is None else generation.stores.values()
-        return {(store.plugin, store.name): store.figures for store in stores}
+        return {(store.plugin, store.name): store.figures for store in self._host.stores.values()}
 
     @property
     def checks(self) -> tuple[Check, ...]:
         generation = self._host.generation
         if generation is None:
             return ()
-        declared = (check for entry in generation.registry.active() for check in entry.declared.checks)
+        declared = (check for entry in self._host.active for check in entry.declared.checks)
         return (*declared, *generation.stores.checks, *generation.rate_limits.checks(), *self._host.jobs.checks())
 
     @property
     def metrics(self) -> tuple[MetricView, ...]:
-        generation = self._host.generation
-        active = () if generation is None else generation.registry.active()
-        return tuple(view for entry in active for view in entry.context.metrics.views(entry.name))
+        return tuple(view for entry in self._host.active for view in entry.context.metrics.views(entry.name))
 
     def now(self) -> datetime:
         return self._host.clock.now()
@@ -144,8 +139,8 @@ class LiveView:
     def catch_up(self) -> None:
         self._host.request_log.catch_up()
 
-    def preview(self, *, dev: bool = False) -> LiveView:
-        return self._preview(dev=dev)
+    def preview(self, *, dev: bool = False) -> HostServices:
+        return self._host.beside(self._host.settings, dev=dev).view
 
     def settings(self) -> list[Value]:
         generation = self._host.generation
@@ -173,14 +168,10 @@ class LiveView:
             LookupError: The plugin does not serve, or has no such query.
         """
         handler = self._queries.get((plugin, name))
-        if handler is None or plugin not in self._active():
+        if handler is None or plugin not in {entry.name for entry in self._host.active}:
             message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
         return handler()
-
-    def _active(self) -> Iterator[str]:
-        generation = self._host.generation
-        return (entry.name for entry in generation.registry.active()) if generation is not None else iter(())
 
 
 def _view(entry: Entry) -> PluginView:

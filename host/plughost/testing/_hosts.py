@@ -150,9 +150,8 @@ def running_host(
             logger=logger if logger is not None else silent_logger(lines),
             distributions=distributions if beside is None else Beside(distributions, beside),
             lines=lines,
+            clock=SetClock(now) if now is not None else None,
         )
-        if now is not None:
-            host.clock = SetClock(now)
         environment = host.environment()
         if plugins is not None:
             own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
