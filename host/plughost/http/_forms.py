@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 
 import falcon
 from falcon.media.multipart import MultipartFormHandler, MultipartParseOptions
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema
 
-from plughost.http._json.fields import NOT_NULL, RULE, Rule
+from plughost.http._json.fields import NOT_NULL, Rule, refusal
 from plughost.http._json.validation import ModelT, validate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 
@@ -88,29 +88,19 @@ class File(Rule):
     max_size: int | None = None
     media_types: tuple[str, ...] = ()
 
-    def checker(self) -> Callable[[Any], Any]:
-        """Return a function that returns the file or raises a refusal."""
-        largest, media_types = self.max_size, self.media_types
-
-        def check(value: Any) -> Upload:
-            if not isinstance(value, Upload):
-                raise _refusal(NOT_NULL if value is None else "must be a file")
-            if largest is not None and value.size > largest:
-                raise _refusal(f"must have at most {largest} bytes")
-            if media_types and value.content_type not in media_types:
-                raise _refusal(f"must be one of {', '.join(media_types)}")
-            return value
-
-        return check
+    def _check(self, value: Any) -> Upload:
+        if not isinstance(value, Upload):
+            raise refusal(NOT_NULL if value is None else "must be a file")
+        if self.max_size is not None and value.size > self.max_size:
+            raise refusal(f"must have at most {self.max_size} bytes")
+        if self.media_types and value.content_type not in self.media_types:
+            raise refusal(f"must be one of {', '.join(self.media_types)}")
+        return value
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a file."""
         schema: dict[str, Any] = {"type": "string", "format": "binary"}
         return schema if self.max_size is None else schema | {_SIZE: self.max_size}
-
-
-def _refusal(text: str) -> PydanticCustomError:
-    return PydanticCustomError(RULE, "{text}", {"text": text})
 
 
 def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
