@@ -90,7 +90,7 @@ class _Parameters:
         if absent and not self._absent_has_body:
             raise falcon.HTTPStatus(404)
         if absent:
-            raise falcon.HTTPNotFound(description="; ".join(f"{each.field}: {each.message}" for each in violations))
+            raise falcon.HTTPNotFound(description="; ".join(map(str, violations)))
         if violations:
             raise Invalid(violations)
 

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 import falcon
 from falcon.media.multipart import MultipartFormHandler, MultipartParseOptions
-from pydantic_core import CoreSchema
 
 from plughost.http._json.fields import NOT_NULL, Rule, refusal
 from plughost.http._json.validation import ModelT, validate
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 URL_ENCODED: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"

@@ -17,7 +17,6 @@ from plughost.http._routing import raw_path
 
 if TYPE_CHECKING:
     import falcon
-    from pydantic.fields import FieldInfo
 
     from plughost.http._request import Request
 
@@ -65,13 +64,15 @@ class Paging:
             ValueError: The model lacks a field, or a filter can't be a parameter.
         """
         known = self.model.model_fields
+        fields: dict[str, TypeAdapter[Any]] = {}
         for name in (self.key, *self.sort, *self.filters):
             if name not in known:
                 raise ValueError(f"{self.model.__name__} has no field {name!r}, but {', '.join(known)}")
+            kind: Any = Annotated[known[name].annotation, known[name]]
+            fields[name] = TypeAdapter(kind)
         for name in _OWN.intersection(self.filters):
             raise ValueError(f"a filter can't be called {name!r}, which is a parameter of paging itself")
-        names = {self.key, *self.sort, *self.filters}
-        object.__setattr__(self, "_fields", {name: _adapter(known[name]) for name in names})
+        object.__setattr__(self, "_fields", fields)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -265,11 +266,6 @@ class Page:
     def _cursor_after(self, item: Any) -> str:
         values = [item[name] if isinstance(item, Mapping) else getattr(item, name) for name, _ in self.order]
         return base64.urlsafe_b64encode(encode([self.sort, *values])).rstrip(b"=").decode()
-
-
-def _adapter(declared: FieldInfo) -> TypeAdapter[Any]:
-    kind: Any = Annotated[declared.annotation, declared]
-    return TypeAdapter(kind)
 
 
 def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
