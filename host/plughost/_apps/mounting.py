@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plughost._apps.conventions import compile_future
-from plughost._apps.declared import compile_declared
+from plughost._apps.declared import compile_declared, nobody
 from plughost._apps.mounted import Mounted
 from plughost._apps.versions import Versions
 
@@ -45,7 +45,7 @@ def mount(
     middleware: Sequence[Middleware] = (),
     vary: Sequence[str] = (),
     *,
-    authenticator: Authenticator | None = None,
+    authenticator: Authenticator = nobody,
     most: int | None = None,
     idempotency: Callable[[Route], object] = lambda route: None,
 ) -> MountedGroup:
@@ -85,15 +85,16 @@ def mount(
         template = group.prefix + route.path
         limits = _limits(route, body_limit, most)
         declared = compile_declared(route, group.realm or plugin, authenticator, limits)
-        future = compile_future(group, route)
-        repeats = idempotency(route)
+        repeats = [idempotency(route)]
+        before = (*fallback.process_resource, declared, *_methods(repeats, "process_resource"))
+        after = (*_methods(repeats, "process_response"), compile_future(group, route), *fallback.process_response)
         routes[template] = replace(
             fallback,
             template=template,
             produces=produces,
             body_limit=max(limits.values(), default=body_limit),
-            process_resource=(*fallback.process_resource, *_methods([declared, repeats], "process_resource")),
-            process_response=(*_methods([repeats, future], "process_response"), *fallback.process_response),
+            process_resource=tuple(filter(None, before)),
+            process_response=tuple(filter(None, after)),
         )
     return MountedGroup(group, routes, fallback)
 
