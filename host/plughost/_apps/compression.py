@@ -33,7 +33,6 @@ class Compression:
     """
 
     def __init__(self, settings: CompressionSettings) -> None:
-        """Take the encodings."""
         self._encodings = tuple(settings.encodings)
         self._minimum = int(settings.minimum_size)
 

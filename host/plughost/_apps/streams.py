@@ -65,7 +65,6 @@ class Watched:
     """A stream that reports when it is closed, and otherwise behaves as the one it wraps."""
 
     def __init__(self, stream: Any, closed: Callable[[], None]) -> None:
-        """Watch a stream."""
         self._stream = stream
         self._closed: Callable[[], None] | None = closed
         read = getattr(stream, "read", None)

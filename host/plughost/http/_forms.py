@@ -49,7 +49,6 @@ class Upload:
     """
 
     def __init__(self, filename: str, content_type: str) -> None:
-        """Begin with nothing in it."""
         self.filename = filename
         self.content_type = content_type
         self.file: IO[bytes] = tempfile.SpooledTemporaryFile(_MEMORY_LIMIT)  # noqa: SIM115 - see `__del__`

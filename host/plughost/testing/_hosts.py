@@ -46,7 +46,6 @@ class RunningHost:
     """
 
     def __init__(self, host: Host) -> None:
-        """Wrap a host that was started."""
         self.host = host
 
     def port(self, site: str = "main", scheme: str = "http") -> int:

@@ -28,7 +28,6 @@ class Tokens:
     """
 
     def __init__(self) -> None:
-        """Issue nothing yet."""
         self._principals: dict[str, Principal] = {}
         self.distribution: metadata.Distribution = plugin_distribution("test-tokens", self)
 
