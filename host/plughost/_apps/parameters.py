@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import PydanticCustomError
 
 from plughost.http._json.fields import NOT_BLANK, NOT_NULL, Text
+from plughost.http._paging import text_of
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Parameter
@@ -112,9 +113,9 @@ class Reader:
 
     def _of_json(self, value: Any) -> Any:
         try:
-            return (
-                tuple(self._convert(_text(each)) for each in value) if self._is_array else self._convert(_text(value))
-            )
+            if self._is_array:
+                return tuple(self._convert(text_of(each)) for each in value)
+            return self._convert(text_of(value))
         except RefusedError as refused:
             raise ValueError(f"{value!r}, which its schema names, {refused}") from None
 
@@ -230,8 +231,3 @@ def _bound_item(value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _text(value: Any) -> str:
-    """Return a value of JSON as a request has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -135,8 +135,8 @@ class Paging:
                 for name, values in filters.items()
                 for value in values
             ),
-            asked=tuple((name, _text(value)) for name, values in filters.items() for value in values),
-            kept=tuple((name, _text(value)) for name, value in kept.items() if value is not None),
+            asked=tuple((name, text_of(value)) for name, values in filters.items() for value in values),
+            kept=tuple((name, text_of(value)) for name, value in kept.items() if value is not None),
         )
 
     def _count(self, name: str, description: str, default: int) -> Parameter:
@@ -281,5 +281,6 @@ def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
     return {"type": kinds[0]}
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a value of JSON as a request has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

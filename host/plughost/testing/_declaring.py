@@ -19,7 +19,9 @@ _TABLES: Final = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
     "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
 }
-_OF_THE_HOST: Final = "plughost_"
+OF_THE_HOST: Final = "plughost_"
+"""What the names of the tables begin with that the host makes for itself."""
+
 _BODILESS: Final = frozenset({204, 205, 304})
 _SHOWN: Final = 5
 
@@ -50,7 +52,7 @@ class Declaring:
         declared = {table for store in stores for table in store.declared.tables}
         for store in (each for each in stores if each.plugin == self.plugin):
             with store.database.administer() as db:
-                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(_OF_THE_HOST)}
+                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(OF_THE_HOST)}
             for fault, tables in (("makes", made - declared), ("declares", set(store.declared.tables) - made)):
                 otherwise = "declare: add it to `tables`" if fault == "makes" else "make: remove it from `tables`"
                 shown = ", ".join(sorted(tables))

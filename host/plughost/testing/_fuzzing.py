@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
+from plughost.http._events import MEDIA_TYPE
 from plughost.testing._hosts import running_host
 
 _PATIENCE: Final = 600
-_EVENTS: Final = "text/event-stream"
 # A precondition that fails is a right answer to a valid request.
 _CONFIGURATION: Final = """
 hooks = "hooks.py"
@@ -97,7 +97,7 @@ def fuzz(
 
 def _is_wanted(operation: Mapping[str, Any], tag: str | None) -> bool:
     kinds = {kind for response in operation["responses"].values() for kind in response.get("content", ())}
-    return _EVENTS not in kinds and (tag is None or tag in operation.get("tags", ()))
+    return MEDIA_TYPE not in kinds and (tag is None or tag in operation.get("tags", ()))
 
 
 def _exact(found: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import httpx
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost.http._events import MEDIA_TYPE
 from plughost.testing._hosts import RunningHost, certificate, running_host
 from plughost.testing._operations import Called, Prepare, calls_of
 
@@ -31,7 +32,6 @@ T = TypeVar("T")
 _PATIENCE: Final = 15.0
 _TIMES: Final = 3
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-_EVENTS: Final = "text/event-stream"
 
 
 class Leaving:
@@ -72,9 +72,8 @@ class Leaving:
             patched.chdir(tmp_path / "working")
             patched.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
             self._serve_once(tmp_path / "data")  # what a process opens once, and keeps, is no leak
-            for _ in range(
-                _TIMES
-            ):  # what leaks does so each time; another host of these tests may open a file meanwhile
+            # What leaks does so each time; another host of these tests may open a file meanwhile.
+            for _ in range(_TIMES):
                 before = _open_files()
                 self._serve_once(tmp_path / "data")
                 open_files = _patiently(lambda before=before: sorted({file for _, file in _open_files() - before}))  # type: ignore[misc] # mypy can't type a lambda's default
@@ -131,7 +130,7 @@ class Leaving:
             if called.method == "GET" and called.streams_events:
                 client = stack.enter_context(host.client(site))
                 self.prepare(host, client)
-                answer = stack.enter_context(client.stream("GET", called.path, headers={"Accept": _EVENTS}))
+                answer = stack.enter_context(client.stream("GET", called.path, headers={"Accept": MEDIA_TYPE}))
                 if answer.status_code == 200:
                     yield called, answer
 
