@@ -11,7 +11,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from plughost._api.declarations import Operation
-from plughost._apps.conventions import moment
+from plughost._apps.mounting import moment
 
 if TYPE_CHECKING:
     from plughost._api.declarations import RouteGroup
