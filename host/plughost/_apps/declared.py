@@ -87,7 +87,7 @@ class _Parameters:
         if absent and not self._absent_has_body:
             raise falcon.HTTPStatus(404)
         if absent:
-            raise falcon.HTTPNotFound(description="; ".join(map(str, violations)))
+            raise falcon.HTTPNotFound(description="; ".join(str(each) for each in violations))
         if violations:
             raise Invalid(violations)
 

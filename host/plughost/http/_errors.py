@@ -48,7 +48,7 @@ class Invalid(falcon.HTTPError):
     def __init__(self, violations: Iterable[Violation]) -> None:
         """Keep the violations, in the order of the fields."""
         self.violations: tuple[Violation, ...] = tuple(violations)
-        super().__init__(400, title=CONSTRAINT_VIOLATION, description="; ".join(map(str, self.violations)))
+        super().__init__(400, title=CONSTRAINT_VIOLATION, description="; ".join(str(each) for each in self.violations))
 
 
 @dataclass(frozen=True, slots=True)
