@@ -52,10 +52,7 @@ _MOST_SENT: Final = 4 * 1024 * 1024
 class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
     """The tests. `conformance` makes a class of them for one plugin."""
 
-    plugin: ClassVar[str]
-    settings: ClassVar[Mapping[str, Any]]
     other_types: ClassVar[Collection[str]]
-    prepare: Prepare
 
     @pytest.fixture(scope="class", params=["sqlite", "postgresql"])
     @classmethod

@@ -7,9 +7,10 @@ import importlib.util
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost.testing._operations import Suite
 
 if TYPE_CHECKING:
     from plughost import Operation
@@ -26,10 +27,8 @@ _BODILESS: Final = frozenset({204, 205, 304})
 _SHOWN: Final = 5
 
 
-class Declaring:
+class Declaring(Suite):
     """Tests of declarations and annotations."""
-
-    plugin: ClassVar[str]
 
     def test_every_operation_is_documented(self, host: RunningHost) -> None:
         """Clients are told what each operation is for, what it takes, and what they get where all is well."""

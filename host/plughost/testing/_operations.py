@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import httpx
 
 from plughost.http._events import MEDIA_TYPE
 from plughost.http._json import DEFAULT_BODY_LIMIT
-from plughost.testing._hosts import RunningHost
+from plughost.testing._hosts import RunningHost, running_host
 
 if TYPE_CHECKING:
     from plughost import Operation, RouteGroup
@@ -70,6 +71,21 @@ class Called:
     def streams_events(self) -> bool:
         """Whether its answers have no end of their own."""
         return MEDIA_TYPE in self.operation.produces
+
+
+class Suite:
+    """What each part of the conformance suite is given, see `conformance`."""
+
+    plugin: ClassVar[str]
+    settings: ClassVar[Mapping[str, Any]]
+    prepare: Prepare
+
+    @contextmanager
+    def serving(self, *beside: str, **options: Any) -> Iterator[RunningHost]:
+        """Run a host with the plugin, and others beside it, on SQLite."""
+        settings = {"stores": {}, **self.settings}
+        with running_host([self.plugin, *beside], settings=settings, strict=True, **options) as host:
+            yield host
 
 
 def unprepared(host: RunningHost, client: httpx.Client) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from plughost.testing._declaring import OF_THE_HOST
 from plughost.testing._hosts import running_host
+from plughost.testing._operations import Suite
 
 if TYPE_CHECKING:
     from plughost import HostView, MetricView
@@ -15,11 +16,8 @@ if TYPE_CHECKING:
 _SHOWN: Final = {"counter": ("", "_total"), "gauge": ("",), "histogram": ("", "_bucket", "_count", "_sum")}
 
 
-class Owning:
+class Owning(Suite):
     """A test of what a plugin declares beside all plugins that are installed."""
-
-    plugin: ClassVar[str]
-    settings: ClassVar[Mapping[str, Any]]
 
     def test_it_declares_only_what_it_owns(self) -> None:
         """Its settings, stores, tables, prefixes, names and metrics are neither the host's nor another plugin's."""
