@@ -81,12 +81,7 @@ class Problem:
 
 
 class ErrorFormat(Protocol):
-    """How the errors of a route group are written.
-
-    Attributes:
-        media_type: The Content-Type of every error.
-        validation_status: The status of a request that breaks rules.
-    """
+    """How the errors of a route group are written."""
 
     @property
     def media_type(self) -> str:

@@ -33,7 +33,7 @@ _MOST_FIELDS: Final = 1000
 _MOST_TEXT: Final = 1024 * 1024  # bytes of all fields that are no files
 _BLOCK: Final = 64 * 1024
 _integer: Final = re.compile(r"-?[0-9]{1,400}").fullmatch
-_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
+is_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
 _BOOLEANS: Final = {"true": True, "on": True, "false": False}
 _SIZE: Final = "x-max-size"
 
@@ -233,5 +233,5 @@ def _converted(text: str, kind: str) -> Any:
     if kind == "integer":
         return int(text) if _integer(text) else text
     if kind == "number":
-        return Decimal(text) if _number(text) else text
+        return Decimal(text) if is_number(text) else text
     return _BOOLEANS.get(text, text) if kind == "boolean" else text
