@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from typing_extensions import TypeVar
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 E = TypeVar("E", default="Session")
 
 JSON: tuple[str, ...] = ("application/json",)
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _problem_details() -> ErrorFormat:
@@ -250,7 +253,7 @@ class Health:
     """
 
     up: bool
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
