@@ -38,7 +38,7 @@ WORDS: Final = {
     "<error>": "a hook of a name, or with an argument, that there is none of",
     "any <error>": "an import or a hook that did not return in time",
     "<failures>": "why its store can't be opened or migrated",
-    "<field>: <message>": "each wrong field or parameter, and what it must be",
+    "<violations>": "each wrong field or parameter, and what it must be",
     "<name><place>: <text>": "an exception of the plugin's code, and where it was raised",
     "<plugin>": "Name the hook that is meant.",
     "<problem>": "what is wrong with its entry point, or with the metadata of its distribution",

@@ -7,7 +7,7 @@ import json
 import falcon
 import pytest
 
-from plughost._apps.versions import Versions
+from plughost._apps.mounted import Versions
 from plughost.http import PLAIN_TEXT, PROBLEM_DETAILS, Invalid, Problem, Violation
 from plughost.http._negotiation import best_offer
 from plughost.http._routing import MAX_ID, parse_id

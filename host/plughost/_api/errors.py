@@ -12,7 +12,6 @@ class PluginError(Exception):
     """
 
     def __init__(self, cause: str, advice: str) -> None:
-        """Keep both parts."""
         super().__init__(f"{cause}. {advice}")
         self.cause = cause
         self.advice = advice

@@ -33,7 +33,6 @@ class Events:
     """Hands events to subscribers. Without any, it costs next to nothing."""
 
     def __init__(self) -> None:
-        """Begin without subscribers."""
         self._changing = threading.Lock()
         self._subscribers: tuple[tuple[Subscriber, frozenset[str]], ...] = ()
 

@@ -143,7 +143,6 @@ class HostControl(Protocol):
         In a command, these are the stores of every installed plugin, disabled ones too, prepared and not open.
         `plugins` shows from then on which plugins failed.
         """
-        ...
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Let the host take up what was installed, removed or set since. In a command the host that runs does.
@@ -158,7 +157,6 @@ class HostControl(Protocol):
             NotRunning: It is a command that asks, and no host runs on the data folder.
             CommandError: It is a command that asks, and the host that runs can't do it.
         """
-        ...
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and let the host take that up.
@@ -173,12 +171,10 @@ class HostControl(Protocol):
         Raises:
             CommandError: It can't be switched. The message says why, and nothing has changed.
         """
-        ...
 
     @property
     def logins(self) -> Mapping[str, Callable[[], str]]:
         """What issues a bearer token for each demo account, by its name. See `PluginContext.offer_login`."""
-        ...
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
         """Return what `change_setting` would do to the settings file, once it is found valid.
@@ -186,7 +182,6 @@ class HostControl(Protocol):
         Raises:
             CommandError: It can't be changed so. The message says why.
         """
-        ...
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Change a setting in the settings file, comments kept, and let the host take that up.
@@ -201,7 +196,6 @@ class HostControl(Protocol):
         Raises:
             CommandError: It can't be changed so: it is a secret, invalid, or set by a variable. Nothing has changed.
         """
-        ...
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
         """Drop for good all that a plugin keeps in its stores. The plugin must not serve.
@@ -216,7 +210,6 @@ class HostControl(Protocol):
         Raises:
             CommandError: It serves, has no store, or a store can't be dropped.
         """
-        ...
 
 
 class HostView(Protocol):
@@ -225,72 +218,58 @@ class HostView(Protocol):
     @property
     def events(self) -> Events:
         """What happens on the host."""
-        ...
 
     @property
     def lines(self) -> Events:
         """The lines of its log, as they are written: events `line`, whose fields are what was logged."""
-        ...
 
     @property
     def hooks(self) -> Mapping[str, str]:
         """The hooks that the host calls, by name, with a sentence on each."""
-        ...
 
     @property
     def phase(self) -> str:
         """`starting`, `serving`, `leaving` (asked to stop, and serving for a while), `draining` or `stopped`."""
-        ...
 
     @property
     def unready(self) -> str | None:
         """Why load balancers should send the host no requests. None where they should."""
-        ...
 
     @property
     def generation(self) -> int:
         """The number of the generation that serves. 0 before the first. What is derived from one may be kept by it."""
-        ...
 
     @property
     def started_at(self) -> datetime | None:
         """When the host began to serve."""
-        ...
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
         """Every installed plugin, in the order in which they are asked. Empty before the first generation serves."""
-        ...
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
         """What each site serves, by name."""
-        ...
 
     @property
     def listeners(self) -> Mapping[Listener, int]:
         """The open listeners and their TCP ports. Of a preview, those that would be open."""
-        ...
 
     @property
     def in_flight(self) -> Mapping[str, int]:
         """How many requests each site is answering."""
-        ...
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
         """How many requests each active plugin is answering. Those of the empty name are for none of them."""
-        ...
 
     @property
     def loads(self) -> Mapping[str, Load]:
         """What each plugin takes of the threads that answer requests, by name. Of the empty name, what is for none."""
-        ...
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
         """What the connections of each open store do, by plugin and store. See `OpenStore.figures`."""
-        ...
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -298,31 +277,25 @@ class HostView(Protocol):
 
         The same ones in each generation, so that what one found may be kept by it.
         """
-        ...
 
     @property
     def metrics(self) -> tuple[MetricView, ...]:
         """The metrics of the active plugins' own, by plugin. Until somebody asks for the first time, none counts."""
-        ...
 
     def now(self) -> datetime:
         """Return the date and time, in UTC. See `PluginContext.now`."""
-        ...
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
         """The jobs of all active plugins, by plugin and name. Empty in a preview: see `PluginView.declared` there."""
-        ...
 
     @property
     def data_dir(self) -> Path:
         """The host's data folder."""
-        ...
 
     @property
     def settings_dir(self) -> Path:
         """The folder that relative paths in the settings start from."""
-        ...
 
     def why_not_allowed(self, distribution: str, version: str) -> str | None:
         """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may.
@@ -331,21 +304,17 @@ class HostView(Protocol):
             distribution: Its name.
             version: Its version.
         """
-        ...
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the operator should know."""
-        ...
 
     @property
     def last_reload(self) -> ReloadReport | None:
         """What came of the last reload."""
-        ...
 
     def catch_up(self) -> None:
         """Notify the observers now of all requests so far, instead of within a second."""
-        ...
 
     def preview(self, *, dev: bool = False) -> HostView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
@@ -353,11 +322,9 @@ class HostView(Protocol):
         Args:
             dev: Whether it is to be looked at as with `--dev`.
         """
-        ...
 
     def settings(self) -> list[Value]:
         """Return every setting in force, secrets masked."""
-        ...
 
     def certificate(self) -> CertificateInfo | None:
         """Return what the HTTPS listeners show. None where none is open.
@@ -365,7 +332,6 @@ class HostView(Protocol):
         Raises:
             CertificateError: It can't be read.
         """
-        ...
 
 
 class HostServices(HostView, Protocol):
@@ -374,12 +340,9 @@ class HostServices(HostView, Protocol):
     @property
     def control(self) -> HostControl:
         """What trusted plugins may do. See `PluginContext.control`."""
-        ...
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
         """Return what a plugin keeps for as long as the host runs. See `PluginContext.keep`."""
-        ...
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
         """Let commands query this host. See `PluginContext.add_query`."""
-        ...

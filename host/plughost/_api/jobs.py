@@ -56,7 +56,6 @@ class JobRun:
     """
 
     def __init__(self, due: datetime) -> None:
-        """Begin a run."""
         self.due = due
         self._stop = threading.Event()
 

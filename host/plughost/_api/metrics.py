@@ -19,6 +19,7 @@ _name: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*").fullmatch
 _TAKEN: Final = frozenset({"plugin", "le", "quantile", "job", "instance"})
 """Labels that every metric or histogram has, and those that Prometheus gives: it shows our `job` as `exported_job`."""
 
+Kind = Literal["counter", "gauge", "histogram"]
 M = TypeVar("M", bound="Metric")
 
 
@@ -39,7 +40,7 @@ class MetricView:
 
     plugin: str
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     about: str
     labels: tuple[str, ...]
     bounds: tuple[float, ...]
@@ -49,10 +50,9 @@ class MetricView:
 class Metric:
     """What the three kinds have in common; a plugin gets them of `PluginContext.metrics`."""
 
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
 
     def __init__(self, name: str, about: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
-        """Begin with nothing counted."""
         self.name: str = name
         self.about: str = about
         self.labels: tuple[str, ...] = tuple(labels)
@@ -93,7 +93,7 @@ class Metric:
 class Counter(Metric):
     """Counts what only grows."""
 
-    kind: Literal["counter", "gauge", "histogram"] = "counter"
+    kind: Kind = "counter"
 
     def add(self, amount: float = 1, /, **labels: object) -> None:
         """Count.
@@ -117,7 +117,7 @@ class Counter(Metric):
 class Gauge(Metric):
     """Keeps a number that goes up and down."""
 
-    kind: Literal["counter", "gauge", "histogram"] = "gauge"
+    kind: Kind = "gauge"
 
     def set(self, value: float, /, **labels: object) -> None:
         """Keep a number; arguments as of `Counter.add`."""
@@ -129,7 +129,7 @@ class Gauge(Metric):
 class Histogram(Metric):
     """Counts how many values were within which bounds."""
 
-    kind: Literal["counter", "gauge", "histogram"] = "histogram"
+    kind: Kind = "histogram"
 
     def observe(self, value: float, /, **labels: object) -> None:
         """Count a value, such as the seconds that something took; labels as of `Counter.add`."""
@@ -148,7 +148,6 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._lock = threading.Lock()
         self._made: dict[str, Metric] = {}
 

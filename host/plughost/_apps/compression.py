@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from plughost._apps.streams import Blocks, Bounded, close_stream
+from plughost._apps.streams import Bounded, close_stream, parts_of
 from plughost._runtime.optional import ZSTD, optional
 from plughost._waiting import Pause
 
@@ -33,7 +33,6 @@ class Compression:
     """
 
     def __init__(self, settings: CompressionSettings) -> None:
-        """Take the encodings."""
         self._encodings = tuple(settings.encodings)
         self._minimum = int(settings.minimum_size)
 
@@ -63,11 +62,11 @@ class Compression:
             if len(data) < self._minimum:
                 return
             resp.text = None
-            resp.data = _COMPRESSORS[encoding]().whole(data)
+            resp.data = _compressed(data, encoding)
         elif resp.stream is not None:
             length = resp.get_header("Content-Length")
             stream = Bounded(resp.stream, int(length)) if length else resp.stream
-            resp.stream = _Stream(stream, _COMPRESSORS[encoding]())
+            resp.stream = _Stream(stream, encoding)
             resp.delete_header("Content-Length")
         else:
             return
@@ -87,67 +86,32 @@ class Compression:
                 return
 
 
-class _Compressor(Protocol):
-    """Compresses one body."""
-
-    def whole(self, data: bytes) -> bytes:
-        """Return a whole body."""
-        ...
-
-    def block(self, data: bytes) -> bytes:
-        """Return all that there is to send for a part of a body, so that a stream keeps flowing."""
-        ...
-
-    def end(self) -> bytes:
-        """Return what ends a body of parts."""
-        ...
-
-
-class _Gzip:
-    def __init__(self) -> None:
-        self._compressor = zlib.compressobj(6, zlib.DEFLATED, 31)
-
-    def whole(self, data: bytes) -> bytes:
-        return self._compressor.compress(data) + self._compressor.flush()
-
-    def block(self, data: bytes) -> bytes:
-        return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
-
-    def end(self) -> bytes:
-        return self._compressor.flush()
-
-
-class _Zstd:
-    def __init__(self) -> None:
-        self._compressor = zstd().ZstdCompressor(level=3)
-
-    def whole(self, data: bytes) -> bytes:
-        return bytes(self._compressor.compress(data, self._compressor.FLUSH_FRAME))
-
-    def block(self, data: bytes) -> bytes:
-        return bytes(self._compressor.compress(data, self._compressor.FLUSH_BLOCK))
-
-    def end(self) -> bytes:
-        return bytes(self._compressor.flush())
-
-
-_COMPRESSORS: Final[dict[Encoding, Callable[[], _Compressor]]] = {"gzip": _Gzip, "zstd": _Zstd}
+def _compressed(data: bytes, encoding: Encoding) -> bytes:
+    if encoding == "zstd":
+        return bytes(zstd().compress(data, 3))
+    compressor = zlib.compressobj(6, zlib.DEFLATED, 31)
+    return compressor.compress(data) + compressor.flush()
 
 
 class _Stream:
-    """A response's stream, compressed part by part as it is made."""
+    """A response's stream, compressed part by part as it is made: what is sent for a part is enough to read it."""
 
-    def __init__(self, source: Any, compressor: _Compressor) -> None:
+    def __init__(self, source: Any, encoding: Encoding) -> None:
         self._source = source
-        self._compressor = compressor
+        self._compressor: Any
+        if encoding == "gzip":
+            self._compressor, self._end_part = zlib.compressobj(6, zlib.DEFLATED, 31), zlib.Z_SYNC_FLUSH
+        else:
+            self._compressor = zstd().ZstdCompressor(level=3)
+            self._end_part = self._compressor.FLUSH_BLOCK
 
     def __iter__(self) -> Iterator[bytes]:
-        for part in Blocks(self._source) if getattr(self._source, "read", None) else self._source:
+        for part in parts_of(self._source):
             if part:
-                yield self._compressor.block(part)
+                yield self._compressor.compress(part) + self._compressor.flush(self._end_part)
             elif type(part) is Pause:
                 yield part
-        yield self._compressor.end()
+        yield self._compressor.flush()
 
     def close(self) -> None:
         close_stream(self._source)

@@ -36,7 +36,6 @@ class CORS:
     """The middleware. The outermost but for the log, so that errors carry its headers too."""
 
     def __init__(self, settings: CORSSettings) -> None:
-        """Take which origins are let in."""
         self._all = settings.origins == ("*",)
         self._origins = frozenset(settings.origins)
         self._credentials = settings.credentials

@@ -19,28 +19,18 @@ if TYPE_CHECKING:
 
 Authenticator = Callable[["Request"], "Principal | None"]
 Enforce = Callable[["Request", dict[str, Any]], None]
+ProcessResource = Callable[["Request", falcon.Response, object, dict[str, Any]], None]
 
 BEARER: Final = "bearer"
 _NO_STORE: Final = (("Cache-Control", "no-store"),)
 
 
-class Declared:
-    """Enforces a route's security and parameters. Routes without any don't have it."""
-
-    def __init__(self, by_method: Mapping[str, tuple[Enforce, ...]]) -> None:
-        """Take what each method's requests go through, in this order."""
-        self._by_method = by_method
-
-    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Refuse a request that may not be answered. Hand the responder the values that it names as arguments."""
-        for enforce in self._by_method.get(req.method, ()):
-            enforce(req, params)
-
-
 def compile_declared(
-    route: Route, realm: str, authenticator: Authenticator | None, limits: Mapping[str, int]
-) -> Declared | None:
-    """Return the middleware that enforces a route's declarations. None where it has none.
+    route: Route, realm: str, authenticator: Authenticator, limits: Mapping[str, int]
+) -> ProcessResource | None:
+    """Return what enforces a route's security and parameters, as middleware does. None where it has none.
+
+    It refuses a request that may not be answered, and hands the responder the values that it names as arguments.
 
     Args:
         route: The route.
@@ -53,17 +43,24 @@ def compile_declared(
     for method, operation in route.operations.items():
         enforced: list[Enforce] = []
         if limits[method] < max(limits.values()):
-            enforced.append(_Limit(limits[method]))
-        if operation.security and authenticator is not None:
+            enforced.append(_limit_of(limits[method]))
+        if operation.security:
             enforced.append(_Security(operation, realm, authenticator))
         if operation.consumes:
-            enforced.append(_Consumes(operation.consumes))
+            enforced.append(_types_of(operation.consumes))
         if readers := [each for each in map(Reader, operation.parameters) if not each.takes_all]:
             enforced.append(_Parameters(readers, operation, inspect.signature(responders[method])))
         by_method[method] = tuple(enforced)
     if "GET" in by_method:
         by_method.setdefault("HEAD", by_method["GET"])
-    return Declared(by_method) if any(by_method.values()) else None
+    if not any(by_method.values()):
+        return None
+
+    def process_resource(req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        for enforce in by_method.get(req.method, ()):
+            enforce(req, params)
+
+    return process_resource
 
 
 class _Parameters:
@@ -90,37 +87,36 @@ class _Parameters:
         if absent and not self._absent_has_body:
             raise falcon.HTTPStatus(404)
         if absent:
-            raise falcon.HTTPNotFound(description="; ".join(f"{each.field}: {each.message}" for each in violations))
+            raise falcon.HTTPNotFound(description="; ".join(str(each) for each in violations))
         if violations:
             raise Invalid(violations)
 
 
-class _Limit:
-    """Refuses a body that is larger than this operation accepts, where another one of its route accepts more."""
+def _limit_of(limit: int) -> Enforce:
+    """Return what refuses a body that is too large for one operation, where another one of its route takes more."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def enforce(req: Request, params: dict[str, Any]) -> None:
+        if (req.content_length or 0) > limit:
+            raise body_too_large(limit)
 
-    def __call__(self, req: Request, params: dict[str, Any]) -> None:
-        if (req.content_length or 0) > self._limit:
-            raise body_too_large(self._limit)
+    return enforce
 
 
-class _Consumes:
-    """Refuses a body of another media type than an operation reads."""
+def _types_of(media_types: Sequence[str]) -> Enforce:
+    """Return what refuses a body of another media type than an operation reads."""
+    accept = ", ".join(media_types)
+    patterns = [each.lower() for each in media_types]
+    exact = frozenset(patterns)
+    beginnings = tuple("" if each == "*/*" else each.removesuffix("*") for each in patterns if each.endswith("/*"))
 
-    def __init__(self, media_types: Sequence[str]) -> None:
-        self._accept = ", ".join(media_types)
-        self._exact = frozenset(each.lower() for each in media_types)
-        ranges = (each.lower() for each in media_types if each.endswith("/*"))
-        self._ranges = tuple("" if each == "*/*" else each.removesuffix("*") for each in ranges)
-
-    def __call__(self, req: Request, params: dict[str, Any]) -> None:
+    def enforce(req: Request, params: dict[str, Any]) -> None:
         sent = (req.content_type or "").partition(";")[0].strip().lower()
-        if sent not in self._exact and not (self._ranges and sent.startswith(self._ranges)):
+        if sent not in exact and not sent.startswith(beginnings):
             raise falcon.HTTPUnsupportedMediaType(
-                description=f"This resource reads {self._accept}.", headers={"Accept": self._accept}
+                description=f"This resource reads {accept}.", headers={"Accept": accept}
             )
+
+    return enforce
 
 
 def body_too_large(limit: int) -> falcon.HTTPContentTooLarge:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
-from plughost._apps.conventions import compile_future
-from plughost._apps.declared import compile_declared
-from plughost._apps.mounted import Mounted
-from plughost._apps.versions import Versions
+import falcon
+
+from plughost._apps.declared import compile_declared, nobody
+from plughost._apps.mounted import Mounted, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, Operation, Route, RouteGroup
     from plughost._apps.declared import Authenticator
     from plughost.http._negotiation import Offers
+    from plughost.http._request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def mount(
     middleware: Sequence[Middleware] = (),
     vary: Sequence[str] = (),
     *,
-    authenticator: Authenticator | None = None,
+    authenticator: Authenticator = nobody,
     most: int | None = None,
     idempotency: Callable[[Route], object] = lambda route: None,
 ) -> MountedGroup:
@@ -85,15 +87,16 @@ def mount(
         template = group.prefix + route.path
         limits = _limits(route, body_limit, most)
         declared = compile_declared(route, group.realm or plugin, authenticator, limits)
-        future = compile_future(group, route)
-        repeats = idempotency(route)
+        repeats = [idempotency(route)]
+        before = (*fallback.process_resource, declared, *_methods(repeats, "process_resource"))
+        after = (*_methods(repeats, "process_response"), _future(group, route), *fallback.process_response)
         routes[template] = replace(
             fallback,
             template=template,
             produces=produces,
             body_limit=max(limits.values(), default=body_limit),
-            process_resource=(*fallback.process_resource, *_methods([declared, repeats], "process_resource")),
-            process_response=(*_methods([repeats, future], "process_response"), *fallback.process_response),
+            process_resource=tuple(filter(None, before)),
+            process_response=tuple(filter(None, after)),
         )
     return MountedGroup(group, routes, fallback)
 
@@ -124,6 +127,39 @@ def _limits(route: Route, body_limit: int, most: int | None) -> dict[str, int]:
     """Return the largest request body of each method, in bytes."""
     limits = {method: operation.body_limit or body_limit for method, operation in route.operations.items()}
     return limits if most is None else {method: min(limit, most) for method, limit in limits.items()}
+
+
+def _future(group: RouteGroup, route: Route) -> Callable[..., None] | None:
+    """Return what says in a route's responses that its operations will go (RFC 9745, RFC 8594). None where none do."""
+    by_method = {method: _future_fields(group, operation) for method, operation in route.operations.items()}
+    if "GET" in by_method:
+        by_method.setdefault("HEAD", by_method["GET"])
+    if not any(by_method.values()):
+        return None
+
+    def process_response(req: Request, resp: falcon.Response, *_: Any) -> None:
+        for name, value in by_method.get(req.method, {}).items():
+            resp.append_header(name, value)  # a response may have links of its own
+
+    return process_response
+
+
+def _future_fields(group: RouteGroup, operation: Operation) -> dict[str, str]:
+    deprecated, sunset = operation.deprecated or group.deprecated, operation.sunset or group.sunset
+    successor = operation.successor or group.successor
+    fields = {}
+    if deprecated is not None:
+        fields["Deprecation"] = f"@{int(moment(deprecated).timestamp())}"
+    if sunset is not None:
+        fields["Sunset"] = falcon.dt_to_http(moment(sunset))
+    if successor:
+        fields["Link"] = f'<{successor}>; rel="successor-version"'
+    return fields
+
+
+def moment(day: date) -> datetime:
+    """Return a time in UTC: of a date its beginning."""
+    return day.astimezone(UTC) if isinstance(day, datetime) else datetime.combine(day, time(), UTC)
 
 
 def _methods(components: Iterable[object], name: str) -> Iterable[Callable[..., Any]]:

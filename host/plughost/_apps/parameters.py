@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import PydanticCustomError
 
+from plughost.http._forms import is_number
 from plughost.http._json.fields import NOT_BLANK, NOT_NULL, Text
+from plughost.http._paging import text_of
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Parameter
@@ -28,7 +30,6 @@ Types = Mapping[str, tuple[Convert, Mapping[str, Rule]]]
 _MOST_DIGITS: Final = 400
 _BEYOND: Final = 10**_MOST_DIGITS
 _integer = re.compile(r"-?[0-9]+").fullmatch
-_number = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
 _filled = Text().checker()
 
 # Keyword to whether a value keeps it, and what is said where it doesn't (CONTRACT 2).
@@ -72,7 +73,7 @@ class Reader:
         self.argument = re.sub(r"\W", "_", declared.name.lower() if declared.place == "header" else declared.name)
         self._key = _environ_key(declared.name)
         self._is_array = schema.get("type") == "array"
-        self._convert = _items(schema) if self._is_array else _scalar(schema)
+        self._convert = _items(schema) if self._is_array else _scalar(schema, _TYPES)
         is_filled = declared.required and schema.get("type", "string") == "string" and schema.get("minLength") != 0
         self._missing = NOT_BLANK if is_filled else NOT_NULL
         if is_filled:
@@ -112,9 +113,9 @@ class Reader:
 
     def _of_json(self, value: Any) -> Any:
         try:
-            return (
-                tuple(self._convert(_text(each)) for each in value) if self._is_array else self._convert(_text(value))
-            )
+            if self._is_array:
+                return tuple(self._convert(text_of(each)) for each in value)
+            return self._convert(text_of(value))
         except RefusedError as refused:
             raise ValueError(f"{value!r}, which its schema names, {refused}") from None
 
@@ -140,16 +141,16 @@ def _items(schema: Schema) -> Convert:
     return convert_item
 
 
-def _scalar(schema: Schema, types: Types | None = None) -> Convert:
+def _scalar(schema: Schema, types: Types) -> Convert:
     """Return what converts a text to the value of a schema, and refuses what breaks it.
 
     Raises:
         ValueError: The schema has a type or a keyword that isn't enforced.
     """
     kind = schema.get("type", "string")
-    if kind not in _TYPES:
-        raise ValueError(f"the type {kind!r} is none of {', '.join(_TYPES)}, array")
-    of_text, rules = (types or _TYPES)[kind]
+    if kind not in types:
+        raise ValueError(f"the type {kind!r} is none of {', '.join(types)}, array")
+    of_text, rules = types[kind]
     unknown = schema.keys() - rules.keys() - _DESCRIBING
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
@@ -188,7 +189,7 @@ def _to_integer(text: str) -> int:
 
 
 def _to_number(text: str) -> Decimal:
-    if not _number(text):
+    if not is_number(text):
         raise RefusedError("must be a number")
     return Decimal(text)
 
@@ -217,21 +218,14 @@ _OF_ITEMS: Final[Types] = {**_TYPES, "string": (str, _OF_STRINGS)}
 
 def _bound(value: Any) -> Any:
     """Return what a keyword has, in the form that values are compared with."""
-    if isinstance(value, float):
-        return Decimal(repr(value))
     if isinstance(value, str):  # a pattern: in ECMA's, as in JSON Schema, $ is the very end
         return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", value))
-    return [_bound_item(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [_exact(each) for each in value] if isinstance(value, (list, tuple)) else _exact(value)
 
 
-def _bound_item(value: Any) -> Any:
+def _exact(value: Any) -> Any:
     return Decimal(repr(value)) if isinstance(value, float) else value
 
 
 def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _text(value: Any) -> str:
-    """Return a value of JSON as a request has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -19,7 +19,6 @@ class RoleRequired:
     """Refuses a request to any resource of a site whose token lacks a role (RFC 6750)."""
 
     def __init__(self, authenticator: Authenticator, role: str) -> None:
-        """Take what names principals, and the role."""
         self._authenticator = authenticator
         self._role = role
 

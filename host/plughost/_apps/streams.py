@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 BLOCK: Final = 64 * 1024
 """Bytes of a file that are sent at a time."""
@@ -47,7 +47,7 @@ class Bounded:
     def __iter__(self) -> Iterator[bytes]:
         """Yield its parts, the last one cut; `EOFError` where they are too few."""
         left = self._length
-        for part in Blocks(self._stream) if getattr(self._stream, "read", None) else self._stream:
+        for part in parts_of(self._stream):
             yield part[:left]
             left -= len(part)
             if left <= 0:
@@ -65,7 +65,6 @@ class Watched:
     """A stream that reports when it is closed, and otherwise behaves as the one it wraps."""
 
     def __init__(self, stream: Any, closed: Callable[[], None]) -> None:
-        """Watch a stream."""
         self._stream = stream
         self._closed: Callable[[], None] | None = closed
         read = getattr(stream, "read", None)
@@ -84,6 +83,11 @@ class Watched:
                 close_stream(self._stream)
             finally:
                 closed()
+
+
+def parts_of(stream: Any) -> Iterable[bytes]:
+    """Return the parts of a stream, as Falcon takes it: blocks of a file, or what it yields itself."""
+    return Blocks(stream) if getattr(stream, "read", None) else stream
 
 
 def close_stream(stream: object) -> None:

@@ -16,7 +16,7 @@ from plughost._api.declarations import Check, Middleware, Observer, Page, Route,
 from plughost._api.errors import PluginError
 from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
-from plughost._apps.versions import Versions
+from plughost._apps.mounted import Versions
 from plughost._plugins.operations import misfit, problem_of
 from plughost._plugins.shapes import misshapen
 from plughost._settings.models import Sites

@@ -34,6 +34,10 @@ class Violation:
     field: str
     message: str
 
+    def __str__(self) -> str:
+        """Return both in a line, or the message alone where the body as a whole is wrong."""
+        return f"{self.field}: {self.message}" if self.field else self.message
+
 
 class Invalid(falcon.HTTPError):
     """A request whose JSON was well-formed and whose content breaks rules: all violations at once.
@@ -44,11 +48,7 @@ class Invalid(falcon.HTTPError):
     def __init__(self, violations: Iterable[Violation]) -> None:
         """Keep the violations, in the order of the fields."""
         self.violations: tuple[Violation, ...] = tuple(violations)
-        super().__init__(
-            400,
-            title=CONSTRAINT_VIOLATION,
-            description="; ".join(f"{v.field}: {v.message}" if v.field else v.message for v in self.violations),
-        )
+        super().__init__(400, title=CONSTRAINT_VIOLATION, description="; ".join(str(each) for each in self.violations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +81,18 @@ class Problem:
 
 
 class ErrorFormat(Protocol):
-    """How the errors of a route group are written.
-
-    Attributes:
-        media_type: The Content-Type of every error.
-        validation_status: The status of a request that breaks rules.
-    """
+    """How the errors of a route group are written."""
 
     @property
     def media_type(self) -> str:
         """The Content-Type of every error."""
-        ...
 
     @property
     def validation_status(self) -> int:
         """The status of a request that breaks rules."""
-        ...
 
     def render(self, problem: Problem) -> bytes:
         """Return the body of an error response."""
-        ...
 
 
 @runtime_checkable
@@ -110,7 +102,6 @@ class DescribedErrorFormat(ErrorFormat, Protocol):
     @property
     def body(self) -> Any:
         """The type of the body, as a `Response` has it: a pydantic model, a dataclass, `str` ..."""
-        ...
 
 
 class ProblemJSON(BaseModel):
@@ -161,7 +152,7 @@ class PlainText:
     def render(self, problem: Problem) -> bytes:
         """Return the problem as lines of text."""
         if problem.violations:
-            return "\n".join(f"{v.field}: {v.message}" if v.field else v.message for v in problem.violations).encode()
+            return "\n".join(map(str, problem.violations)).encode()
         return problem.detail.encode("utf-8", "replace")
 
     @property

@@ -69,7 +69,6 @@ class EventChannel:
     """
 
     def __init__(self, *, heartbeat: float = 15.0, buffer: int = 100, retry: float = 2.0) -> None:
-        """Begin without readers."""
         self.heartbeat = heartbeat
         self.buffer = buffer
         self.retry = retry

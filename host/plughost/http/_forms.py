@@ -14,16 +14,16 @@ from weakref import WeakKeyDictionary
 
 import falcon
 from falcon.media.multipart import MultipartFormHandler, MultipartParseOptions
-from pydantic_core import CoreSchema, PydanticCustomError
 
-from plughost.http._json.fields import NOT_NULL, RULE, Rule
+from plughost.http._json.fields import NOT_NULL, Rule, refusal
 from plughost.http._json.validation import ModelT, validate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 URL_ENCODED: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
@@ -33,7 +33,7 @@ _MOST_FIELDS: Final = 1000
 _MOST_TEXT: Final = 1024 * 1024  # bytes of all fields that are no files
 _BLOCK: Final = 64 * 1024
 _integer: Final = re.compile(r"-?[0-9]{1,400}").fullmatch
-_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
+is_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
 _BOOLEANS: Final = {"true": True, "on": True, "false": False}
 _SIZE: Final = "x-max-size"
 
@@ -49,7 +49,6 @@ class Upload:
     """
 
     def __init__(self, filename: str, content_type: str) -> None:
-        """Begin with nothing in it."""
         self.filename = filename
         self.content_type = content_type
         self.file: IO[bytes] = tempfile.SpooledTemporaryFile(_MEMORY_LIMIT)  # noqa: SIM115 - see `__del__`
@@ -88,29 +87,19 @@ class File(Rule):
     max_size: int | None = None
     media_types: tuple[str, ...] = ()
 
-    def checker(self) -> Callable[[Any], Any]:
-        """Return a function that returns the file or raises a refusal."""
-        largest, media_types = self.max_size, self.media_types
-
-        def check(value: Any) -> Upload:
-            if not isinstance(value, Upload):
-                raise _refusal(NOT_NULL if value is None else "must be a file")
-            if largest is not None and value.size > largest:
-                raise _refusal(f"must have at most {largest} bytes")
-            if media_types and value.content_type not in media_types:
-                raise _refusal(f"must be one of {', '.join(media_types)}")
-            return value
-
-        return check
+    def _check(self, value: Any) -> Upload:
+        if not isinstance(value, Upload):
+            raise refusal(NOT_NULL if value is None else "must be a file")
+        if self.max_size is not None and value.size > self.max_size:
+            raise refusal(f"must have at most {self.max_size} bytes")
+        if self.media_types and value.content_type not in self.media_types:
+            raise refusal(f"must be one of {', '.join(self.media_types)}")
+        return value
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a file."""
         schema: dict[str, Any] = {"type": "string", "format": "binary"}
         return schema if self.max_size is None else schema | {_SIZE: self.max_size}
-
-
-def _refusal(text: str) -> PydanticCustomError:
-    return PydanticCustomError(RULE, "{text}", {"text": text})
 
 
 def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
@@ -244,5 +233,5 @@ def _converted(text: str, kind: str) -> Any:
     if kind == "integer":
         return int(text) if _integer(text) else text
     if kind == "number":
-        return Decimal(text) if _number(text) else text
+        return Decimal(text) if is_number(text) else text
     return _BOOLEANS.get(text, text) if kind == "boolean" else text

@@ -17,7 +17,6 @@ from plughost.http._routing import raw_path
 
 if TYPE_CHECKING:
     import falcon
-    from pydantic.fields import FieldInfo
 
     from plughost.http._request import Request
 
@@ -65,13 +64,15 @@ class Paging:
             ValueError: The model lacks a field, or a filter can't be a parameter.
         """
         known = self.model.model_fields
+        fields: dict[str, TypeAdapter[Any]] = {}
         for name in (self.key, *self.sort, *self.filters):
             if name not in known:
                 raise ValueError(f"{self.model.__name__} has no field {name!r}, but {', '.join(known)}")
+            kind: Any = Annotated[known[name].annotation, known[name]]
+            fields[name] = TypeAdapter(kind)
         for name in _OWN.intersection(self.filters):
             raise ValueError(f"a filter can't be called {name!r}, which is a parameter of paging itself")
-        names = {self.key, *self.sort, *self.filters}
-        object.__setattr__(self, "_fields", {name: _adapter(known[name]) for name in names})
+        object.__setattr__(self, "_fields", fields)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -134,8 +135,8 @@ class Paging:
                 for name, values in filters.items()
                 for value in values
             ),
-            asked=tuple((name, _text(value)) for name, values in filters.items() for value in values),
-            kept=tuple((name, _text(value)) for name, value in kept.items() if value is not None),
+            asked=tuple((name, text_of(value)) for name, values in filters.items() for value in values),
+            kept=tuple((name, text_of(value)) for name, value in kept.items() if value is not None),
         )
 
     def _count(self, name: str, description: str, default: int) -> Parameter:
@@ -267,11 +268,6 @@ class Page:
         return base64.urlsafe_b64encode(encode([self.sort, *values])).rstrip(b"=").decode()
 
 
-def _adapter(declared: FieldInfo) -> TypeAdapter[Any]:
-    kind: Any = Annotated[declared.annotation, declared]
-    return TypeAdapter(kind)
-
-
 def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
     """Return the type of a field alone: a value that no item can have is no error, it matches none.
 
@@ -285,5 +281,6 @@ def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
     return {"type": kinds[0]}
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a value of JSON as a request has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,9 +13,8 @@ The operator decides once for the host, in `[rate_limits]`, where all of that is
 from __future__ import annotations
 
 from plughost._settings.models import RateLimitSettings
-from plughost.ratelimits._counter import Counter, RateLimits, Usage
+from plughost.ratelimits._counter import Counter, Limit, RateLimits, Usage
 from plughost.ratelimits._middleware import RateLimit, network_of
-from plughost.ratelimits._settings import Limit
 from plughost.ratelimits._shared import StorageUnavailable
 
 __all__ = [

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import AfterValidator
 
 from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
@@ -17,6 +19,20 @@ if TYPE_CHECKING:
     import structlog
 
 _LONGEST_KEY: Final = 64
+
+
+def _limit(text: str) -> str:
+    from limits import parse_many  # noqa: PLC0415 - takes long to import, and few commands count
+
+    parsed = parse_many(text)  # its ValueError says what is wrong
+    if len(parsed) != 1 or parsed[0].amount < 1 or parsed[0].get_expiry() < 1:
+        message = "must be one limit that allows at least one, such as 100/minute"
+        raise ValueError(message)
+    return text
+
+
+Limit = Annotated[str, AfterValidator(_limit)]
+"""A limit in a plugin's settings: an amount per time, such as `100/minute` or `5 per 2 hours`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,7 @@ class Counter:
             always: Count in memory while Redis is away, whatever `refuse` says.
             longest: Seconds of the longest wait of growing ones. None for fixed windows.
         """
-        from limits import parse  # noqa: PLC0415 - takes long to import, and few commands count
+        from limits import parse  # noqa: PLC0415 - see above
 
         self.limit = limit
         self._item = parse(limit)
@@ -85,11 +101,10 @@ class Counter:
         self._refuse = refuse
         self._always = always
         self.amount: int = int(self._item.amount)
-        self._seconds = int(self._item.get_expiry())
-        self.seconds: int = self._seconds
-        self._longest = self._seconds if longest is None else max(longest, self._seconds)
+        self.seconds: int = int(self._item.get_expiry())
+        self._longest = max(longest or 0, self.seconds)
         self._length = None if longest is None else self._growing
-        self._memory = MemoryWindows(self._seconds, length=self._length)
+        self._memory = MemoryWindows(self.seconds, length=self._length)
 
     def hit(self, key: str) -> Usage:
         """Count one for a key.
@@ -113,22 +128,22 @@ class Counter:
             try:
                 shared_key = self._item.key_for("plughost", self._name, key)
                 if hit:
-                    return self._usage(*self._shared.hit(shared_key, self._seconds, self._length))
+                    return self._usage(*self._shared.hit(shared_key, self.seconds, self._length))
                 return self._usage(*self._shared.look(shared_key))
             except StorageUnavailable:
                 if not self._always:
                     if self._refuse:
                         raise
-                    return self._usage(0, self._seconds)
+                    return self._usage(0, self.seconds)
         return self._usage(*(self._memory.hit(key) if hit else self._memory.look(key)))
 
     def _usage(self, used: int, seconds: float) -> Usage:
         # A window that ended just now, or another host's clock, must not show as zero, below or for ever.
-        return Usage(self._item.amount, used, min(max(1, math.ceil(seconds)), self._longest))
+        return Usage(self.amount, used, min(max(1, math.ceil(seconds)), self._longest))
 
     def _growing(self, used: int) -> int:
         """Return the seconds that a key with so many hits is remembered for."""
-        return min(self._longest, self._seconds + max(0, used - self._item.amount) * self._seconds // 6)
+        return min(self._longest, self.seconds + max(0, used - self.amount) * self.seconds // 6)
 
 
 class RateLimits:
@@ -142,17 +157,16 @@ class RateLimits:
         self, settings: RateLimitSettings | None = None, logger: structlog.stdlib.BoundLogger | None = None
     ) -> None:
         """Prepare what the settings say. By default to count in memory."""
-        self.settings: RateLimitSettings = settings if settings is not None else RateLimitSettings()
-        url = self.settings.storage.get_secret_value()
+        self.settings: RateLimitSettings = settings or RateLimitSettings()
+        self._refuses = self.settings.on_storage_failure == "refuse"
         self._shared = None
+        url = self.settings.storage.get_secret_value()
         if url != MEMORY:
-            logger = logger if logger is not None else silent_logger()
-            self._shared = SharedWindows(url, self.settings.timeout, logger)
+            self._shared = SharedWindows(url, self.settings.timeout, logger or silent_logger())
 
     def counter(self, name: str, limit: str, *, always: bool = False, longest: int | None = None) -> Counter:
         """Return a counter. See `Counter`."""
-        refuse = self.settings.on_storage_failure == "refuse"
-        return Counter(name, limit, self._shared, refuse=refuse, always=always, longest=longest)
+        return Counter(name, limit, self._shared, refuse=self._refuses, always=always, longest=longest)
 
     def checks(self) -> tuple[Check, ...]:
         """Return the health check of Redis. None where counting is done in memory.
@@ -162,17 +176,12 @@ class RateLimits:
         """
         if self._shared is None:
             return ()
-        refuses = self.settings.on_storage_failure == "refuse"
-        return (Check(name="rate-limits", check=self._health, kinds=frozenset({"ready"} if refuses else ())),)
+        return (Check(name="rate-limits", check=self._health, kinds=frozenset({"ready"} if self._refuses else ())),)
 
     def _health(self) -> Health:
         assert self._shared is not None, "there is no check without Redis"
         data = {"storage": self._shared.place, "on_storage_failure": self.settings.on_storage_failure}
-        try:
-            self._shared.ping()
-        except StorageUnavailable:
-            return Health(up=False, data=data)
-        return Health(up=True, data=data)
+        return Health(up=self._shared.answers(), data=data)
 
     def close(self) -> None:
         """Close the connections to Redis."""

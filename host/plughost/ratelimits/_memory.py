@@ -28,8 +28,8 @@ class MemoryWindows:
             length: Each hit begins the window anew, as long as this returns for the number of hits.
         """
         self._seconds = seconds
-        self._length = length
         self._most = most
+        self._length = length
         self._lock = threading.Lock()
         self._windows: dict[str, tuple[int, float]] = {}
 

@@ -79,9 +79,13 @@ class SharedWindows:
         """Return the same without counting. Raises as `hit`."""
         return self._use(lambda storage: (storage.get(key), storage.get_expiry(key) - time.time()))
 
-    def ping(self) -> None:
-        """Ask for a sign of life. Raises as `hit`."""
-        self._use(lambda storage: storage.get("ping"))  # its own check() hides why it fails
+    def answers(self) -> bool:
+        """Tell whether it can be used."""
+        try:
+            self._use(lambda storage: storage.get("ping"))  # its own check() hides why it fails
+        except StorageUnavailable:
+            return False
+        return True
 
     def close(self) -> None:
         """Close the connections. A later use opens new ones."""

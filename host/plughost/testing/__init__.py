@@ -12,12 +12,10 @@ def test_it_says_hello():
 from __future__ import annotations
 
 from plughost.testing._conformance import conformance
-from plughost.testing._contexts import plugin_context
 from plughost.testing._databases import fresh_postgresql, store_settings
-from plughost.testing._distributions import plugin_distribution
-from plughost.testing._hosts import RunningHost, running_host
+from plughost.testing._distributions import Tokens, plugin_distribution
+from plughost.testing._hosts import RunningHost, plugin_context, running_host
 from plughost.testing._queries import query_faults
-from plughost.testing._tokens import Tokens
 
 __all__ = [
     "RunningHost",

@@ -14,7 +14,7 @@ from plughost.testing._declaring import Declaring
 from plughost.testing._fuzzing import Fuzzing
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._leaving import Leaving
-from plughost.testing._operations import Called, Prepare, calls_of, unprepared
+from plughost.testing._operations import DENIED, Called, Prepare, calls_of, unprepared
 from plughost.testing._owning import Owning
 from plughost.testing._upgrading import Upgrading
 
@@ -47,16 +47,12 @@ _NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5")
 _OTHER_TYPES: Final = ("text/plain", "application/xml", "application/x-www-form-urlencoded")
 _PARTS: Final = "multipart/form-data"
 _MOST_SENT: Final = 4 * 1024 * 1024
-_DENIED: Final = frozenset({401, 403})
 
 
 class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
     """The tests. `conformance` makes a class of them for one plugin."""
 
-    plugin: ClassVar[str]
-    settings: ClassVar[Mapping[str, Any]]
     other_types: ClassVar[Collection[str]]
-    prepare: Prepare
 
     @pytest.fixture(scope="class", params=["sqlite", "postgresql"])
     @classmethod
@@ -98,7 +94,7 @@ class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
                 sent = [(f"{_PARTS}; boundary=x", b"no parts", invalid)]
             for kind, body, expected in sent:
                 answer = ask(site, called, content=body, headers={"Content-Type": kind})
-                _refused(answer, called, expected | _DENIED if called.operation.security else expected, body[:20])
+                _refused(answer, called, expected | called.denials, body[:20])
 
     def test_a_body_of_another_type_is_415(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """What the operation doesn't read is refused before it is looked at."""
@@ -107,7 +103,7 @@ class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
                 if any(fnmatchcase(kind, each) for each in called.consumes):
                     continue
                 answer = ask(site, called, content=b"{}", headers={"Content-Type": kind})
-                _refused(answer, called, {415, *(_DENIED if called.operation.security else ())}, kind)
+                _refused(answer, called, {415} | called.denials, kind)
 
     def test_a_body_over_the_limit_is_413_and_others_are_served(
         self, ask: _Ask, calls: list[tuple[str, Called]]
@@ -119,9 +115,9 @@ class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
             size = called.body_limit + 1
             kind = called.consumes[0].replace("*", "x")
             answer = ask(site, called, content=b" " * size, headers={"Content-Type": kind})
-            _refused(answer, called, {413, *(_DENIED if called.operation.security else ())}, f"{size} bytes")
+            _refused(answer, called, {413} | called.denials, f"{size} bytes")
             if called.reads_json:
-                _refused(ask(site, called, content=b"{"), called, {400, *_DENIED}, "the next one")
+                _refused(ask(site, called, content=b"{"), called, {400, *DENIED}, "the next one")
 
     def test_an_accept_that_excludes_all_is_406(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """Nobody is sent what they said they don't take."""
@@ -165,7 +161,7 @@ class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
         for site, called in calls:
             if called.group.prefix != "/":
                 answer = ask(site, called, method="GET", path=f"{called.group.prefix}/no/such/path/here")
-                _refused(answer, called, {404, *_DENIED}, "an unknown path")
+                _refused(answer, called, {404, *DENIED}, "an unknown path")
 
     def test_minor_versions_are_told_and_chosen(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
         """Each response names the version that served it. An unknown one is 400, which names the known."""

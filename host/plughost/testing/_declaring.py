@@ -7,9 +7,10 @@ import importlib.util
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost.testing._operations import Suite
 
 if TYPE_CHECKING:
     from plughost import Operation
@@ -19,15 +20,15 @@ _TABLES: Final = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
     "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
 }
-_OF_THE_HOST: Final = "plughost_"
+OF_THE_HOST: Final = "plughost_"
+"""What the names of the tables begin with that the host makes for itself."""
+
 _BODILESS: Final = frozenset({204, 205, 304})
 _SHOWN: Final = 5
 
 
-class Declaring:
+class Declaring(Suite):
     """Tests of declarations and annotations."""
-
-    plugin: ClassVar[str]
 
     def test_every_operation_is_documented(self, host: RunningHost) -> None:
         """Clients are told what each operation is for, what it takes, and what they get where all is well."""
@@ -50,7 +51,7 @@ class Declaring:
         declared = {table for store in stores for table in store.declared.tables}
         for store in (each for each in stores if each.plugin == self.plugin):
             with store.database.administer() as db:
-                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(_OF_THE_HOST)}
+                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(OF_THE_HOST)}
             for fault, tables in (("makes", made - declared), ("declares", set(store.declared.tables) - made)):
                 otherwise = "declare: add it to `tables`" if fault == "makes" else "make: remove it from `tables`"
                 shown = ", ".join(sorted(tables))

@@ -1,15 +1,22 @@
-"""Plugins for tests that are not installed: an object in this process, dressed as a distribution."""
+"""Plugins for tests that are not installed: an object in this process, dressed as a distribution; one issues tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import falcon
+
+from plughost._api.declarations import Principal
+from plughost._api.hookspecs import hookimpl
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
     import os
+
+    from plughost.http import Request
 
 
 class _EntryPoint(metadata.EntryPoint):
@@ -86,3 +93,41 @@ def plugin_distribution(
     lines = ["Metadata-Version: 2.1", f"Name: {distribution or f'plughost-{name}'}", f"Version: {version}"]
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]
     return _Distribution("\n".join(lines) + "\n", metadata.EntryPoints([point]))
+
+
+class Tokens:
+    """Issues tokens to whomever a test names, with any roles, and is the authenticator of hosts that have it.
+
+    `running_host(beside=[tokens.distribution])` has it, and a request with `headers=tokens.headers("admin")` gets in.
+
+    Attributes:
+        distribution: What to put beside the plugins of a host. No other plugin there is an authenticator.
+    """
+
+    def __init__(self) -> None:
+        self._principals: dict[str, Principal] = {}
+        self.distribution: metadata.Distribution = plugin_distribution("test-tokens", self)
+
+    def headers(self, *roles: str, name: str = "tester@example.org") -> dict[str, str]:
+        """Return the header field with a new token, which is good until this object is gone.
+
+        Args:
+            *roles: The roles that the principal has.
+            name: Who it is.
+        """
+        token = secrets.token_urlsafe()
+        self._principals[token] = Principal(name, frozenset(roles))
+        return {"Authorization": f"Bearer {token}"}
+
+    @hookimpl
+    def register_authenticator(self) -> Callable[[Request], Principal | None]:
+        """Return what finds the principal behind a request."""
+        return self._principal
+
+    def _principal(self, req: Request) -> Principal | None:
+        scheme, _, token = (req.auth or "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        if token not in self._principals:
+            raise falcon.HTTPUnauthorized(challenges=['Bearer error="invalid_token"'])
+        return self._principals[token]

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import pytest
 
-from plughost.testing._hosts import running_host
+from plughost.http._events import MEDIA_TYPE
+from plughost.testing._operations import Suite
 
 _PATIENCE: Final = 600
-_EVENTS: Final = "text/event-stream"
 # A precondition that fails is a right answer to a valid request.
 _CONFIGURATION: Final = """
 hooks = "hooks.py"
@@ -36,18 +36,14 @@ def filter_case(context, case):
 """
 
 
-class Fuzzing:
+class Fuzzing(Suite):
     """Tests of a plugin's description."""
-
-    plugin: ClassVar[str]
-    settings: ClassVar[Mapping[str, Any]]
 
     def test_every_answer_is_as_described(self, tmp_path: Path) -> None:
         """Whatever schemathesis makes of the description, no operation answers what it doesn't declare."""
         if find_spec("schemathesis") is None or find_spec("plughost_openapi") is None:
             pytest.skip("answers are not compared with the description: install schemathesis and plughost-openapi")
-        settings = {"stores": {}, **self.settings}
-        with running_host([self.plugin, "openapi"], settings=settings, strict=True) as host, host.client() as client:
+        with self.serving("openapi") as host, host.client() as client:
             for site, view in host.host.view.sites.items():
                 if any(owner == self.plugin and group.described for owner, group in view.groups):
                     described = client.get(f"/q/openapi?format=json&site={site}").json()
@@ -97,7 +93,7 @@ def fuzz(
 
 def _is_wanted(operation: Mapping[str, Any], tag: str | None) -> bool:
     kinds = {kind for response in operation["responses"].values() for kind in response.get("content", ())}
-    return _EVENTS not in kinds and (tag is None or tag in operation.get("tags", ()))
+    return MEDIA_TYPE not in kinds and (tag is None or tag in operation.get("tags", ()))
 
 
 def _exact(found: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A host that runs for the length of a test, on ports of its own, with data that is gone afterwards."""
+"""A host for the length of a test, on ports of its own, with data that is gone afterwards; a context without one."""
 
 from __future__ import annotations
 
@@ -6,34 +6,37 @@ import atexit
 import shutil
 import ssl
 import tempfile
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
+import structlog
 import tomlkit
 
+from plughost._api.context import PluginContext
 from plughost._api.events import Events
 from plughost._logging import silent_logger
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost._runtime.clock import SetClock
 from plughost._runtime.host import Host
-from plughost._settings.sources import read_settings
+from plughost._settings.models import HostSettings
+from plughost._settings.sources import Settings, read_settings
 from plughost._tls.self_signed import ensure_self_signed
 from plughost.testing._distributions import Beside
-from plughost.testing._transports import ConnectionPerThread
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import structlog
-
     from plughost._plugins.environment import Environment
     from plughost.stores import OpenStore
 
+
+SettingsT = TypeVar("SettingsT")
 
 _OF_TRANSPORTS: Final = frozenset({"verify", "cert", "http1", "http2", "limits"})
 
@@ -46,7 +49,6 @@ class RunningHost:
     """
 
     def __init__(self, host: Host) -> None:
-        """Wrap a host that was started."""
         self.host = host
 
     def port(self, site: str = "main", scheme: str = "http") -> int:
@@ -77,7 +79,7 @@ class RunningHost:
         options.setdefault("timeout", 30.0)
         if options.get("http2"):
             kept = {name: options.pop(name) for name in _OF_TRANSPORTS & options.keys()}
-            options["transport"] = ConnectionPerThread(trust_env=False, **kept)
+            options["transport"] = _ConnectionPerThread(trust_env=False, **kept)
         return httpx.Client(base_url=self.url(site, scheme), trust_env=False, **options)
 
     def advance(self, seconds: float) -> None:
@@ -163,6 +165,35 @@ def running_host(
             host.stop()
 
 
+def plugin_context(
+    plugin: str,
+    settings: SettingsT,
+    data_dir: Path,
+    *,
+    dev: bool = True,
+    stores: Mapping[str, OpenStore[Any]] | None = None,
+) -> PluginContext[SettingsT]:
+    """Return the context that a host would give a plugin.
+
+    Args:
+        plugin: The plugin's name.
+        settings: Its settings.
+        data_dir: The host's data folder.
+        dev: Whether the host runs with `--dev`.
+        stores: The open stores that the plugin may use.
+    """
+    host_settings = Settings(file=None, base=data_dir, host=HostSettings(data_dir=data_dir), tables={}, environment={})
+    return PluginContext(
+        plugin=plugin,
+        settings=settings,
+        dev=dev,
+        logger=structlog.get_logger(),
+        data_root=data_dir,
+        services=Host(host_settings, dev=dev, logger=silent_logger()).view,
+        stores=stores or {},
+    )
+
+
 @cache
 def certificate() -> dict[str, str]:
     """Return settings with a certificate for all hosts of this process: to make one for each takes its time."""
@@ -170,6 +201,30 @@ def certificate() -> dict[str, str]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = ensure_self_signed(Path(folder), ())
     return {"certificate": str(made.certificate), "key": str(made.key)}
+
+
+class _ConnectionPerThread(httpx.BaseTransport):
+    """Gives each thread connections of its own.
+
+    httpx's HTTP/2 connection is not safe to share: threads send each other's frames in the wrong order, and the
+    server ends the connection with PROTOCOL_ERROR, as it must (RFC 9113, section 5.1.1).
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._local = threading.local()
+        self._made: list[httpx.HTTPTransport] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        transport: httpx.HTTPTransport | None = getattr(self._local, "transport", None)
+        if transport is None:
+            transport = self._local.transport = httpx.HTTPTransport(**self._options)
+            self._made.append(transport)
+        return transport.handle_request(request)
+
+    def close(self) -> None:
+        while self._made:
+            self._made.pop().close()
 
 
 def _others(environment: Environment, wanted: Collection[str]) -> set[str]:

@@ -7,19 +7,20 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from importlib import metadata
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import httpx
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
-from plughost.testing._hosts import RunningHost, certificate, running_host
-from plughost.testing._operations import Called, Prepare, calls_of
+from plughost.http._events import MEDIA_TYPE
+from plughost.testing._hosts import RunningHost, certificate
+from plughost.testing._operations import Called, Suite, calls_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,20 +32,15 @@ T = TypeVar("T")
 _PATIENCE: Final = 15.0
 _TIMES: Final = 3
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-_EVENTS: Final = "text/event-stream"
 
 
-class Leaving:
+class Leaving(Suite):
     """Tests of reloads, drains and what is there afterwards."""
-
-    plugin: ClassVar[str]
-    settings: ClassVar[Mapping[str, Any]]
-    prepare: Prepare
 
     def test_it_serves_on_after_a_reload_and_leaves_no_thread(self) -> None:
         """A host reloads with the plugin and stops; a thread of the plugin's that goes on then was never ended."""
         before = set(threading.enumerate())
-        with self._host() as host:
+        with self.serving() as host:
             report = host.host.reload()
             assert report.ok, f"{self.plugin} does not live through a reload: {'; '.join(report.problems)}"
         left = _patiently(lambda: _threads_since(before))
@@ -52,7 +48,7 @@ class Leaving:
 
     def test_its_event_streams_end_when_the_drain_begins(self) -> None:
         """A client that reads events gets a whole end from a host that stops, which nothing else tells it to expect."""
-        with self._host() as host, ExitStack() as stack:
+        with self.serving() as host, ExitStack() as stack:
             streams = list(self._event_streams(host, stack))
             with ThreadPoolExecutor(max(1, len(streams))) as pool:
                 reading = [(called, pool.submit(_read_to_its_end, answer)) for called, answer in streams]
@@ -72,9 +68,8 @@ class Leaving:
             patched.chdir(tmp_path / "working")
             patched.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
             self._serve_once(tmp_path / "data")  # what a process opens once, and keeps, is no leak
-            for _ in range(
-                _TIMES
-            ):  # what leaks does so each time; another host of these tests may open a file meanwhile
+            # What leaks does so each time; another host of these tests may open a file meanwhile.
+            for _ in range(_TIMES):
                 before = _open_files()
                 self._serve_once(tmp_path / "data")
                 open_files = _patiently(lambda before=before: sorted({file for _, file in _open_files() - before}))  # type: ignore[misc] # mypy can't type a lambda's default
@@ -95,7 +90,7 @@ class Leaving:
         earlier = _taken_out(package)
         path = list(sys.path)
         try:
-            with self._host():
+            with self.serving():
                 pass
             fresh = [(name, weakref.ref(module)) for name, module in _taken_out(package).items()]
         finally:
@@ -108,15 +103,9 @@ class Leaving:
             f"{self.plugin} leaves the modules {', '.join(kept)} held after an upgrade: undo it in `stopping`"
         )
 
-    @contextmanager
-    def _host(self, **options: Any) -> Iterator[RunningHost]:
-        settings = {"stores": {}, **self.settings}
-        with running_host([self.plugin], settings=settings, strict=True, **options) as host:
-            yield host
-
     def _serve_once(self, data_dir: Path) -> None:
         """Run a host, and ask each operation that reads, since much is opened only then."""
-        with self._host(data_dir=data_dir) as host, ExitStack() as stack:
+        with self.serving(data_dir=data_dir) as host, ExitStack() as stack:
             clients: dict[str, httpx.Client] = {}
             for site, called in calls_of(host, self.plugin):
                 if called.method == "GET" and not called.streams_events:
@@ -131,7 +120,7 @@ class Leaving:
             if called.method == "GET" and called.streams_events:
                 client = stack.enter_context(host.client(site))
                 self.prepare(host, client)
-                answer = stack.enter_context(client.stream("GET", called.path, headers={"Accept": _EVENTS}))
+                answer = stack.enter_context(client.stream("GET", called.path, headers={"Accept": MEDIA_TYPE}))
                 if answer.status_code == 200:
                     yield called, answer
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import httpx
 
+from plughost.http._events import MEDIA_TYPE
 from plughost.http._json import DEFAULT_BODY_LIMIT
-from plughost.testing._hosts import RunningHost
+from plughost.testing._hosts import RunningHost, running_host
 
 if TYPE_CHECKING:
     from plughost import Operation, RouteGroup
@@ -19,8 +21,10 @@ Prepare = Callable[[RunningHost, httpx.Client], None]
 """What is done with a client before it asks."""
 
 _FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
-_EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
+
+DENIED: Final = frozenset({401, 403})
+"""What somebody is answered who may not ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class Called:
         return self.group.errors.media_type.partition(";")[0]
 
     @property
+    def denials(self) -> frozenset[int]:
+        """What it may answer, whatever is sent, to somebody who may not ask."""
+        return DENIED if self.operation.security else frozenset()
+
+    @property
     def reads_json(self) -> bool:
         """Whether it reads a JSON body into a model."""
         return self.operation.request is not None and _JSON in self.consumes
@@ -61,7 +70,22 @@ class Called:
     @property
     def streams_events(self) -> bool:
         """Whether its answers have no end of their own."""
-        return _EVENTS in self.operation.produces
+        return MEDIA_TYPE in self.operation.produces
+
+
+class Suite:
+    """What each part of the conformance suite is given, see `conformance`."""
+
+    plugin: ClassVar[str]
+    settings: ClassVar[Mapping[str, Any]]
+    prepare: Prepare
+
+    @contextmanager
+    def serving(self, *beside: str, **options: Any) -> Iterator[RunningHost]:
+        """Run a host with the plugin, and others beside it, on SQLite."""
+        settings = {"stores": {}, **self.settings}
+        with running_host([self.plugin, *beside], settings=settings, strict=True, **options) as host:
+            yield host
 
 
 def unprepared(host: RunningHost, client: httpx.Client) -> None:

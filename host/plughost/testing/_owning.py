@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
+from plughost.testing._declaring import OF_THE_HOST
 from plughost.testing._hosts import running_host
+from plughost.testing._operations import Suite
 
 if TYPE_CHECKING:
     from plughost import HostView, MetricView
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import Registry
 
-_OF_THE_HOST: Final = "plughost_"
 _SHOWN: Final = {"counter": ("", "_total"), "gauge": ("",), "histogram": ("", "_bucket", "_count", "_sum")}
 
 
-class Owning:
+class Owning(Suite):
     """A test of what a plugin declares beside all plugins that are installed."""
-
-    plugin: ClassVar[str]
-    settings: ClassVar[Mapping[str, Any]]
 
     def test_it_declares_only_what_it_owns(self) -> None:
         """Its settings, stores, tables, prefixes, names and metrics are neither the host's nor another plugin's."""
@@ -36,14 +34,10 @@ def _claims(plugin: str, registry: Registry) -> Iterator[str]:
     if own.failure is not None:
         how = ": give it a name of its own" if own.failure.stage == "conflict" else ""
         yield f"{own.failure.cause}{how}"
-    yield from (f"{each} loses what is its own: choose another name" for each in _losers(own, registry))
-
-
-def _losers(own: Entry, registry: Registry) -> Iterator[str]:
     for entry in registry.entries:
         failure = entry.failure
         if failure is not None and failure.stage == "conflict" and own.installed.label in failure.cause:
-            yield f"{failure.cause}, so {entry.installed.label}"
+            yield f"{failure.cause}, so {entry.installed.label} loses what is its own: choose another name"
 
 
 def _tables(plugin: str, view: HostView) -> Iterator[str]:
@@ -52,7 +46,7 @@ def _tables(plugin: str, view: HostView) -> Iterator[str]:
         each for one in view.plugins if one.name == plugin for store in one.declared.stores for each in store.tables
     ]
     for table in tables:
-        if table.lower().startswith(_OF_THE_HOST):
+        if table.lower().startswith(OF_THE_HOST):
             yield f"the table {table} is the host's: remove it from `tables`, or a purge drops it"
 
 

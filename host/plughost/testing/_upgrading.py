@@ -19,16 +19,14 @@ import pytest
 
 from plughost.testing._databases import store_settings
 from plughost.testing._hosts import RunningHost, running_host
-from plughost.testing._operations import Called, calls_of
+from plughost.testing._operations import Called, Suite, calls_of
 
 _PATIENCE: Final = 300
 
 
-class Upgrading:
+class Upgrading(Suite):
     """A test of an upgrade."""
 
-    plugin: ClassVar[str]
-    settings: ClassVar[Mapping[str, Any]]
     earlier: ClassVar[Path | None]
 
     @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from plughost.http._json.body import DEFAULT_BODY_LIMIT, JSONHandler, read_body, read_json
+from plughost.http._json.body import DEFAULT_BODY_LIMIT, JSONHandler, read_body, read_json, send_array
 from plughost.http._json.codec import MAX_DEPTH, MAX_EXPONENT, MalformedJSON, decode, encode
 from plughost.http._json.fields import Boolean, Choice, Integer, Number, Text, absent
-from plughost.http._json.stream import send_array
 from plughost.http._json.validation import validate
 
 __all__ = [

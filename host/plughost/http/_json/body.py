@@ -1,7 +1,8 @@
-"""Request bodies as JSON, and Falcon's `req.media` and `resp.media` the same way."""
+"""Bodies as JSON: those of requests, arrays of any length, and Falcon's `req.media` and `resp.media` the same way."""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
@@ -11,6 +12,8 @@ from plughost.http._json.codec import decode, encode
 from plughost.http._json.validation import ModelT, validate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from falcon.typing import ReadableIO
 
 DEFAULT_BODY_LIMIT: Final = 1024 * 1024
@@ -64,6 +67,35 @@ def _is_json(content_type: str) -> bool:
     main, _, sub = media_type.strip().lower().partition("/")
     charset = parameters.get("charset", "utf-8").lower()
     return main == "application" and (sub == "json" or sub.endswith("+json")) and charset in ("utf-8", "utf8")
+
+
+def send_array(resp: falcon.Response, batches: Iterable[Sequence[object]]) -> None:
+    """Answer with a JSON array. Call this last in a responder.
+
+    What fits in one batch is sent with its Content-Length, the rest streams. The first two batches are fetched at
+    once, so that their errors are answered as any other. A later one cuts the response short, and the client sees
+    that it is incomplete.
+
+    Args:
+        resp: The response.
+        batches: The items in their order, such as from `OpenStore.batches`. Anything that `encode` knows.
+    """
+    remaining = iter(batches)
+    first = next(remaining, ())
+    second = next(remaining, None)
+    if second is None:
+        resp.data = encode(first)
+    else:
+        resp.stream = _parts(chain((first, second), remaining))
+
+
+def _parts(batches: Iterable[Sequence[object]]) -> Iterator[bytes]:
+    before = b"["
+    for batch in batches:
+        if batch:
+            yield before + encode(batch)[1:-1]
+            before = b","
+    yield b"]" if before == b"," else b"[]"
 
 
 class JSONHandler(falcon.media.BaseHandler):

@@ -128,15 +128,11 @@ def _without_exponents(value: Any) -> Any:
 def _is_too_deep(value: Any) -> bool:
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
-        containers = [each.values() if isinstance(each, dict) else each for each in level if not _is_scalar(each)]
+        containers = [each.values() if type(each) is dict else each for each in level if type(each) in (dict, list)]
         if not containers:
             return False
         level = [inner for container in containers for inner in container]
     return True
-
-
-def _is_scalar(value: object) -> bool:
-    return type(value) is not dict and type(value) is not list
 
 
 def _reason(raw: bytes, error: Exception) -> str:
@@ -149,8 +145,10 @@ def _reason(raw: bytes, error: Exception) -> str:
         return "The request body holds an integer with too many digits."
     if not raw.strip():
         return "The request body is missing; a JSON value is expected."
-    if isinstance(error, UnicodeDecodeError):
-        return f"The request body is not valid UTF-8{_where(raw, _first_bad_byte(raw))}."
+    try:
+        raw.decode()
+    except UnicodeDecodeError as flaw:
+        return f"The request body is not valid UTF-8{_where(raw, flaw.start)}."
     return f"The request body is not valid JSON: {_flaw(raw, str(error))}."
 
 
@@ -164,14 +162,6 @@ def _flaw(raw: bytes, message: str) -> str:
         return f"a lone surrogate{_where(raw, surrogate.start())}" if surrogate else "it ends too early"
     what = "a lone surrogate" if "surrogate" in place["what"] else place["what"]
     return what + _where(raw, int(place["byte"]))
-
-
-def _first_bad_byte(raw: bytes) -> int:
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(raw)
 
 
 def _where(raw: bytes, byte: int) -> str:

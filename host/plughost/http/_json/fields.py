@@ -38,7 +38,8 @@ def absent() -> Any:
     return Field(default_factory=lambda: None)
 
 
-def _refusal(text: str) -> PydanticCustomError:
+def refusal(text: str) -> PydanticCustomError:
+    """Return the error that a rule raises, with the text of the violation."""
     return PydanticCustomError(RULE, "{text}", {"text": text})
 
 
@@ -49,6 +50,9 @@ class Rule:
 
     def checker(self) -> Callable[[Any], Any]:
         """Return a function that returns the checked value or raises a refusal."""
+        return self._check
+
+    def _check(self, value: Any) -> Any:
         raise NotImplementedError
 
     def json_schema(self) -> dict[str, Any]:
@@ -56,7 +60,7 @@ class Rule:
         raise NotImplementedError
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.checker())
+        return core_schema.no_info_plain_validator_function(self._check)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return self.json_schema()
@@ -74,24 +78,18 @@ class Text(Rule):
     max_length: int | None = None
     blank: bool = False
 
-    def checker(self) -> Callable[[Any], Any]:
-        """Return a function that returns the string or raises a refusal."""
-        longest, may_be_blank = self.max_length, self.blank
-
-        def check(value: Any) -> str:
-            if not isinstance(value, str):
-                if value is None:
-                    raise _refusal(NOT_NULL if may_be_blank else NOT_BLANK)
-                raise _refusal("must be a string")
-            if "\0" in value:
-                raise _refusal("must not contain NUL")
-            if not may_be_blank and (not value or (value.isspace() and not value.strip(_WHITE_SPACE))):
-                raise _refusal(NOT_BLANK)
-            if longest is not None and len(value) > longest:
-                raise _refusal(f"size must be between 0 and {longest}")
-            return value
-
-        return check
+    def _check(self, value: Any) -> str:
+        if value is None:
+            raise refusal(NOT_NULL if self.blank else NOT_BLANK)
+        if not isinstance(value, str):
+            raise refusal("must be a string")
+        if "\0" in value:
+            raise refusal("must not contain NUL")
+        if not self.blank and (not value or (value.isspace() and not value.strip(_WHITE_SPACE))):
+            raise refusal(NOT_BLANK)
+        if self.max_length is not None and len(value) > self.max_length:
+            raise refusal(f"size must be between 0 and {self.max_length}")
+        return value
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the string."""
@@ -116,19 +114,13 @@ class Integer(Rule):
     minimum: int | None = None
     maximum: int | None = None
 
-    def checker(self) -> Callable[[Any], Any]:
-        """Return a function that returns the integer or raises a refusal."""
-        minimum, maximum = self.minimum, self.maximum
-
-        def check(value: Any) -> int:
-            number = value if type(value) is int else _integral(value)
-            if minimum is not None and number < minimum:
-                raise _refusal(f"must be greater than or equal to {minimum}")
-            if maximum is not None and number > maximum:
-                raise _refusal(f"must be less than or equal to {maximum}")
-            return number
-
-        return check
+    def _check(self, value: Any) -> int:
+        number = value if type(value) is int else _integral(value)
+        if self.minimum is not None and number < self.minimum:
+            raise refusal(f"must be greater than or equal to {self.minimum}")
+        if self.maximum is not None and number > self.maximum:
+            raise refusal(f"must be less than or equal to {self.maximum}")
+        return number
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the integer."""
@@ -138,11 +130,11 @@ class Integer(Rule):
 
 def _integral(value: Any) -> int:
     if value is None:
-        raise _refusal(NOT_NULL)
+        raise refusal(NOT_NULL)
     number = Decimal(value) if isinstance(value, float) else value
     if isinstance(number, Decimal) and number.is_finite() and number == number.to_integral_value():
         return int(number)
-    raise _refusal("must be an integer")
+    raise refusal("must be an integer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,48 +159,20 @@ class Number(Rule):
         if (self.integer_digits is None) != (self.fraction_digits is None):
             raise ValueError("integer_digits and fraction_digits go together")
 
-    def checker(self) -> Callable[[Any], Any]:
-        """Return a function that returns the number or raises a refusal."""
-        minimum, above, maximum = self.minimum, self.exclusive_minimum, self.maximum
-        to_scale = self._scaler()
-
-        def check(value: Any) -> Decimal:
-            number = value if type(value) is Decimal else _decimal(value)
-            if not number.is_finite():
-                raise _refusal("must be a number")
-            if minimum is not None and number < minimum:
-                raise _refusal(f"must be greater than or equal to {minimum}")
-            if above is not None and number <= above:
-                raise _refusal(f"must be greater than {above}")
-            if maximum is not None and number > maximum:
-                raise _refusal(f"must be less than or equal to {maximum}")
-            return to_scale(number)
-
-        return check
-
-    def _scaler(self) -> Callable[[Decimal], Decimal]:
-        """Return a function that counts digits, and drops zeros and exponents that the value can do without."""
+    def _check(self, value: Any) -> Decimal:
+        number = value if type(value) is Decimal else _decimal(value)
+        if not number.is_finite():
+            raise refusal("must be a number")
+        if self.minimum is not None and number < self.minimum:
+            raise refusal(f"must be greater than or equal to {self.minimum}")
+        if self.exclusive_minimum is not None and number <= self.exclusive_minimum:
+            raise refusal(f"must be greater than {self.exclusive_minimum}")
+        if self.maximum is not None and number > self.maximum:
+            raise refusal(f"must be less than or equal to {self.maximum}")
+        if not number:
+            return Decimal(0)
         integer, fraction = self.integer_digits, self.fraction_digits
-        if integer is None or fraction is None:
-            return lambda number: number or Decimal(0)
-        text = f"numeric value out of bounds ({integer} digits.{fraction} digits expected)"
-        step = Decimal(1).scaleb(-fraction)
-        context = Context(prec=max(1, integer + fraction), rounding=ROUND_DOWN)
-
-        def to_scale(number: Decimal) -> Decimal:
-            if not number:
-                return Decimal(0)
-            before, _, after = str(number).partition(".")
-            if len(before) <= integer and len(after) <= fraction and "E" not in before and "E" not in after:
-                return number
-            if number.adjusted() >= integer:
-                raise _refusal(text)
-            scaled = number.quantize(step, context=context)
-            if scaled != number:
-                raise _refusal(text)
-            return Decimal(format(scaled, "f").rstrip("0").rstrip(".")) if fraction else scaled
-
-        return to_scale
+        return number if integer is None or fraction is None else _to_scale(number, integer, fraction)
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the number."""
@@ -228,12 +192,26 @@ class Number(Rule):
 
 def _decimal(value: Any) -> Decimal:
     if value is None:
-        raise _refusal(NOT_NULL)
+        raise refusal(NOT_NULL)
     if type(value) is int:
         return Decimal(value)
     if type(value) is float:
         return Decimal(repr(value))
-    raise _refusal("must be a number")
+    raise refusal("must be a number")
+
+
+def _to_scale(number: Decimal, integer: int, fraction: int) -> Decimal:
+    """Count digits, and drop zeros and exponents that the value can do without."""
+    before, _, after = str(number).partition(".")
+    if len(before) <= integer and len(after) <= fraction and "E" not in before and "E" not in after:
+        return number
+    scaled = None
+    if number.adjusted() < integer:
+        context = Context(prec=max(1, integer + fraction), rounding=ROUND_DOWN)
+        scaled = number.quantize(Decimal(1).scaleb(-fraction), context=context)
+    if scaled != number:
+        raise refusal(f"numeric value out of bounds ({integer} digits.{fraction} digits expected)")
+    return Decimal(format(scaled, "f").rstrip("0").rstrip(".")) if fraction else scaled
 
 
 def _plain(bound: int | Decimal) -> int | float:
@@ -244,15 +222,10 @@ def _plain(bound: int | Decimal) -> int | float:
 class Boolean(Rule):
     """True or false."""
 
-    def checker(self) -> Callable[[Any], Any]:
-        """Return a function that returns the boolean or raises a refusal."""
-
-        def check(value: Any) -> bool:
-            if value is True or value is False:
-                return bool(value)
-            raise _refusal(NOT_NULL if value is None else "must be a boolean")
-
-        return check
+    def _check(self, value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise refusal(NOT_NULL if value is None else "must be a boolean")
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a boolean."""
@@ -273,19 +246,12 @@ class Choice(Rule):
         """Take the strings, in the order in which they are shown."""
         object.__setattr__(self, "values", values)
 
-    def checker(self) -> Callable[[Any], Any]:
-        """Return a function that returns the string or raises a refusal."""
-        values = frozenset(self.values)
-        text = f"must be one of {', '.join(self.values)}"
-
-        def check(value: Any) -> str:
-            if isinstance(value, str):
-                if value in values:
-                    return value
-                raise _refusal(text)
-            raise _refusal(NOT_NULL if value is None else "must be a string")
-
-        return check
+    def _check(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise refusal(NOT_NULL if value is None else "must be a string")
+        if value not in self.values:
+            raise refusal(f"must be one of {', '.join(self.values)}")
+        return value
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the choice."""

@@ -154,48 +154,20 @@ def _text_of(error: ErrorDetails) -> str:
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 
-_STRING: Final = "must be a string"
-_INTEGER: Final = "must be an integer"
-_NUMBER: Final = "must be a number"
-_BOOLEAN: Final = "must be a boolean"
-_OBJECT: Final = "must be an object"
-_ARRAY: Final = "must be an array"
-
+# What pydantic says otherwise than "Input should be ...", or in words that are not JSON's.
 _TEXTS: Final[Mapping[str, str]] = {
-    "string_type": _STRING,
-    "string_sub_type": _STRING,
-    "int_type": _INTEGER,
-    "int_parsing": _INTEGER,
-    "int_parsing_size": _INTEGER,
-    "int_from_float": _INTEGER,
-    "float_type": _NUMBER,
-    "float_parsing": _NUMBER,
-    "decimal_type": _NUMBER,
-    "decimal_parsing": _NUMBER,
-    "finite_number": _NUMBER,
-    "bool_type": _BOOLEAN,
-    "bool_parsing": _BOOLEAN,
-    "model_type": _OBJECT,
-    "model_attributes_type": _OBJECT,
-    "dataclass_type": _OBJECT,
-    "dict_type": _OBJECT,
-    "mapping_type": _OBJECT,
-    "list_type": _ARRAY,
-    "tuple_type": _ARRAY,
-    "set_type": _ARRAY,
-    "frozen_set_type": _ARRAY,
-    "iterable_type": _ARRAY,
-    "greater_than": "must be greater than {gt}",
-    "greater_than_equal": "must be greater than or equal to {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be less than or equal to {le}",
-    "string_too_long": "size must be between 0 and {max_length}",
-    "string_too_short": "size must be at least {min_length}",
+    **dict.fromkeys(("string_type", "string_sub_type"), "must be a string"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "must be an integer"),
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type", "decimal_parsing"), "must be a number"),
+    "finite_number": "must be a number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be a boolean"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type"), "must be an object"),
+    **dict.fromkeys(("dict_type", "mapping_type"), "must be an object"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "must be an array"),
+    **dict.fromkeys(("string_too_long", "too_long"), "size must be between 0 and {max_length}"),
+    **dict.fromkeys(("string_too_short", "too_short"), "size must be at least {min_length}"),
     "string_pattern_mismatch": "must match {pattern}",
-    "too_long": "size must be between 0 and {max_length}",
-    "too_short": "size must be at least {min_length}",
-    "literal_error": "must be one of {expected}",
-    "enum": "must be one of {expected}",
+    **dict.fromkeys(("literal_error", "enum"), "must be one of {expected}"),
     "uuid_type": "must be a valid UUID",
     "url_type": "must be a valid URL",
     "is_instance_of": "must be of another type",
