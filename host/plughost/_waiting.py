@@ -16,13 +16,15 @@ class _Thread(threading.local):
     Attributes:
         native_id: What the system calls it.
         waits: Whether it gave its turn away during this job.
-        beside: The job that it does beside the turn.
+        job: What it does beside the turn.
+        is_away: Whether it lets others in meanwhile, and has left the processor that it shares with them.
         give_way: Gives its turn away, if it has it: whether for long, and whether it is to leave the processor that it
             shares with others. None in a thread that takes no turns.
     """
 
     waits = False
-    beside: Any = None
+    job: Any = None
+    is_away = False
     give_way: Callable[[bool, bool], None] | None = None
 
     def __init__(self) -> None:

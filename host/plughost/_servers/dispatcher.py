@@ -3,9 +3,7 @@
 Of all threads that answer requests one is active, the others are parked; when a request has run for some milliseconds,
 a parked thread becomes the active one, and the slow one parks when it is done. No plugin holds more than its share of
 threads with slow requests: what else it is asked waits in a bounded queue of its own, and is refused after that.
-
-Requests of a plugin with a store wait for a disk or another process for much of their time. Up to eight of them are
-answered beside the active thread, by the threads that received them, and what else the plugin is asked waits for these.
+Requests of plugins with stores are answered beside all that, by `Beside`.
 """
 
 from __future__ import annotations
@@ -14,51 +12,23 @@ import logging
 import sys
 import threading
 import time
-from _thread import LockType, allocate_lock
+from _thread import allocate_lock
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
-from plughost._api.host import Load
-from plughost._servers import processor
-from plughost._servers.work import Job, Lane
+from plughost._servers.beside import MOST_RESTING, Beside
+from plughost._servers.work import Crew, Job, Lane, Spot
 from plughost._waiting import this_thread
 
 TICK_SECONDS: Final = 0.005  # how often it is looked whether a request runs for long: one that is seen twice does
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
 _MOST_IN_TURN: Final = 32  # requests that a thread of an engine answers before it receives again, though more wait
-_MOST_RESTING: Final = 16  # requests of one plugin that wait for a disk, beside those that are slow
 _MOST_BESIDE: Final = 8  # threads that answer one plugin's requests beside the active one
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
-@dataclass(slots=True, eq=False)
-class Crew:
-    """The threads of one engine, or those of the dispatcher itself.
-
-    An engine's threads receive requests, too: they park only while one of them is active or stands ready to receive the
-    next request; and the last one that isn't held answers nothing itself.
-    """
-
-    most: int  # how many of them may be held by slow requests
-    held: int = 0
-    parked: list[_Spot] = field(default_factory=list)
-    closed: bool = False
-
-
-class _Spot:
-    """Where a thread is parked, until it is handed the turn or sent away."""
-
-    def __init__(self) -> None:
-        self.lock: LockType = allocate_lock()
-        self.lock.acquire()
-        self.has_turn = False
-
-
-class Dispatcher:
+class Dispatcher(Beside):
     """Hands requests to threads, one after the other for as long as none takes long.
 
     Args:
@@ -79,49 +49,23 @@ class Dispatcher:
         one_processor: bool = False,
     ) -> None:
         """Begin without threads; they come with what there is to do."""
-        self.lanes: dict[str, Lane] = {}  # what each plugin takes of the threads, by name
-        self.beside: Collection[str] = ()  # the plugins whose requests are answered beside the active thread
-        self._one_processor = one_processor and processor.CAN_BE_SHARED
-        self._most_beside = share or _MOST_BESIDE
+        super().__init__(share or max(_LEAST_SHARE, threads // 4), share or _MOST_BESIDE, queue, one_processor)
         self._threads = threads
-        self._share = share or max(_LEAST_SHARE, threads // 4)
-        self._queue = queue
         self._patience = patience
         self._backlog: deque[Job] = deque()
         self._turn = allocate_lock()  # whoever is active holds it, and nobody else takes from the backlog
-        self._guard = allocate_lock()  # around everything below
         self._own = Crew(sys.maxsize)
         self._crews = [self._own]
         self._active: Crew | None = None  # of the active thread; None while the turn passes on
         self._job: Job | None = None  # what runs
         self._thread = 0  # where it runs: the system's id
         self._give_way = self.rest
-        self._give_way_beside = self._rest_beside
         self._current = self._runs = 0  # the number of what runs, 0 where nothing does; how many ran so far
         self._held = 0
         self._started: list[threading.Thread] = []
-        self._asleep = True
         self._alarm = threading.Event()
         self._watcher: threading.Thread | None = None
         self._closed = False
-
-    def lane(self, name: str) -> Lane:
-        """Return what a plugin takes of the threads."""
-        return self.lanes.get(name) or self.lanes.setdefault(name, Lane(name, self._share))
-
-    def loads(self) -> Mapping[str, Load]:
-        """Return what each plugin takes of the threads at the moment, by name."""
-        return {
-            name: Load(lane.held + lane.beside, len(lane.waiting), lane.refused)
-            for name, lane in tuple(self.lanes.items())
-        }
-
-    def answer_beside(self, plugins: Collection[str]) -> None:
-        """Answer the requests of some plugins beside the active thread, where all threads share a processor.
-
-        On several processors, threads that compute together take twice as long.
-        """
-        self.beside = plugins if self._one_processor else ()
 
     def crew(self, threads: int) -> Crew:
         """Take part in dispatching with the threads of an engine, which call `bring`."""
@@ -190,35 +134,6 @@ class Dispatcher:
         with self._guard:
             self._hand_on(self._own)
 
-    def run_beside(self, job: Job, crew: Crew) -> bool:
-        """Do a job in this thread of an engine, whoever is active, or let it wait for the threads that do such ones.
-
-        Return whether it was one to be done so: not where other plugins hold the engine's threads.
-        """
-        lane = job.lane
-        with self._guard:
-            if lane.beside < self._most_beside and crew.held + 1 < crew.most:
-                lane.beside += 1
-                crew.held += 1
-                if crew.parked:
-                    crew.parked.pop().lock.release()  # to receive what comes next
-            elif not lane.beside:
-                return False
-            elif len(lane.waiting) < self._queue:
-                job.since = time.monotonic()
-                lane.waiting.append(job)
-                if self._asleep:
-                    self._wake_watcher()
-                return True
-            else:
-                lane.refused += 1
-                crew = self._own
-        if crew is self._own:
-            job.refuse()
-        else:
-            self._serve_beside(job, crew)
-        return True
-
     def stand_by(self, crew: Crew) -> bool:
         """Park this thread of an engine, whose threads are all there, where another receives; return whether it did."""
         self._guard.acquire()
@@ -229,71 +144,6 @@ class Dispatcher:
             self._work(None, crew)
         return True
 
-    def enlist(self) -> None:
-        """Let this thread share the processor of those that answer requests."""
-        if self._one_processor:
-            processor.share()
-
-    @contextmanager
-    def elsewhere(self) -> Iterator[None]:
-        """Let this thread run on any processor during a block, and so what it starts."""
-        try:
-            if self._one_processor:
-                processor.leave()
-            yield
-        finally:
-            self.enlist()
-
-    # Beside the turn.
-
-    def _serve_beside(self, job: Job, crew: Crew) -> None:
-        """Do a job, then those of its plugin that wait."""
-        if this_thread.give_way is None:
-            self.enlist()
-        lane, waits = job.lane, False
-        while not waits:
-            this_thread.beside = job
-            this_thread.give_way = self._give_way_beside
-            try:
-                job.run()
-            except BaseException:
-                _LOGGER.exception("a request was not answered")
-            if job.is_away:
-                job.is_away = False
-                self.enlist()
-            with self._guard:
-                waits, this_thread.waits = this_thread.waits, False
-                if waits:
-                    lane.resting -= 1
-                elif lane.waiting:
-                    job = lane.waiting.popleft()
-                    job.since = 0.0
-                    continue
-                else:
-                    lane.beside -= 1
-                crew.held -= 1
-                this_thread.beside = None
-                return
-
-    def _rest_beside(self, long: bool, leaves: bool) -> None:
-        """Let another request of the plugin in while this thread computes elsewhere."""
-        job: Job | None = this_thread.beside
-        if job is None or not leaves:
-            return
-        following = None
-        with self._guard:
-            lane = job.lane
-            if not this_thread.waits and lane.resting < _MOST_RESTING:
-                this_thread.waits = True
-                lane.beside -= 1
-                lane.resting += 1
-                if lane.waiting:
-                    following = lane.waiting.popleft()
-                    following.since = 0.0
-        self._let_go(job, this_thread.native_id)
-        if following is not None:
-            self.leave(following)
-
     # With the turn.
 
     def rest(self, long: bool, leaves: bool) -> None:
@@ -302,11 +152,11 @@ class Dispatcher:
             with self._guard:
                 crew, job = self._active, self._job
                 is_here = self._current and self._thread == this_thread.native_id
-                if is_here and crew and job and job.lane.resting < _MOST_RESTING:
+                if is_here and crew and job and job.lane.resting < MOST_RESTING:
                     this_thread.waits = True
                     job.lane.resting += 1
                     if leaves:
-                        self._let_go(job, self._thread)
+                        self.let_go()
                     self._pass_on(crew)
 
     def _work(self, job: Job | None, crew: Crew) -> None:
@@ -342,11 +192,8 @@ class Dispatcher:
                     return
                 guard.release()
             else:
-                lane = job.lane
-                if job.is_away:
-                    job.is_away = False
-                    self.enlist()
-                job = None
+                lane, job = job.lane, None
+                self.enlist()  # it may have left the processor
                 if not self._give_back(lane, crew):
                     return
 
@@ -413,7 +260,7 @@ class Dispatcher:
         if crew.closed:
             self._guard.release()
             return False
-        spot = _Spot()
+        spot = Spot()
         crew.parked.append(spot)
         self._guard.release()
         spot.lock.acquire()
@@ -439,14 +286,8 @@ class Dispatcher:
         if crew is not None and job is not None:
             job.lane.held += 1
             self._held += 1
-            self._let_go(job, self._thread)
+            self.let_go(self._thread)
             self._pass_on(crew)
-
-    def _let_go(self, job: Job, thread: int) -> None:
-        """Let the thread of a job that takes long run on any processor."""
-        if self._one_processor:
-            job.is_away = True
-            processor.leave(thread)
 
     def _pass_on(self, crew: Crew) -> None:
         crew.held += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import LockType, allocate_lock
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,13 +41,11 @@ class Job:
         lane: What it counts against.
         begun: Whether a part of it is done already: the rest of it is never refused.
         since: When it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't.
-        is_away: Whether its thread has left the processor that it shares with others.
     """
 
     lane: Lane
     begun = False
     since: float = 0.0
-    is_away = False
 
     def run(self) -> None:
         """Go on with it."""
@@ -68,3 +67,26 @@ class Work(Job):
     def run(self) -> None:
         """Do it."""
         self._do()
+
+
+@dataclass(slots=True, eq=False)
+class Crew:
+    """The threads of one engine, or those of the dispatcher itself.
+
+    An engine's threads receive requests, too: they park only while one of them is active or stands ready to receive the
+    next request; and the last one that isn't held answers nothing itself.
+    """
+
+    most: int  # how many of them may be held by slow requests
+    held: int = 0
+    parked: list[Spot] = field(default_factory=list)
+    closed: bool = False
+
+
+class Spot:
+    """Where a thread is parked, until it is handed the turn or sent away."""
+
+    def __init__(self) -> None:
+        self.lock: LockType = allocate_lock()
+        self.lock.acquire()
+        self.has_turn = False
