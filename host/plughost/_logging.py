@@ -10,7 +10,8 @@ import sys
 import threading
 from collections.abc import MutableMapping
 from functools import lru_cache, partial
-from time import gmtime, perf_counter, strftime, time
+from select import PIPE_BUF
+from time import gmtime, strftime, time
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, cast
 
 import msgspec
@@ -18,13 +19,16 @@ import msgspec
 from plughost._api.events import Event, Events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from contextvars import Context
 
-    import falcon
     import structlog
 
     from plughost._settings.models import LogSettings
-    from plughost.http._request import Request
+
+
+_STRUCTLOG: Final = "structlog_"  # what the names of its context variables begin with
+_ROOM: Final = 640  # bytes of an access line at most, beside its path
 
 
 class _Thread(threading.local):
@@ -74,7 +78,7 @@ def make_logger(
         *render,
     ]
     logger = structlog.wrap_logger(
-        _Lines(stream, processors),
+        Lines(stream, processors, is_json=not as_text, told=lines),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.level.upper())),
         cache_logger_on_first_use=True,
@@ -127,7 +131,7 @@ class _Silence:
         """Write nothing."""
 
 
-class _Lines:
+class Lines:
     """Writes lines to a stream, each with one call to the system, which keeps those of several threads apart.
 
     There is no lock around it: other threads run while the system writes, so those that log would soon wait for that
@@ -136,12 +140,14 @@ class _Lines:
     Failures are ignored: a full disk, or a closed pipe, must not fail the request that is logged.
     """
 
-    def __init__(self, stream: TextIO, processors: list[Any]) -> None:
+    def __init__(self, stream: TextIO, processors: list[Any], *, is_json: bool, told: Events | None) -> None:
+        self._is_json, self._told = is_json, told
         self._stream = stream
         self._encoding = stream.encoding or "utf-8"
         self._processors = processors
 
     def write(self, line: str) -> None:
+        """Write a line, or several that are joined."""
         try:
             try:
                 descriptor = self._stream.fileno()
@@ -154,8 +160,28 @@ class _Lines:
 
     debug = info = warning = error = critical = write
 
-    def write_event(self, event: Any) -> None:
-        """Write an event of the level info: what structlog does, without the steps that find out what that is."""
+    def write_events(self, events: Sequence[tuple[Context, dict[str, Any]]]) -> None:
+        """Write complete events of the level info, each as in its context, several with one call to the system."""
+        is_plain = self._is_json and not (self._told is not None and self._told.watched)
+        if not is_plain or any(name.name.startswith(_STRUCTLOG) for context, _ in events for name in context):
+            for context, event in events:
+                context.run(self._write_event, event)
+            return
+        joined, length = [], 0
+        for _, event in events:
+            joined.append(event)
+            length += _ROOM + 4 * len(event["path"])
+            if length > PIPE_BUF:  # a pipe takes no more without lines of other threads in between
+                self._write_json(joined)
+                joined, length = [], 0
+        self._write_json(joined)
+
+    def _write_json(self, events: list[dict[str, Any]]) -> None:
+        if events:
+            self.write(_encode_lines(events).decode().removesuffix("\n"))
+
+    def _write_event(self, event: Any) -> None:
+        """Write an event: what structlog does, without the steps that find out what level it has."""
         for process in self._processors:
             event = process(None, "info", event)
         self.write(event)
@@ -174,51 +200,6 @@ class Bridge(logging.Handler):
         level = "critical" if record.levelno >= logging.CRITICAL else record.levelname.lower()
         log = getattr(self._target, level, self._target.info)
         log(record.getMessage(), logger=record.name, exc_info=record.exc_info)
-
-
-class AccessLog:
-    """Logs a line for each request, when its response is complete.
-
-    It is a Falcon middleware of the host, the outermost of all. A request whose context has a true attribute
-    `unlogged` is left out: for what a page asks every second, say.
-    """
-
-    def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
-        """Log to a logger."""
-        from plughost._apps.streams import Watched  # noqa: PLC0415 - brings Falcon, which not every command needs
-
-        self._watched = Watched
-        bound = logger.bind()  # what `make_logger` returns is bound anew by each use
-        lines = getattr(bound, "_logger", None)  # where structlog keeps what it wraps, for classes of one's own
-        self._write: Callable[[dict[str, Any]], object] = lambda event: bound.info(**event)
-        if isinstance(lines, _Lines) and bound.is_enabled_for(logging.INFO):
-            self._write = lines.write_event
-
-    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Log the response; one that streams when it has been sent."""
-        if getattr(req.context, "unlogged", False):
-            return
-        if resp.stream is not None:
-            resp.stream = self._watched(resp.stream, lambda: self._log(req, resp))
-        else:
-            self._log(req, resp)
-
-    def _log(self, req: Request, resp: falcon.Response) -> None:
-        environ, mounted = req.env, req.mounted
-        event = {
-            "event": "request",
-            "method": req.method,
-            "path": (environ.get("REQUEST_URI") or req.path).partition("?")[0],
-            "status": resp.status_code,
-            "ms": round((perf_counter() - req.arrived) * 1000, 2),
-            "plugin": None if mounted is None else mounted.plugin,
-            "client": environ.get("REMOTE_ADDR"),
-            "http": environ.get("SERVER_PROTOCOL"),
-            "request_id": req.request_id,
-        }
-        if req.trace_id is not None:
-            event["trace_id"] = req.trace_id
-        self._write(event)
 
 
 def _tell(lines: Events, logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -244,8 +225,7 @@ def _to_line(
     format_error: Callable[..., MutableMapping[str, Any]], logger: object, method: str, event: MutableMapping[str, Any]
 ) -> str:
     """Return an event as a line, in one step: structlog's own three take twice as long."""
-    now = time()
-    event["timestamp"] = f"{_second(int(now))}.{int(now % 1 * 1_000_000):06}Z"
+    event.setdefault("timestamp", moment(time()))
     if "exc_info" in event:
         event = format_error(logger, method, event)
     try:
@@ -254,9 +234,15 @@ def _to_line(
         return json.dumps({str(key): str(value) for key, value in event.items()})
 
 
+def moment(now: float) -> str:
+    """Return a time, in seconds of the epoch, as the log writes it."""
+    return f"{_second(int(now))}.{int(now % 1 * 1_000_000):06}Z"
+
+
 @lru_cache(1)
 def _second(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_encode_lines: Final = msgspec.json.Encoder(enc_hook=str).encode_lines

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Until
 
     from plughost._servers.dispatcher import Dispatcher
+    from plughost._servers.work import Crew
 
 THREADS, SHARE, QUEUE = 8, 2, 3
 
@@ -34,6 +35,47 @@ class Task(Job):
     def refuse(self) -> None:
         """Note that it was refused."""
         self.refused.set()
+
+
+class Receivers:
+    """Threads that receive jobs from a channel: as granian's do, knowing nothing of each other, or one alone."""
+
+    def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
+        """Start them."""
+        self._alone = alone
+        self.crew: Crew = dispatcher.crew(threads)
+        self._dispatcher = dispatcher
+        self._jobs: list[Job | None] = []
+        self._there = threading.Semaphore(0)
+        self._threads = [threading.Thread(target=self._receive, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def give(self, job: Job | None) -> None:
+        """Have one of them receive a job."""
+        self._jobs.append(job)
+        self._there.release()
+
+    def _receive(self) -> None:
+        while True:
+            if self._alone and self._dispatcher.stand_by(self.crew):
+                continue
+            self._there.acquire()
+            job = self._jobs.pop(0)
+            if job is None:
+                return
+            is_beside = job.lane.name in self._dispatcher.beside
+            if not (is_beside and self._dispatcher.run_beside(job, self.crew)):
+                self._dispatcher.bring(job, self.crew)
+
+    def close(self) -> None:
+        """End them."""
+        self._dispatcher.dismiss(self.crew)
+        for _ in self._threads:
+            self.give(None)
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
 
 
 def leave(dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> Task:

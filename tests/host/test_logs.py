@@ -6,23 +6,25 @@ import datetime
 import io
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
+import falcon
+import falcon.testing
 import pytest
-from tests.host.plugins import Plugin, Speaker
+import structlog
+from tests.host.plugins import Plugin, Speaker, serving
 
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost._logging import make_logger
+from plughost._runtime.access_log import AccessLog
 from plughost._settings.models import LogSettings
+from plughost.http import Request
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import falcon
-
-    from plughost.http import Request
 
 
 def test_a_hook_that_fails_while_the_host_serves_is_logged(tmp_path: Path) -> None:
@@ -165,3 +167,51 @@ def test_a_request_is_a_line_of_the_level_info(form: Literal["json", "text"], le
         fields = json.loads(row)
         assert {"event": "request", "level": "info", "status": 200, "plugin": "speaker"}.items() <= fields.items()
         assert datetime.datetime.fromisoformat(fields["timestamp"]).tzinfo == datetime.UTC
+
+
+class Bound:
+    """Binds what the lines of its request are to say."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Bind the header `X-Order`."""
+        structlog.contextvars.bind_contextvars(order=req.get_header("X-Order"))
+        resp.text = "told"
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Bind nothing."""
+        structlog.contextvars.clear_contextvars()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_requests_are_logged_while_the_host_runs(form: Literal["json", "text"], tmp_path: Path) -> None:
+    """Together, soon after their responses, each with its own path, id and what its context says."""
+    file = tmp_path / "log"
+    with file.open("w", encoding="utf-8") as stream:
+        logger = make_logger(LogSettings(format=form), stream)
+        told = plugin_distribution("told", serving(Bound(), "/told"))
+        with running_host(settings={"log": {"access": True}}, distributions=[told], logger=logger) as host:
+            with host.client() as client:
+                for number in range(300):
+                    headers = {"X-Request-ID": f"told-{number}", "X-Order": f"order-{number}"}
+                    client.request("GET" if number % 2 else "POST", f'/told?q="{number}"', headers=headers)
+            deadline = time.monotonic() + 20
+            while file.read_text("utf-8").count("told-") < 300:
+                assert time.monotonic() < deadline
+    lines = [line for line in file.read_text("utf-8").splitlines() if "told-" in line]
+    assert len(lines) == 300
+    for number, row in enumerate(map(json.loads, lines) if form == "json" else ()):
+        assert (row["request_id"], row["path"], row["status"]) == (f"told-{number}", "/told", 200)
+        assert row.get("order") == (f"order-{number}" if number % 2 else None)
+
+
+def test_no_request_is_left_out_of_the_log(tmp_path: Path) -> None:
+    """However many come at once: where more are noted than may wait, a request writes them itself."""
+    file = tmp_path / "log"
+    with file.open("w", encoding="utf-8") as stream:
+        log = AccessLog(make_logger(LogSettings(format="json"), stream), lambda: None)
+        req = Request(falcon.testing.create_environ("/noted"))
+        for _ in range(10_000):
+            log.process_response(req, falcon.Response(), None, True)
+        assert len(log._noted) < 4097 * 11
+        log.write()
+    assert file.read_text("utf-8").count('"path":"/noted"') == 10_000

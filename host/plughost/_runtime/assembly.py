@@ -14,7 +14,6 @@ from plughost._apps.idempotency import compile_idempotency
 from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
 from plughost._apps.roles import RoleRequired, needing
-from plughost._logging import AccessLog
 from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
 
@@ -67,7 +66,7 @@ def assemble(
     for entry in registry.active():
         for group in entry.declared.groups:
             mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
-    outermost: list[object] = [AccessLog(logger)] if settings.host.log.access else []
+    outermost: list[object] = [request_log.access] if settings.host.log.access else []
     if any(entry.declared.observers for entry in registry.active()):
         outermost.append(request_log)
     timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)

@@ -98,8 +98,8 @@ class Host(HostState):
         self.logger: structlog.stdlib.BoundLogger = (
             logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
         )
-        self.request_log: RequestLog = RequestLog(self.logger, self.events)
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
+        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.enlist)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view = LiveView(self)
         self._strict = strict
@@ -240,6 +240,7 @@ class Host(HostState):
             self.drain_seconds = monotonic() - begun
             self.serving.end(_END_SECONDS if answered else 0.1)
             self.request_log.hand_to({})
+            self.request_log.access.write()
             if self.generation is not None:
                 self.generation.notify("stopping")
                 self.generation.close()

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.observed import RequestKind, RequestRecord, code_of
+from plughost._runtime.access_log import AccessLog
 from plughost._runtime.timing import TIMINGS, Timer
 
 if TYPE_CHECKING:
@@ -47,11 +48,16 @@ class RequestLog:
     drives everything else out of the processor's cache, and the garbage collector would look through them all.
 
     Attributes:
+        access: The middleware that logs a line for each request, where the settings say so.
         timer: The middleware next to the resource, where an observer asks for timings.
     """
 
-    def __init__(self, logger: structlog.stdlib.BoundLogger, events: Events) -> None:
-        """Begin without observers, and note everything for those to come."""
+    def __init__(
+        self, logger: structlog.stdlib.BoundLogger, events: Events, enlist: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begin without observers, and note everything for those to come. Its threads call `enlist` first."""
+        self._enlist = enlist
+        self.access: AccessLog = AccessLog(logger, enlist)
         self.timer: Timer = Timer(events)
         self._logger = logger
         self._times: list[Any] = []
@@ -154,6 +160,7 @@ class RequestLog:
             self._logger.error("observer failed", plugin=plugin, observer=observer.name, exc_info=error)
 
     def _tell_on(self) -> None:
+        self._enlist()
         this = threading.current_thread()
         told = perf_counter()
         while self._thread is this:

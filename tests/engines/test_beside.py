@@ -1,0 +1,198 @@
+"""Requests of plugins with stores are answered beside the active thread, where all threads share one processor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.engines.dispatching import QUEUE, THREADS, Receivers, Task, leave
+
+from plughost._servers.dispatcher import Dispatcher
+from plughost._waiting import about_to_wait
+
+if TYPE_CHECKING:
+    from tests.engines.conftest import Until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+
+BESIDE = 8
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    """A dispatcher on one processor, which answers those of `stored` beside."""
+    made = Dispatcher(THREADS, queue=QUEUE, patience=30, one_processor=True)
+    made.answer_beside({"stored"})
+    yield made
+    assert made.close(20)
+
+
+@pytest.fixture
+def engine(dispatcher: Dispatcher, release: threading.Event) -> Iterator[Receivers]:
+    """The threads of an engine."""
+    receivers = Receivers(dispatcher, BESIDE + 4, alone=False)
+    yield receivers
+    release.set()
+    receivers.close()
+
+
+def fill(dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until) -> None:
+    """Have as many requests of the plugin wait for something as may be answered at once."""
+    for number in range(BESIDE):
+        engine.give(Task(dispatcher, lambda: release.wait(20), "stored"))
+        until(partial(_is_load, dispatcher, number + 1, 0))
+
+
+def test_eight_are_answered_at_once(dispatcher: Dispatcher, engine: Receivers) -> None:
+    """Each waits for the others, and none of them is the active one that others wait for."""
+    together = threading.Barrier(BESIDE + 1, timeout=20)
+    for _ in range(BESIDE):
+        engine.give(Task(dispatcher, together.wait, "stored"))
+    done = threading.Event()
+    engine.give(Task(dispatcher, done.set, "other"))
+    assert done.wait(20)
+    together.wait()
+
+
+def test_the_ninth_waits_for_one_of_them(
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+) -> None:
+    """It waits in its plugin's queue, while others are answered, and is done after one of those before it."""
+    fill(dispatcher, engine, release, until)
+    ninth, done = threading.Event(), threading.Event()
+    engine.give(Task(dispatcher, ninth.set, "stored"))
+    until(partial(_is_load, dispatcher, BESIDE, 1))
+    engine.give(Task(dispatcher, done.set, "other"))
+    assert done.wait(20)
+    assert not ninth.is_set()
+    release.set()
+    assert ninth.wait(20)
+    until(partial(_is_load, dispatcher, 0, 0))
+
+
+def test_a_full_queue_refuses_beside_the_turn(
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+) -> None:
+    """The request after the last that may wait is refused at once."""
+    fill(dispatcher, engine, release, until)
+    waiting = [Task(dispatcher, lambda: None, "stored") for _ in range(QUEUE)]
+    for number, each in enumerate(waiting):
+        engine.give(each)
+        until(partial(_is_load, dispatcher, BESIDE, number + 1))
+    refused = Task(dispatcher, lambda: None, "stored")
+    engine.give(refused)
+    assert refused.refused.wait(20)
+    assert not any(each.refused.is_set() for each in waiting)
+    assert dispatcher.loads()["stored"].refused == 1
+
+
+def test_who_waits_too_long_beside_the_turn_is_refused(release: threading.Event, until: Until) -> None:
+    """Also where none of those before ever ends."""
+    dispatcher = Dispatcher(THREADS, queue=QUEUE, patience=0.05, one_processor=True)
+    dispatcher.answer_beside({"stored"})
+    engine = Receivers(dispatcher, BESIDE + 4, alone=False)
+    fill(dispatcher, engine, release, until)
+    late = Task(dispatcher, lambda: None, "stored")
+    engine.give(late)
+    assert late.refused.wait(20)
+    release.set()
+    engine.close()
+    assert dispatcher.close(20)
+
+
+def test_who_computes_elsewhere_lets_others_in(
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+) -> None:
+    """Again and again: while eight hash passwords, say, the next ones of their plugin are answered."""
+
+    def compute(release: threading.Event, begun: threading.Semaphore) -> None:
+        about_to_wait(long=True)
+        begun.release()
+        release.wait(20)
+
+    for _ in range(3):
+        release, begun, done = threading.Event(), threading.Semaphore(0), threading.Event()
+        for _ in range(BESIDE):
+            engine.give(Task(dispatcher, partial(compute, release, begun), "stored"))
+        assert all(begun.acquire(timeout=20) for _ in range(BESIDE))
+        assert dispatcher.loads()["stored"] == (0, 0, 0)
+        engine.give(Task(dispatcher, done.set, "stored"))
+        assert done.wait(20)
+        release.set()
+        until(lambda: dispatcher.lane("stored").resting == 0)
+
+
+def test_an_engine_whose_threads_others_hold_answers_all_the_same(
+    dispatcher: Dispatcher, release: threading.Event, until: Until
+) -> None:
+    """A plugin with a store is then answered as any other."""
+    engine = Receivers(dispatcher, 3, alone=False)
+    for number in range(2):
+        engine.give(Task(dispatcher, lambda: release.wait(20), f"slow{number}"))
+        until(lambda name=f"slow{number}": dispatcher.loads()[name].held == 1)  # type: ignore[misc] # a default binds it
+    done = threading.Event()
+    engine.give(Task(dispatcher, done.set, "stored"))
+    assert done.wait(20)
+    release.set()
+    engine.close()
+
+
+def test_threads_share_a_processor_until_a_request_takes_long(
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+) -> None:
+    """What computes for long may use the others, and comes back. The main thread is never bound."""
+    allowed = os.sched_getaffinity(0)
+    seen: dict[str, set[int]] = {}
+    done = threading.Semaphore(0)
+
+    def look(when: str) -> None:
+        seen[when] = os.sched_getaffinity(0)
+        done.release()
+
+    def look_slowly(when: str) -> None:
+        about_to_wait(long=True)
+        look(when)
+
+    def look_when_overtaken() -> None:
+        thread = threading.get_native_id()
+        until(lambda: os.sched_getaffinity(thread) == allowed)
+        look("overtaken")
+
+    def look_in_a_job() -> None:
+        with dispatcher.elsewhere():
+            look("in a job")
+
+    for plugin in ("stored", "other"):
+        engine.give(Task(dispatcher, partial(look_slowly, f"{plugin}, slow"), plugin))
+        assert done.acquire(timeout=20)
+        engine.give(Task(dispatcher, partial(look, plugin), plugin))
+        assert done.acquire(timeout=20)
+    for last in (look_when_overtaken, look_in_a_job):
+        leave(dispatcher, last, "other")
+        assert done.acquire(timeout=20)
+    shared = {sorted(allowed)[os.getpid() % len(allowed)]}
+    assert seen == {
+        "stored": shared,
+        "stored, slow": allowed,
+        "other": shared,
+        "other, slow": allowed,
+        "overtaken": allowed,
+        "in a job": allowed,
+    }
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_threads_on_several_processors_answer_nothing_beside() -> None:
+    """There, threads that compute together are slower than one."""
+    dispatcher = Dispatcher(THREADS)
+    dispatcher.answer_beside({"stored"})
+    assert dispatcher.beside == ()
+
+
+def _is_load(dispatcher: Dispatcher, held: int, waiting: int) -> bool:
+    return dispatcher.loads()["stored"][:2] == (held, waiting)
