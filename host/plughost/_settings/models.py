@@ -195,12 +195,14 @@ class RequestSettings(Table):
     """What requests may take of the host."""
 
     plugin_threads: int | None = Field(
-        None, ge=1, description="Slow requests of one plugin at once; by default a quarter of all, at least two"
+        None,
+        ge=1,
+        description="Slow requests of one plugin at once; by default a quarter of all, at least two; eight with a store",
     )
     plugin_queue: int = Field(1000, ge=0, description="Requests of one plugin that may wait while it has its share")
     queue_timeout: float = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
     one_processor: bool = Field(
-        True, description="Whether the threads that answer requests share one processor, where that is quicker (Linux)"
+        True, description="Whether the threads that answer requests share one processor, which is quicker (Linux)"
     )
     body_timeout: int = Field(300, ge=1, description="Seconds that a request body may take in all")
     body_memory: int = Field(
