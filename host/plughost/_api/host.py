@@ -80,7 +80,7 @@ class Load(NamedTuple):
     """What a plugin takes of the threads that answer requests.
 
     Attributes:
-        held: How many threads it holds with slow requests.
+        held: How many threads it holds: with slow requests, or with any where it has a store.
         queued: How many of its requests wait for one of these to end.
         refused: How many of its requests were refused so far, since too many waited or since they waited too long.
     """

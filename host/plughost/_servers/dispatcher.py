@@ -335,7 +335,7 @@ class Dispatcher(Beside):
             if calm > _CALM_TICKS:
                 self._alarm.clear()
                 self._asleep = True
-                if not self._current and not self._closed:
+                if not self._current and not self._end_waiting() and not self._closed:
                     self._alarm.wait()
                 self._asleep = False
                 calm = 0

@@ -96,7 +96,9 @@ class HostState(Collector):
 
     def _loads(self) -> Iterator[Metric]:
         held = GaugeMetricFamily(
-            "plughost_threads_held", "Threads that a plugin holds with slow requests.", labels=("plugin",)
+            "plughost_threads_held",
+            "Threads that a plugin holds: with slow requests, or with any where it has a store.",
+            labels=("plugin",),
         )
         queued = GaugeMetricFamily(
             "plughost_requests_queued", "Requests that wait since their plugin has its share.", labels=("plugin",)
