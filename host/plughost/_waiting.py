@@ -18,14 +18,13 @@ class _Thread(threading.local):
         waits: Whether it gave its turn away during this job.
         job: What it does beside the turn.
         is_away: Whether it lets others in meanwhile, and has left the processor that it shares with them.
-        give_way: Gives its turn away, if it has it: whether for long, and whether it is to leave the processor that it
-            shares with others. None in a thread that takes no turns.
+        give_way: Gives its turn away, if it has it; None in a thread that takes no turns.
     """
 
     waits = False
     job: Any = None
     is_away = False
-    give_way: Callable[[bool, bool], None] | None = None
+    give_way: Callable[[bool], None] | None = None
 
     def __init__(self) -> None:
         self.native_id = get_native_id()
@@ -44,13 +43,7 @@ def about_to_wait(*, long: bool = False) -> None:
             run on any processor meanwhile.
     """
     if this_thread.give_way is not None:
-        this_thread.give_way(long, long)
-
-
-def about_to_sleep() -> None:
-    """Do the same before a wait in which this thread needs no processor."""
-    if this_thread.give_way is not None:
-        this_thread.give_way(True, False)
+        this_thread.give_way(long)
 
 
 class Pause(bytes):

@@ -64,8 +64,9 @@ class Receivers:
             job = self._jobs.pop(0)
             if job is None:
                 return
-            is_beside = job.lane.name in self._dispatcher.beside
-            if not (is_beside and self._dispatcher.run_beside(job, self.crew)):
+            if job.lane.name in self._dispatcher.beside:
+                self._dispatcher.run_beside(job, self.crew)
+            else:
                 self._dispatcher.bring(job, self.crew)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests of plugins with stores are answered beside the active thread, where all threads share one processor."""
+"""Requests of plugins with stores are answered beside the active thread, and all threads share one processor."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from plughost._waiting import about_to_wait
 if TYPE_CHECKING:
     from tests.engines.conftest import Until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
-
 BESIDE = 8
 
 
@@ -27,7 +25,7 @@ BESIDE = 8
 def dispatcher() -> Iterator[Dispatcher]:
     """A dispatcher on one processor, which answers those of `stored` beside."""
     made = Dispatcher(THREADS, queue=QUEUE, patience=30, one_processor=True)
-    made.answer_beside({"stored"})
+    made.beside = {"stored"}
     yield made
     assert made.close(20)
 
@@ -94,7 +92,7 @@ def test_a_full_queue_refuses_beside_the_turn(
 def test_who_waits_too_long_beside_the_turn_is_refused(release: threading.Event, until: Until) -> None:
     """Also where none of those before ever ends."""
     dispatcher = Dispatcher(THREADS, queue=QUEUE, patience=0.05, one_processor=True)
-    dispatcher.answer_beside({"stored"})
+    dispatcher.beside = {"stored"}
     engine = Receivers(dispatcher, BESIDE + 4, alone=False)
     fill(dispatcher, engine, release, until)
     late = Task(dispatcher, lambda: None, "stored")
@@ -130,18 +128,29 @@ def test_who_computes_elsewhere_lets_others_in(
 def test_an_engine_whose_threads_others_hold_answers_all_the_same(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """A plugin with a store is then answered as any other."""
+    """Threads of the dispatcher do it, and are used again."""
     engine = Receivers(dispatcher, 3, alone=False)
     for number in range(2):
         engine.give(Task(dispatcher, lambda: release.wait(20), f"slow{number}"))
         until(lambda name=f"slow{number}": dispatcher.loads()[name].held == 1)  # type: ignore[misc] # a default binds it
-    done = threading.Event()
-    engine.give(Task(dispatcher, done.set, "stored"))
-    assert done.wait(20)
+    threads = set()
+    for _ in range(20):
+        done = threading.Event()
+
+        def note(done: threading.Event = done) -> None:
+            threads.add(threading.current_thread().name)
+            done.set()
+
+        engine.give(Task(dispatcher, note, "stored"))
+        assert done.wait(20)
+        until(partial(_is_load, dispatcher, 0, 0))
+    assert threads == {"plughost-requests"}
+    assert len(dispatcher._started) <= 4
     release.set()
     engine.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
 def test_threads_share_a_processor_until_a_request_takes_long(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
@@ -185,13 +194,6 @@ def test_threads_share_a_processor_until_a_request_takes_long(
         "in a job": allowed,
     }
     assert os.sched_getaffinity(0) == allowed
-
-
-def test_threads_on_several_processors_answer_nothing_beside() -> None:
-    """There, threads that compute together are slower than one."""
-    dispatcher = Dispatcher(THREADS)
-    dispatcher.answer_beside({"stored"})
-    assert dispatcher.beside == ()
 
 
 def _is_load(dispatcher: Dispatcher, held: int, waiting: int) -> bool:

@@ -1,22 +1,23 @@
 """Requests that are answered beside the turn: those of plugins with stores.
 
-They wait for a disk or another process for much of their time. So up to eight threads answer those of one plugin, each
-in the thread that received it, and what else the plugin is asked waits for these. On several processors threads that
-compute together take twice as long, so this is done only where all threads share a processor.
+They wait for a disk or another process for much of their time. So up to eight threads answer those of one plugin: reads
+overlap, and writes share a commit. What else the plugin is asked waits for these.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from _thread import LockType, allocate_lock
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from plughost._api.host import Load
 from plughost._servers import processor
-from plughost._servers.work import Crew, Job, Lane
+from plughost._servers.work import Crew, Job, Lane, Spot
 from plughost._waiting import this_thread
 
 MOST_RESTING: Final = 16
@@ -47,8 +48,10 @@ class Beside:
         self._share = share
         self._most_beside = most
         self._queue = queue
-        self._one_processor = one_processor and processor.CAN_BE_SHARED
+        self._one_processor = one_processor
         self._guard: LockType = allocate_lock()  # around all counts
+        self._own = Crew(sys.maxsize)
+        self._idle: list[Spot] = []
         self._asleep = True
         self._give_way_beside = self._rest_beside
 
@@ -62,10 +65,6 @@ class Beside:
             name: Load(lane.held + lane.beside, len(lane.waiting), lane.refused)
             for name, lane in tuple(self.lanes.items())
         }
-
-    def answer_beside(self, plugins: Collection[str]) -> None:
-        """Answer the requests of some plugins so from now on, where all threads share a processor."""
-        self.beside = plugins if self._one_processor else ()
 
     def enlist(self) -> None:
         """Let this thread share the processor of those that answer requests."""
@@ -86,34 +85,62 @@ class Beside:
         finally:
             self.enlist()
 
-    def run_beside(self, job: Job, crew: Crew) -> bool:
-        """Do a job in this thread of an engine, whoever is active, or let it wait for the threads that do such ones.
+    def run_beside(self, job: Job, crew: Crew | None = None) -> None:
+        """Do a job beside the turn, or let it wait for the threads that do such ones.
 
-        Return whether it was one to be done so: not where other plugins hold the engine's threads.
+        Args:
+            job: One of a plugin in `beside`.
+            crew: The engine whose thread this is and may do it. A thread of the dispatcher does it by default.
         """
         lane = job.lane
         with self._guard:
-            begins = lane.beside < self._most_beside and crew.held + 1 < crew.most
-            waits = not begins and len(lane.waiting) < self._queue
-            if begins:
-                lane.beside += 1
-                crew.held += 1
-                if crew.parked:
-                    crew.parked.pop().lock.release()  # to receive what comes next
-            elif not lane.beside:
-                return False
-            elif waits:
-                job.since = time.monotonic()
-                lane.waiting.append(job)
-                if self._asleep:
-                    self._wake_watcher()
-            else:
-                lane.refused += 1
-        if begins:
-            self._serve_beside(job, crew)
-        elif not waits:
+            refused = lane.beside >= self._most_beside and len(lane.waiting) >= self._queue
+            there = None if refused else self._admit(job, crew)
+            lane.refused += refused
+        if refused:
             job.refuse()
-        return True
+        elif there is self._own:
+            self._lend_thread(job)
+        elif there is not None:
+            self._serve_beside(job, there)
+
+    def _admit(self, job: Job, crew: Crew | None) -> Crew | None:
+        """Return whose thread does a job; None where it waits."""
+        lane = job.lane
+        if lane.beside < self._most_beside:
+            there = self._own if crew is None or crew.held + 1 >= crew.most else crew
+            lane.beside += 1
+            there.held += 1
+            if there is crew and crew.parked:
+                crew.parked.pop().lock.release()  # to receive what comes next
+            return there
+        job.since = time.monotonic()
+        lane.waiting.append(job)
+        if self._asleep:
+            self._wake_watcher()
+        return None
+
+    def _lend_thread(self, job: Job) -> None:
+        """Have a job done that was admitted, by a thread of the dispatcher."""
+        with self._guard:
+            spot = self._idle.pop() if self._idle else None
+        if spot is None:
+            self._start(partial(self._serve_idle, job))
+        else:
+            spot.job = job
+            spot.lock.release()
+
+    def _serve_idle(self, job: Job | None) -> None:
+        """Do jobs that nobody receives; the life of a thread."""
+        while job is not None:
+            self._serve_beside(job, self._own)
+            spot = Spot()
+            with self._guard:
+                if self._own.closed:
+                    return
+                self._idle.append(spot)
+            spot.lock.acquire()
+            job = spot.job
 
     def _serve_beside(self, job: Job, crew: Crew) -> None:
         """Do a job, then those of its plugin that wait."""
@@ -142,10 +169,10 @@ class Beside:
                 this_thread.job, this_thread.is_away = None, False
                 return
 
-    def _rest_beside(self, long: bool, leaves: bool) -> None:
-        """Let another request of the plugin in while this thread computes elsewhere."""
+    def _rest_beside(self, long: bool) -> None:
+        """Let another request of the plugin in while this thread waits, or computes elsewhere, for long."""
         job: Job | None = this_thread.job
-        if job is None or not leaves or this_thread.is_away:
+        if job is None or not long or this_thread.is_away:
             return
         following = None
         with self._guard:
@@ -153,17 +180,19 @@ class Beside:
             if lane.resting >= MOST_RESTING:
                 return
             this_thread.is_away = True
-            lane.beside -= 1
             lane.resting += 1
-            if lane.waiting:
+            if lane.waiting:  # it takes the place of this one
                 following = lane.waiting.popleft()
                 following.since = 0.0
+                self._own.held += 1
+            else:
+                lane.beside -= 1
         self.let_go()
         if following is not None:
-            self.leave(following)
+            self._lend_thread(following)
 
-    def leave(self, job: Job) -> None:
-        """Have a job done by a thread of the dispatcher's own."""
+    def _start(self, serve: Callable[[], object]) -> None:
+        """Start a thread of the dispatcher's own."""
         raise NotImplementedError
 
     def _wake_watcher(self) -> None:

@@ -9,11 +9,11 @@ Requests of plugins with stores are answered beside all that, by `Beside`.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from _thread import allocate_lock
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from plughost._servers.beside import MOST_RESTING, Beside
@@ -54,7 +54,6 @@ class Dispatcher(Beside):
         self._patience = patience
         self._backlog: deque[Job] = deque()
         self._turn = allocate_lock()  # whoever is active holds it, and nobody else takes from the backlog
-        self._own = Crew(sys.maxsize)
         self._crews = [self._own]
         self._active: Crew | None = None  # of the active thread; None while the turn passes on
         self._job: Job | None = None  # what runs
@@ -87,6 +86,8 @@ class Dispatcher(Beside):
         self._closed = True
         self._alarm.set()
         self.dismiss(self._own)
+        for spot in self._idle:
+            spot.lock.release()
         deadline = time.monotonic() + timeout
         threads = [each for each in (*self._started, self._watcher) if each and each.is_alive()]
         for thread in threads:
@@ -146,7 +147,7 @@ class Dispatcher(Beside):
 
     # With the turn.
 
-    def rest(self, long: bool, leaves: bool) -> None:
+    def rest(self, long: bool) -> None:
         """Let others go on while this thread waits, for long or where some wait now; without the turn do nothing."""
         if long or self._backlog:
             with self._guard:
@@ -155,7 +156,7 @@ class Dispatcher(Beside):
                 if is_here and crew and job and job.lane.resting < MOST_RESTING:
                     this_thread.waits = True
                     job.lane.resting += 1
-                    if leaves:
+                    if long:
                         self.let_go()
                     self._pass_on(crew)
 
@@ -243,7 +244,7 @@ class Dispatcher(Beside):
             lane.held -= 1
             self._held -= 1
         for each in (lane, *self.lanes.values()):
-            if each.waiting:
+            if each.waiting and not each.beside:
                 self._backlog.appendleft(each.waiting.popleft())
                 break
         if self._turn.acquire(blocking=False):
@@ -276,7 +277,10 @@ class Dispatcher(Beside):
                 spot.lock.release()
                 return
         self._active = self._own
-        thread = threading.Thread(target=self._serve, name="plughost-requests", daemon=True)
+        self._start(self._serve)
+
+    def _start(self, serve: Callable[[], object]) -> None:
+        thread = threading.Thread(target=serve, name="plughost-requests", daemon=True)
         self._started = [*filter(threading.Thread.is_alive, self._started), thread]
         thread.start()
 

@@ -107,8 +107,7 @@ class Requests:
         dispatcher = self.dispatcher
         plugin = self.application.plugin_of(call.environ)
         call.lane = dispatcher.lane(plugin)
-        if plugin not in dispatcher.beside or not dispatcher.run_beside(call, self.crew):
-            dispatcher.bring(call, self.crew)
+        (dispatcher.run_beside if plugin in dispatcher.beside else dispatcher.bring)(call, self.crew)
 
     def refuse_body(self, call: Call, size: int) -> None:
         """Have the application answer that the body is over the limit."""

@@ -13,10 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Final
-
-CAN_BE_SHARED: Final = sys.platform == "linux"
-"""Whether threads can be bound to a processor."""
 
 if sys.platform == "linux":
 

@@ -68,7 +68,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         if application.timed:
             request.complete_at = perf_counter()
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
-        self.leave(Answer(channel, self.task_dispatcher.lane(plugin)))
+        dispatcher: Dispatcher = self.task_dispatcher
+        answer = Answer(channel, dispatcher.lane(plugin))
+        (dispatcher.run_beside if plugin in dispatcher.beside else self.leave)(answer)
 
     def leave(self, job: Job) -> None:
         """Have a job done: by whoever moves bytes, where that is this thread."""

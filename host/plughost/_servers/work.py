@@ -84,9 +84,10 @@ class Crew:
 
 
 class Spot:
-    """Where a thread is parked, until it is handed the turn or sent away."""
+    """Where a thread is parked, until it is handed the turn or a job, or sent away."""
 
     def __init__(self) -> None:
         self.lock: LockType = allocate_lock()
         self.lock.acquire()
         self.has_turn = False
+        self.job: Job | None = None

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
-from plughost._waiting import about_to_sleep
+from plughost._waiting import about_to_wait
 from plughost.stores._errors import Busy, Refused
 
 _LOOK_AGAIN: Final = 0.05
+_SOON: Final = 0.05
 _SURELY_ALIVE: Final = 0.001  # seconds: no longer than a statement is on its way to a server that ends meanwhile
 
 
@@ -103,9 +104,12 @@ class Turns:
         where(turn)
 
     def _wait(self, turn: Turn, deadline: float) -> bool:
-        about_to_sleep()
         begun = time.monotonic()
-        passed = turn.passed.acquire(timeout=max(0.0, deadline - begun))
+        left = max(0.0, deadline - begun)
+        passed = turn.passed.acquire(timeout=min(left, _SOON))
+        if not passed:
+            about_to_wait(long=True)  # what else the plugin is asked may need nothing that others hold
+            passed = turn.passed.acquire(timeout=max(0.0, left - _SOON))
         self.waits.add(time.monotonic() - begun)
         if not passed:
             with self.lock:

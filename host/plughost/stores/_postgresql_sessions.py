@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from plughost._waiting import about_to_sleep
 from plughost.stores._connections import Pool, Waits
 from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Unavailable, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
@@ -28,7 +27,6 @@ T = TypeVar("T")
 _ASK_AGAIN: Final = 0.05
 _LONGEST_LOOK: Final = 1.0
 _IDLE: Final = 0
-_WORTH_A_TURN: Final = 0.001  # seconds; handing a turn to another thread takes a good part of that itself
 
 
 class PostgreSQLSessions(Sessions):
@@ -47,7 +45,6 @@ class PostgreSQLSessions(Sessions):
         self.lock_waits = Waits()
         self._open_one = open_one
         self._limit, self._only_read = config.statement_timeout, config.read_only
-        self._paces = {False: 0.0, True: 0.0}
         self._used: dict[int, tuple[Any, float]] = {}
         self._watching = threading.Lock()  # held by the thread that watches, once there is one
         self._ended = threading.Event()
@@ -79,14 +76,8 @@ class PostgreSQLSessions(Sessions):
         self._used.pop(id(connection), None)
         self.pool.give(connection)
 
-    def execute(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None, *, commits: bool) -> None:
-        """Run a statement; where such ones take long lately, others have their turn meanwhile.
-
-        Also where none is seen to wait: requests wait in an engine whose threads are all parked for this one.
-        """
-        pace = self._paces[commits]
-        if pace > _WORTH_A_TURN:
-            about_to_sleep()
+    def execute(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
+        """Run a statement."""
         begun = time.monotonic()
         try:
             cursor.execute(sql, values)
@@ -94,9 +85,6 @@ class PostgreSQLSessions(Sessions):
             if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
                 self.lock_waits.add(time.monotonic() - begun)
             raise
-        # Quick ones count more: slow ones may have waited for this process. A single quick one tells of luck alone.
-        took = time.monotonic() - begun
-        self._paces[commits] = pace + (took - pace) / (16 if took > pace else 4)
 
     def outcome(self, transaction: int) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell."""
@@ -148,7 +136,6 @@ class PostgreSQLSession(Session):
 
     dialect: Literal["postgresql"] = "postgresql"
     sessions: PostgreSQLSessions
-    commits = False  # whether each statement is a transaction that writes
     _returning = " RETURNING id"
 
     @staticmethod
@@ -165,7 +152,7 @@ class PostgreSQLSession(Session):
         return fetch(cursor)
 
     def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None) -> None:
-        self.sessions.execute(cursor, sql, values, commits=self.commits)
+        self.sessions.execute(cursor, sql, values)
 
     def _limit(self) -> str:
         """Return what makes the server wait for locks no longer than the operation may still wait."""
@@ -216,7 +203,7 @@ class Writing(PostgreSQLSession):
                 cursor = connection.cursor()
                 cursor.execute("SELECT txid_current_if_assigned()")  # None where nothing was written
                 (transaction,) = cursor.fetchone()
-                self.sessions.execute(cursor, "COMMIT", commits=True)
+                self.sessions.execute(cursor, "COMMIT")
         except Exception as error:
             self.undo()
             if transaction is None or not self._is_lost(error):
@@ -258,7 +245,6 @@ class Single(PostgreSQLSession):
     """A session of one statement, which is a transaction."""
 
     __slots__ = ()
-    commits = True
 
     def before(self) -> str:
         return self._limit()

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost._waiting import about_to_wait
 from plughost.stores._connections import Turn, Turns
 from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, StoreError, translate
 
@@ -157,7 +156,6 @@ class Writer:
         self._commit(connection)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
-        about_to_wait()
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
