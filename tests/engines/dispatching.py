@@ -64,7 +64,7 @@ class Receivers:
             job = self._jobs.pop(0)
             if job is None:
                 return
-            if job.lane.name in self._dispatcher.beside:
+            if self._dispatcher.is_beside(job.lane.name, "POST"):
                 self._dispatcher.run_beside(job, self.crew)
             else:
                 self._dispatcher.bring(job, self.crew)

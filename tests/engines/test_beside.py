@@ -25,7 +25,7 @@ BESIDE = 8
 def dispatcher() -> Iterator[Dispatcher]:
     """A dispatcher on one processor, which answers those of `stored` beside."""
     made = Dispatcher(THREADS, queue=QUEUE, patience=30, one_processor=True)
-    made.beside = {"stored"}
+    made.beside = {"stored": ()}
     yield made
     assert made.close(20)
 
@@ -92,7 +92,7 @@ def test_a_full_queue_refuses_beside_the_turn(
 def test_who_waits_too_long_beside_the_turn_is_refused(release: threading.Event, until: Until) -> None:
     """Also where none of those before ever ends."""
     dispatcher = Dispatcher(THREADS, queue=QUEUE, patience=0.05, one_processor=True)
-    dispatcher.beside = {"stored"}
+    dispatcher.beside = {"stored": ()}
     engine = Receivers(dispatcher, BESIDE + 4, alone=False)
     fill(dispatcher, engine, release, until)
     late = Task(dispatcher, lambda: None, "stored")

@@ -33,7 +33,7 @@ class Notes:
         self._store = store
         self.together = threading.Barrier(AT_ONCE + 1, timeout=30)
 
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+    def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Count the notes, once as many others do."""
 
         def count(session: Session) -> int:
@@ -64,7 +64,7 @@ def host(
 
     def routes(context: PluginContext[Any]) -> list[RouteGroup]:
         made.append(Notes(context.store(declared)))
-        operations = {"GET": Operation(summary="Count"), "POST": Operation(summary="Note")}
+        operations = {"PUT": Operation(summary="Count"), "POST": Operation(summary="Note")}
         return [RouteGroup(prefix="/notes", routes=(Route("", made[-1], operations),))]
 
     notes = Plugin(register_stores=lambda context: [declared], register_routes=routes)
@@ -78,7 +78,7 @@ def test_eight_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> No
     """Eight requests are in their store together, and one of another plugin is answered meanwhile."""
     running, made = host
     with ThreadPoolExecutor(AT_ONCE) as pool, running.client() as client:
-        answers = [pool.submit(client.get, "/notes") for _ in range(AT_ONCE)]
+        answers = [pool.submit(client.put, "/notes") for _ in range(AT_ONCE)]
         assert client.get("/say").status_code == 200
         made[-1].together.wait()
         assert [each.result().status_code for each in answers] == [200] * AT_ONCE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from plughost._apps.edge import is_loopback
+from plughost._apps.edge import SAFE, is_loopback
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.registry import Entry, Failure, Registry, State
 from plughost._runtime.assembly import SiteApp, assemble
@@ -74,9 +74,13 @@ class Generation:
         models = {entry.name: entry.settings for entry in self.registry if entry.settings is not None}
         return list(self.settings.values(models))
 
-    def stored(self) -> frozenset[str]:
-        """Return the plugins that use a store."""
-        return frozenset(entry.name for entry in self.registry.active() if entry.context.stores)
+    def beside(self) -> dict[str, frozenset[str]]:
+        """Return the plugins that use stores, and which methods of theirs wait for nothing: reads of SQLite."""
+        stores = {entry.name: entry.context.stores.values() for entry in self.registry.active() if entry.context.stores}
+        return {
+            name: SAFE if all(store.dialect == "sqlite" for store in used) else frozenset()
+            for name, used in stores.items()
+        }
 
     def announcements(self) -> Iterable[str]:
         """Return what the plugins say to the person who starts the host."""

@@ -157,7 +157,7 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self.serving.dispatcher.beside = generation.stored()
+            self.serving.dispatcher.beside = generation.beside()
             self.imported = self.attempted
             self.generation = generation
             self.number = 1
@@ -295,7 +295,7 @@ class Host(HostState):
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         self.serving.swap(staying)
-        self.serving.dispatcher.beside = following.stored()
+        self.serving.dispatcher.beside = following.beside()
         self.request_log.hand_to(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1

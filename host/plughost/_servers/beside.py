@@ -1,7 +1,7 @@
-"""Requests that are answered beside the turn: those of plugins with stores.
+"""Requests that are answered beside the turn: those that wait for a disk or another process for much of their time.
 
-They wait for a disk or another process for much of their time. So up to eight threads answer those of one plugin: reads
-overlap, and writes share a commit. What else the plugin is asked waits for these.
+That is what a plugin with a store is asked, but for reads of SQLite, which wait for nothing. Up to eight threads answer
+such requests of one plugin, so that they overlap and writes share a commit. Further ones wait for these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Beside:
 
     Attributes:
         lanes: What each plugin takes of the threads, by name.
-        beside: The plugins whose requests are answered so.
+        beside: Each plugin with a store, and its methods that take turns with all others nevertheless.
     """
 
     def __init__(self, share: int, most: int, queue: int, one_processor: bool) -> None:
@@ -44,7 +44,7 @@ class Beside:
             one_processor: Whether all threads share one processor.
         """
         self.lanes: dict[str, Lane] = {}
-        self.beside: Collection[str] = ()
+        self.beside: Mapping[str, Collection[str]] = {}
         self._share = share
         self._most_beside = most
         self._queue = queue
@@ -65,6 +65,11 @@ class Beside:
             name: Load(lane.held + lane.beside, len(lane.waiting), lane.refused)
             for name, lane in tuple(self.lanes.items())
         }
+
+    def is_beside(self, plugin: str, method: str) -> bool:
+        """Return whether a request is answered so."""
+        in_turn = self.beside.get(plugin)
+        return in_turn is not None and method not in in_turn
 
     def enlist(self) -> None:
         """Let this thread share the processor of those that answer requests."""
@@ -89,7 +94,7 @@ class Beside:
         """Do a job beside the turn, or let it wait for the threads that do such ones.
 
         Args:
-            job: One of a plugin in `beside`.
+            job: A request that `is_beside`.
             crew: The engine whose thread this is and may do it. A thread of the dispatcher does it by default.
         """
         lane = job.lane

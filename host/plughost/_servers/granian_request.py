@@ -107,7 +107,8 @@ class Requests:
         dispatcher = self.dispatcher
         plugin = self.application.plugin_of(call.environ)
         call.lane = dispatcher.lane(plugin)
-        (dispatcher.run_beside if plugin in dispatcher.beside else dispatcher.bring)(call, self.crew)
+        is_beside = dispatcher.is_beside(plugin, call.environ["REQUEST_METHOD"])
+        (dispatcher.run_beside if is_beside else dispatcher.bring)(call, self.crew)
 
     def refuse_body(self, call: Call, size: int) -> None:
         """Have the application answer that the body is over the limit."""

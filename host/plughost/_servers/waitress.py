@@ -70,7 +70,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
         dispatcher: Dispatcher = self.task_dispatcher
         answer = Answer(channel, dispatcher.lane(plugin))
-        (dispatcher.run_beside if plugin in dispatcher.beside else self.leave)(answer)
+        is_beside = not request.error and dispatcher.is_beside(plugin, request.command)
+        (dispatcher.run_beside if is_beside else self.leave)(answer)
 
     def leave(self, job: Job) -> None:
         """Have a job done: by whoever moves bytes, where that is this thread."""
