@@ -7,7 +7,7 @@ from _thread import allocate_lock, get_native_id
 from collections.abc import Callable
 from math import inf
 from time import monotonic
-from typing import Any, Final, Self
+from typing import Final, Self
 
 
 class _Thread(threading.local):
@@ -16,14 +16,10 @@ class _Thread(threading.local):
     Attributes:
         native_id: What the system calls it.
         waits: Whether it gave its turn away during this job.
-        job: What it does beside the turn.
-        is_away: Whether it lets others in meanwhile, and has left the processor that it shares with them.
         give_way: Gives its turn away, if it has it; None in a thread that takes no turns.
     """
 
     waits = False
-    job: Any = None
-    is_away = False
     give_way: Callable[[bool], None] | None = None
 
     def __init__(self) -> None:

@@ -64,9 +64,8 @@ class Receivers:
             job = self._jobs.pop(0)
             if job is None:
                 return
-            if self._dispatcher.is_beside(job.lane.name, "POST"):
-                self._dispatcher.run_beside(job, self.crew)
-            else:
+            is_beside = self._dispatcher.is_beside(job.lane.name, "POST")
+            if not (is_beside and self._dispatcher.run_beside(job, self.crew)):
                 self._dispatcher.bring(job, self.crew)
 
     def close(self) -> None:

@@ -150,6 +150,28 @@ def test_an_engine_whose_threads_others_hold_answers_all_the_same(
     engine.close()
 
 
+def test_those_that_wait_for_the_turn_and_for_a_place_beside_it_do_not_mix(
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+) -> None:
+    """A read that has to wait goes on when a slow one ends, though writes hold and fill all places."""
+    fill(dispatcher, engine, release, until)
+    write, read = threading.Event(), threading.Event()
+    engine.give(Task(dispatcher, write.set, "stored"))
+    until(partial(_is_load, dispatcher, BESIDE, 1))
+    slow = threading.Event()
+    share = dispatcher.lane("stored").share
+    for number in range(share):
+        leave(dispatcher, lambda: slow.wait(20), "stored")
+        until(partial(_is_load, dispatcher, BESIDE + number + 1, 1))
+    leave(dispatcher, read.set, "stored")
+    until(partial(_is_load, dispatcher, BESIDE + share, 2))
+    slow.set()
+    assert read.wait(20)
+    assert not write.is_set()
+    release.set()
+    assert write.wait(20)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
 def test_threads_share_a_processor_until_a_request_takes_long(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
@@ -167,10 +189,10 @@ def test_threads_share_a_processor_until_a_request_takes_long(
         about_to_wait(long=True)
         look(when)
 
-    def look_when_overtaken() -> None:
+    def look_when_overtaken(when: str) -> None:
         thread = threading.get_native_id()
         until(lambda: os.sched_getaffinity(thread) == allowed)
-        look("overtaken")
+        look(when)
 
     def look_in_a_job() -> None:
         with dispatcher.elsewhere():
@@ -181,16 +203,19 @@ def test_threads_share_a_processor_until_a_request_takes_long(
         assert done.acquire(timeout=20)
         engine.give(Task(dispatcher, partial(look, plugin), plugin))
         assert done.acquire(timeout=20)
-    for last in (look_when_overtaken, look_in_a_job):
+    engine.give(Task(dispatcher, partial(look_when_overtaken, "stored, overtaken"), "stored"))
+    assert done.acquire(timeout=20)
+    for last in (partial(look_when_overtaken, "overtaken"), look_in_a_job):
         leave(dispatcher, last, "other")
         assert done.acquire(timeout=20)
-    shared = {sorted(allowed)[os.getpid() % len(allowed)]}
+    shared = {sorted(allowed)[(dispatcher._processor or 0) % len(allowed)]}
     assert seen == {
         "stored": shared,
         "stored, slow": allowed,
         "other": shared,
         "other, slow": allowed,
         "overtaken": allowed,
+        "stored, overtaken": allowed,
         "in a job": allowed,
     }
     assert os.sched_getaffinity(0) == allowed

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import Plugin, Speaker
+from tests.host.plugins import Plugin, Speaker, until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
 from plughost.testing import RunningHost, plugin_distribution, running_host
@@ -69,7 +69,8 @@ def host(
 
     notes = Plugin(register_stores=lambda context: [declared], register_routes=routes)
     installed = [plugin_distribution("notes", notes), plugin_distribution("speaker", Speaker("hi"))]
-    settings = {"sites": {"main": {"http_engine": request.param}}, "stores": url}
+    requests = {"plugin_queue": 0} if request.node.originalname.startswith("test_what_has_no_room") else {}
+    settings = {"sites": {"main": {"http_engine": request.param}}, "stores": url, "requests": requests}
     with running_host(distributions=installed, settings=settings) as running:
         yield running, made
 
@@ -82,6 +83,21 @@ def test_eight_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> No
         assert client.get("/say").status_code == 200
         made[-1].together.wait()
         assert [each.result().status_code for each in answers] == [200] * AT_ONCE
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_what_has_no_room_is_refused_and_harms_nobody(host: tuple[RunningHost, list[Notes]]) -> None:
+    """Where no request may wait, the ninth is 503, others are answered, and so is the plugin after that."""
+    running, made = host
+    with ThreadPoolExecutor(AT_ONCE) as pool, running.client() as client:
+        answers = [pool.submit(client.put, "/notes") for _ in range(AT_ONCE)]
+        until(lambda: made[-1].together.n_waiting == AT_ONCE)
+        refused = client.put("/notes")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert client.get("/say").status_code == 200
+        made[-1].together.wait()
+        assert [each.result().status_code for each in answers] == [200] * AT_ONCE
+        assert client.post("/notes").status_code == 200
 
 
 def test_writes_share_commits(host: tuple[RunningHost, list[Notes]], url: dict[str, str]) -> None:

@@ -7,6 +7,8 @@ such requests of one plugin, so that they overlap and writes share a commit. Fur
 from __future__ import annotations
 
 import logging
+import math
+import random
 import sys
 import time
 from _thread import LockType, allocate_lock
@@ -48,10 +50,12 @@ class Beside:
         self._share = share
         self._most_beside = most
         self._queue = queue
-        self._one_processor = one_processor
+        # At random: in containers, processes have the same number.
+        self._processor = random.getrandbits(16) if one_processor else None  # nosec B311 - no secret
         self._guard: LockType = allocate_lock()  # around all counts
         self._own = Crew(sys.maxsize)
         self._idle: list[Spot] = []
+        self._running: dict[int, Job | None] = {}  # what is done beside the turn, by thread; None if that is let go
         self._asleep = True
         self._give_way_beside = self._rest_beside
 
@@ -62,7 +66,7 @@ class Beside:
     def loads(self) -> Mapping[str, Load]:
         """Return what each plugin takes of the threads at the moment, by name."""
         return {
-            name: Load(lane.held + lane.beside, len(lane.waiting), lane.refused)
+            name: Load(lane.held + lane.beside, len(lane.waiting) + len(lane.waiting_beside), lane.refused)
             for name, lane in tuple(self.lanes.items())
         }
 
@@ -73,12 +77,12 @@ class Beside:
 
     def enlist(self) -> None:
         """Let this thread share the processor of those that answer requests."""
-        if self._one_processor:
-            processor.share()
+        if self._processor is not None:
+            processor.share(self._processor)
 
     def let_go(self, thread: int = 0) -> None:
         """Let a thread run on any processor, this one by default."""
-        if self._one_processor:
+        if self._processor is not None:
             processor.leave(thread)
 
     @contextmanager
@@ -90,50 +94,31 @@ class Beside:
         finally:
             self.enlist()
 
-    def run_beside(self, job: Job, crew: Crew | None = None) -> None:
+    def run_beside(self, job: Job, crew: Crew | None = None) -> bool:
         """Do a job beside the turn, or let it wait for the threads that do such ones.
 
         Args:
             job: A request that `is_beside`.
             crew: The engine whose thread this is and may do it. A thread of the dispatcher does it by default.
+
+        Returns:
+            Whether it is done so. Otherwise it is to be refused, which whoever has the turn will do.
         """
         lane = job.lane
         with self._guard:
-            refused = lane.beside >= self._most_beside and len(lane.waiting) >= self._queue
-            there = None if refused else self._admit(job, crew)
-            lane.refused += refused
-        if refused:
-            job.refuse()
-        elif there is self._own:
-            self._lend_thread(job)
-        elif there is not None:
-            self._serve_beside(job, there)
-
-    def _admit(self, job: Job, crew: Crew | None) -> Crew | None:
-        """Return whose thread does a job; None where it waits."""
-        lane = job.lane
-        if lane.beside < self._most_beside:
-            there = self._own if crew is None or crew.held + 1 >= crew.most else crew
+            if lane.beside >= self._most_beside:
+                return self._line_up(job)
+            here = crew is not None and crew.held + 1 < crew.most
+            if not here and not self._lend_thread(job):
+                return False
             lane.beside += 1
-            there.held += 1
-            if there is crew and crew.parked:
-                crew.parked.pop().lock.release()  # to receive what comes next
-            return there
-        job.since = time.monotonic()
-        lane.waiting.append(job)
-        if self._asleep:
-            self._wake_watcher()
-        return None
-
-    def _lend_thread(self, job: Job) -> None:
-        """Have a job done that was admitted, by a thread of the dispatcher."""
-        with self._guard:
-            spot = self._idle.pop() if self._idle else None
-        if spot is None:
-            self._start(partial(self._serve_idle, job))
-        else:
-            spot.job = job
-            spot.lock.release()
+            if crew is not None and here:
+                crew.held += 1
+                if crew.parked:
+                    crew.parked.pop().lock.release()  # to receive what comes next
+        if crew is not None and here:
+            self._serve_beside(job, crew)
+        return True
 
     def _serve_idle(self, job: Job | None) -> None:
         """Do jobs that nobody receives; the life of a thread."""
@@ -149,57 +134,104 @@ class Beside:
 
     def _serve_beside(self, job: Job, crew: Crew) -> None:
         """Do a job, then those of its plugin that wait."""
+        me = this_thread.native_id
         if this_thread.give_way is None:
             self.enlist()
         this_thread.give_way = self._give_way_beside
-        lane = job.lane
-        while True:
-            this_thread.job = job
+        following: Job | None = job
+        while following is not None:
+            self._running[me] = job = following
+            if self._asleep:
+                self._wake_watcher()
             try:
                 job.run()
             except BaseException:
                 _LOGGER.exception("a request was not answered")
-            if this_thread.is_away:
-                self.enlist()
             with self._guard:
-                if not this_thread.is_away and lane.waiting:
-                    job = lane.waiting.popleft()
-                    job.since = 0.0
-                    continue
-                if this_thread.is_away:
-                    lane.resting -= 1
-                else:
-                    lane.beside -= 1
-                crew.held -= 1
-                this_thread.job, this_thread.is_away = None, False
-                return
+                is_away = self._running.pop(me) is None
+                following = self._end(job.lane, crew)
+            if is_away:
+                self.enlist()
 
     def _rest_beside(self, long: bool) -> None:
         """Let another request of the plugin in while this thread waits, or computes elsewhere, for long."""
-        job: Job | None = this_thread.job
-        if job is None or not long or this_thread.is_away:
-            return
-        following = None
+        me = this_thread.native_id
         with self._guard:
-            lane = job.lane
-            if lane.resting >= MOST_RESTING:
+            job = self._running.get(me)
+            if job is None or not long:
                 return
-            this_thread.is_away = True
-            lane.resting += 1
-            if lane.waiting:  # it takes the place of this one
-                following = lane.waiting.popleft()
-                following.since = 0.0
-                self._own.held += 1
-            else:
-                lane.beside -= 1
-        self.let_go()
-        if following is not None:
-            self._lend_thread(following)
+            self._running[me] = None
+            self.let_go()
+            lane = job.lane
+            if lane.resting < MOST_RESTING:
+                this_thread.waits = True
+                lane.resting += 1
+                self._leave_place(lane)
+
+    # With the guard.
+
+    def _line_up(self, job: Job) -> bool:
+        """Let a job wait for the threads beside the turn; return whether there is room for it."""
+        if len(job.lane.waiting_beside) >= self._queue:
+            job.since = -math.inf  # it has waited for long enough to be refused
+            return False
+        job.since = time.monotonic()
+        job.lane.waiting_beside.append(job)
+        return True
+
+    def _end(self, lane: Lane, crew: Crew) -> Job | None:
+        """Come to the end of a job; return the next one that this thread does."""
+        waits, this_thread.waits = this_thread.waits, False
+        if waits:
+            lane.resting -= 1
+        elif lane.waiting_beside and not crew.closed:
+            return _first(lane)
+        else:
+            self._leave_place(lane)
+        crew.held -= crew is not self._own
+        return None
+
+    def _leave_place(self, lane: Lane) -> None:
+        """Leave a place beside the turn to a job that waits for it, if there is one and a thread for it."""
+        if lane.waiting_beside and self._lend_thread(lane.waiting_beside[0]):
+            _first(lane)
+        else:
+            lane.beside -= 1
+
+    def _lend_thread(self, job: Job) -> bool:
+        """Have a job done by a thread of the dispatcher; return whether there is one."""
+        if self._idle:
+            spot = self._idle.pop()
+            spot.job = job
+            spot.lock.release()
+            return True
+        try:
+            self._start(partial(self._serve_idle, job))
+        except RuntimeError:  # the system allows no more
+            job.since = -math.inf
+            return False
+        return True
+
+    def _let_go_slow(self, before: Mapping[int, Job | None]) -> dict[int, Job | None]:
+        """Let threads beside the turn leave the processor that still do what they did before; return what is done."""
+        running = dict(self._running)
+        for thread, job in running.items():
+            if job is not None and before.get(thread) is job and self._running.get(thread) is job:
+                self._running[thread] = None
+                self.let_go(thread)
+        return running
 
     def _start(self, serve: Callable[[], object]) -> None:
         """Start a thread of the dispatcher's own."""
         raise NotImplementedError
 
     def _wake_watcher(self) -> None:
-        """Have it looked for what waits too long."""
+        """Have it looked for what takes or waits too long."""
         raise NotImplementedError
+
+
+def _first(lane: Lane) -> Job:
+    """Take the first job that waits for a place beside the turn."""
+    job = lane.waiting_beside.popleft()
+    job.since = 0.0
+    return job

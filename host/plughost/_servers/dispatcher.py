@@ -13,7 +13,7 @@ import threading
 import time
 from _thread import allocate_lock
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from plughost._servers.beside import MOST_RESTING, Beside
@@ -86,7 +86,9 @@ class Dispatcher(Beside):
         self._closed = True
         self._alarm.set()
         self.dismiss(self._own)
-        for spot in self._idle:
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for spot in idle:
             spot.lock.release()
         deadline = time.monotonic() + timeout
         threads = [each for each in (*self._started, self._watcher) if each and each.is_alive()]
@@ -244,7 +246,7 @@ class Dispatcher(Beside):
             lane.held -= 1
             self._held -= 1
         for each in (lane, *self.lanes.values()):
-            if each.waiting and not each.beside:
+            if each.waiting:
                 self._backlog.appendleft(each.waiting.popleft())
                 break
         if self._turn.acquire(blocking=False):
@@ -317,16 +319,18 @@ class Dispatcher(Beside):
                 return
 
     def _wake_watcher(self) -> None:
-        self._asleep = False
-        self._alarm.set()
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
-            self._watcher.start()
+        with self._guard:
+            self._asleep = False
+            self._alarm.set()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
+                self._watcher.start()
 
     def _watch(self) -> None:
         """Look every few milliseconds what runs and what waits, for as long as something does."""
         self.enlist()
         seen = calm = 0
+        running: Mapping[int, Job | None] = {}
         while not self._closed:
             time.sleep(TICK_SECONDS)
             current = self._current
@@ -335,11 +339,13 @@ class Dispatcher(Beside):
                     if self._current == seen:
                         self._take_over()
             seen = current
-            calm = 0 if self._end_waiting() or current or self._held else calm + 1
+            with self._guard:
+                running = self._let_go_slow(running)
+            calm = 0 if self._end_waiting() or current or self._held or running else calm + 1
             if calm > _CALM_TICKS:
                 self._alarm.clear()
                 self._asleep = True
-                if not self._current and not self._end_waiting() and not self._closed:
+                if not (self._current or self._running or self._end_waiting() or self._closed):
                     self._alarm.wait()
                 self._asleep = False
                 calm = 0
@@ -348,11 +354,12 @@ class Dispatcher(Beside):
         """Have those refused that have waited for too long; return whether any still waits."""
         late = time.monotonic() - self._patience
         with self._guard:
-            lanes = [lane for lane in tuple(self.lanes.values()) if lane.waiting]  # another thread may add one
-            for lane in lanes:
-                for job in [each for each in lane.waiting if each.since < late and not each.begun]:
-                    lane.waiting.remove(job)
+            lanes = tuple(self.lanes.values())  # another thread may add one
+            queues = [queue for lane in lanes for queue in (lane.waiting, lane.waiting_beside) if queue]
+            for queue in queues:
+                for job in [each for each in queue if each.since < late and not each.begun]:
+                    queue.remove(job)
                     self._backlog.append(job)
             if self._backlog and self._turn.acquire(blocking=False):
                 self._hand_on(self._own)
-        return bool(lanes)
+        return bool(queues)

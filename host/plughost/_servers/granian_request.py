@@ -108,7 +108,8 @@ class Requests:
         plugin = self.application.plugin_of(call.environ)
         call.lane = dispatcher.lane(plugin)
         is_beside = dispatcher.is_beside(plugin, call.environ["REQUEST_METHOD"])
-        (dispatcher.run_beside if is_beside else dispatcher.bring)(call, self.crew)
+        if not (is_beside and dispatcher.run_beside(call, self.crew)):
+            dispatcher.bring(call, self.crew)
 
     def refuse_body(self, call: Call, size: int) -> None:
         """Have the application answer that the body is over the limit."""

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from plughost._servers import processor
+
 _TASKS: Final = Path("/proc/self/task")
 _TASKS_SECONDS: Final = 2.0
 TOKIO_WORKER: Final = "tokio-rt-worker"
@@ -46,6 +48,7 @@ def wait_for_threads(name: str, timeout: float) -> None:
 
 
 def _name_thread(name: str) -> None:
+    processor.leave()  # what it starts inherits where it may run
     with contextlib.suppress(OSError):
         (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)
 

@@ -1,9 +1,9 @@
 """One processor for the threads that answer requests.
 
 Only one thread of a process runs Python at a time. Where they take turns on several processors, each turn wakes another
-processor and begins with a cold cache, which takes longer than most requests do. So these threads share one processor,
-which the process's number chooses among those that the operator allows it. A thread with a slow request leaves it, as
-do jobs: what computes for long without the interpreter's lock must not be in the way of others.
+processor and begins with a cold cache, which takes longer than most requests do. So these threads share one processor.
+One with a slow request leaves it, as do jobs: what computes for long without the interpreter's lock must not be in the
+way of others.
 
 The main thread is never bound, so its mask says which processors are allowed. Elsewhere than on Linux, nothing is done.
 """
@@ -16,11 +16,11 @@ import sys
 
 if sys.platform == "linux":
 
-    def share() -> None:
-        """Bind this thread to the processor that such threads share."""
+    def share(number: int) -> None:
+        """Bind this thread to one of the processors that the process may use, chosen by a number."""
         with contextlib.suppress(OSError):
             allowed = sorted(os.sched_getaffinity(os.getpid()))
-            os.sched_setaffinity(0, {allowed[os.getpid() % len(allowed)]})
+            os.sched_setaffinity(0, {allowed[number % len(allowed)]})
 
     def leave(thread: int = 0) -> None:
         """Let a thread run on every processor that the process may use.
@@ -33,7 +33,7 @@ if sys.platform == "linux":
 
 else:
 
-    def share() -> None:
+    def share(number: int) -> None:
         """Do nothing."""
 
     def leave(thread: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The engine for plain HTTP/1.1 in pure Python: waitress, with requests answered in the turn of the dispatcher.
+"""The engine for plain HTTP/1.1 in pure Python: waitress, with requests answered by the threads of the dispatcher.
 
 waitress's own loop moves the bytes, `Parser` reads a request, the dispatcher calls `Answer.run` in the thread of the
 loop, and waitress's own channel and task write the response. When a request takes long, another thread goes on with
@@ -71,7 +71,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         dispatcher: Dispatcher = self.task_dispatcher
         answer = Answer(channel, dispatcher.lane(plugin))
         is_beside = not request.error and dispatcher.is_beside(plugin, request.command)
-        (dispatcher.run_beside if is_beside else self.leave)(answer)
+        if not (is_beside and dispatcher.run_beside(answer)):
+            self.leave(answer)
 
     def leave(self, job: Job) -> None:
         """Have a job done: by whoever moves bytes, where that is this thread."""

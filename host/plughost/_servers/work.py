@@ -21,6 +21,7 @@ class Lane:
         held: How many it holds, each with a slow request.
         waiting: The requests that wait for one of these to end.
         refused: How many requests were refused, since too many waited or since they waited too long.
+        waiting_beside: Those that wait for a thread beside the turn.
         resting: How many of its requests gave their turn away.
         beside: How many threads answer its requests beside the active one.
     """
@@ -30,6 +31,7 @@ class Lane:
     held: int = 0
     waiting: deque[Job] = field(default_factory=deque)
     refused: int = 0
+    waiting_beside: deque[Job] = field(default_factory=deque)
     resting: int = 0
     beside: int = 0
 

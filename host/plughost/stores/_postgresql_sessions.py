@@ -68,7 +68,7 @@ class PostgreSQLSessions(Sessions):
         connection = self.pool.take(deadline)
         self._used[id(connection)] = connection, deadline + self._limit
         if not self._watching.locked() and self._watching.acquire(blocking=False):
-            threading.Thread(target=self._watch, name=f"{self.label} watchdog", daemon=True).start()
+            threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
         return connection
 
     def give(self, connection: Any) -> None:
