@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import lru_cache, partial
 from select import PIPE_BUF
 from time import gmtime, strftime, time
@@ -163,22 +163,35 @@ class Lines:
     def write_events(self, events: Sequence[tuple[Context, dict[str, Any]]]) -> None:
         """Write complete events of the level info, each as in its context, several with one call to the system."""
         is_plain = self._is_json and not (self._told is not None and self._told.watched)
-        if not is_plain or any(name.name.startswith(_STRUCTLOG) for context, _ in events for name in context):
-            for context, event in events:
-                context.run(self._write_event, event)
+        if is_plain and not any(name.name.startswith(_STRUCTLOG) for context, _ in events for name in context):
+            self._write_json([event for _, event in events])
             return
-        joined, length = [], 0
-        for _, event in events:
-            joined.append(event)
-            length += _ROOM + 4 * len(event["path"])
-            if length > PIPE_BUF:  # a pipe takes no more without lines of other threads in between
-                self._write_json(joined)
-                joined, length = [], 0
-        self._write_json(joined)
+        failures = []
+        for context, event in events:
+            try:
+                context.run(self._write_event, event)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others are written first
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _write_json(self, events: list[dict[str, Any]]) -> None:
-        if events:
-            self.write(_encode_lines(events).decode().removesuffix("\n"))
+        joined: list[dict[str, Any]] = []
+        length = 0
+        for event in events:
+            length += _ROOM + 4 * len(event["path"])
+            if length > PIPE_BUF and joined:  # a pipe takes no more without lines of other threads in between
+                self._write_joined(joined)
+                joined, length = [], _ROOM + 4 * len(event["path"])
+            joined.append(event)
+        self._write_joined(joined)
+
+    def _write_joined(self, events: list[dict[str, Any]]) -> None:
+        try:
+            text = _encode_lines(events).decode().removesuffix("\n")
+        except _UNFIT:
+            text = "\n".join(map(_as_text, events))
+        self.write(text)
 
     def _write_event(self, event: Any) -> None:
         """Write an event: what structlog does, without the steps that find out what level it has."""
@@ -230,8 +243,12 @@ def _to_line(
         event = format_error(logger, method, event)
     try:
         return _encode(event).decode()
-    except (UnicodeEncodeError, OverflowError, TypeError, ValueError):  # lone surrogates, giant numbers, odd keys
-        return json.dumps({str(key): str(value) for key, value in event.items()})
+    except _UNFIT:
+        return _as_text(event)
+
+
+def _as_text(event: Mapping[str, Any]) -> str:
+    return json.dumps({str(key): str(value) for key, value in event.items()})
 
 
 def moment(now: float) -> str:
@@ -244,5 +261,6 @@ def _second(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 
+_UNFIT: Final = (UnicodeEncodeError, OverflowError, TypeError, ValueError)  # lone surrogates, giant numbers, odd keys
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _encode_lines: Final = msgspec.json.Encoder(enc_hook=str).encode_lines

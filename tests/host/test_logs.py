@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import os
+import select
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,7 @@ import structlog
 from tests.host.plugins import Plugin, Speaker, serving
 
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost._api.events import Event, Events
 from plughost._logging import make_logger
 from plughost._runtime.access_log import AccessLog
 from plughost._settings.models import LogSettings
@@ -215,3 +217,52 @@ def test_no_request_is_left_out_of_the_log(tmp_path: Path) -> None:
         assert len(log._noted) < 4097 * 11
         log.write()
     assert file.read_text("utf-8").count('"path":"/noted"') == 10_000
+
+
+def test_a_request_that_can_not_be_logged_takes_no_other_along(tmp_path: Path) -> None:
+    """Whoever watches the log may fail, and a plugin's middleware may set what is no status: the others are logged."""
+    file = tmp_path / "log"
+    lines = Events()
+
+    def fail(event: Event) -> None:
+        if event.fields.get("path") == "/bad":
+            raise LookupError("who watches fails")
+
+    with file.open("w", encoding="utf-8") as stream:
+        log = AccessLog(make_logger(LogSettings(format="json"), stream, lines), lambda: None)
+        odd = falcon.Response()
+        odd.status = ["200 OK"]  # type: ignore[assignment] # as a plugin may
+        unsubscribe = lines.subscribe(fail)
+        for path in ("/before", "/bad", "/after"):
+            log.process_response(Request(falcon.testing.create_environ(path)), falcon.Response(), None, True)
+        log.write()
+        unsubscribe()
+        for resp in (odd, falcon.Response()):
+            log.process_response(Request(falcon.testing.create_environ("/odd")), resp, None, True)
+        log.write()
+    rows = [json.loads(row) for row in file.read_text("utf-8").splitlines()]
+    assert [(row["path"], row["status"]) for row in rows] == [
+        ("/before", 200),
+        ("/after", 200),
+        ("/odd", 500),
+        ("/odd", 200),
+    ]
+
+
+def test_lines_of_requests_are_whole_in_a_pipe() -> None:
+    """No more is written at once than a pipe takes in one piece, but for a line that is longer by itself."""
+    written: list[int] = []
+
+    class Counting(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(len(text))
+            return super().write(text)
+
+    stream = Counting()
+    log = AccessLog(make_logger(LogSettings(format="json"), stream), lambda: None)
+    for number in range(100):
+        path = "/" + "x" * (3000 if number % 10 == 9 else 10)
+        log.process_response(Request(falcon.testing.create_environ(path)), falcon.Response(), None, True)
+    log.write()
+    assert len(stream.getvalue().splitlines()) == 100
+    assert max(written) <= select.PIPE_BUF

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from contextvars import Context, copy_context
-from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from plughost.http._request import Request
 
+_LOGGER: Final = logging.getLogger("plughost._runtime")
 _SECONDS: Final = 0.1
 _MOST: Final = 4096
 _FIELDS: Final = 11
@@ -35,8 +36,8 @@ class AccessLog:
 
     A line written at once takes a third of a small request's time: each is a call to the system, in which another
     thread takes the interpreter. So lines are written together, a tenth of a second later at most, in the context that
-    their request had. Where 4,096 wait, the next request writes them. What is noted stands in a list without structure,
-    as in `RequestLog`.
+    their request had. Where 4,096 wait, the next request writes them: a reader who stalls is waited for. What is noted
+    stands in a list without structure, as in `RequestLog`.
     """
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, enlist: Callable[[], object]) -> None:
@@ -45,9 +46,8 @@ class AccessLog:
         self._logger = logger
         self._noted: list[Any] = []
         self._writing = threading.Lock()
-        self._some = threading.Event()
-        self._asleep = True
-        self._thread: threading.Thread | None = None
+        self._changing = threading.Lock()
+        self._is_written = False  # by a thread that looks again in a moment
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Note the response; one that streams when it has been sent."""
@@ -73,32 +73,37 @@ class AccessLog:
             req.trace_id,
             copy_context(),
         )
-        if self._asleep:
-            self._wake()
+        if not self._is_written:
+            self._begin()
         elif len(self._noted) >= _MOST * _FIELDS:
             self.write()
 
-    def _wake(self) -> None:
-        self._asleep = False
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_on, name="access-log", daemon=True)
-            self._thread.start()
-        self._some.set()
+    def _begin(self) -> None:
+        with self._changing:
+            if not self._is_written:
+                self._is_written = True
+                threading.Thread(target=self._write_on, name="plughost-access-log", daemon=True).start()
 
     def _write_on(self) -> None:
+        """Write until nothing is left; the life of a thread."""
         self._enlist()
         while True:
-            self._some.wait()
-            self._some.clear()
-            while self._noted:
-                time.sleep(_SECONDS)
-                self.write()
-            self._asleep = True
-            if self._noted:  # by a request that saw it awake
-                self._wake()
+            time.sleep(_SECONDS)
+            self.write()
+            with self._changing:
+                if not self._noted:
+                    self._is_written = False
+                    return
 
     def write(self) -> None:
-        """Write what was noted so far."""
+        """Write what was noted so far. Never raises."""
+        try:
+            self._write()
+        except Exception:
+            with suppress(Exception):  # who watches the log may fail at this line, too
+                _LOGGER.exception("some requests were not logged")
+
+    def _write(self) -> None:
         with self._writing:
             noted = self._noted[:]
             del self._noted[: len(noted)]
@@ -121,18 +126,15 @@ def _event(*noted: Any) -> tuple[Context, dict[str, Any]]:
         "event": "request",
         "method": method,
         "path": target.partition("?")[0],
-        "status": _code_of(status),
+        "status": code_of(status),
         "ms": round(seconds * 1000, 2),
         "plugin": None if mounted is None else mounted.plugin,
         "client": client,
         "http": protocol,
         "request_id": request_id,
-        "level": "info",
-        "timestamp": moment(now),
     }
     if trace_id is not None:
         event["trace_id"] = trace_id
+    event["level"] = "info"
+    event["timestamp"] = moment(now)
     return context, event
-
-
-_code_of: Final = lru_cache(code_of)
