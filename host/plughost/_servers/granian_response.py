@@ -18,7 +18,8 @@ from plughost._waiting import Pause
 
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
-    from plughost._servers.dispatcher import Crew, Dispatcher
+    from plughost._servers.dispatcher import Dispatcher
+    from plughost._servers.work import Crew
 
 Message = dict[str, Any]
 RawHeaders = list[tuple[bytes, bytes]]

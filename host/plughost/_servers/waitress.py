@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions
-    from plughost._servers.dispatcher import Crew
     from plughost._servers.waitress_messages import Task
-    from plughost._servers.work import Job
+    from plughost._servers.work import Crew, Job
 
 _RECEIVERS: Final = 4  # threads of a listener, one of which moves the bytes
 _QUIET_SECONDS: Final = 1.0  # for how long an idle connection stays open while draining: a request may be on its way
