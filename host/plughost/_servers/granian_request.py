@@ -22,8 +22,8 @@ from plughost._servers.granian_response import Call, send_error
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
-    from plughost._servers.work import Crew
     from plughost._servers.granian_response import Later, Message, Watcher
+    from plughost._servers.work import Crew
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
