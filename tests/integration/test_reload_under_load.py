@@ -28,6 +28,7 @@ LOG = logging.getLogger(__name__)
 CYCLES = int(os.environ.get("PLUGHOST_TEST_CYCLES", "2"))
 WARM_UP = 2
 THREADS = 8  # requests.threads, where no setting says another
+GRANIAN = 15  # threads of its one listener: twelve receive, and three do all else
 PLUGINS = 3  # catalog-v2, gauge and messages may each begin one more
 SEEDS = {f"seed-{number}": {"sku": f"seed-{number}", "name": "Tea", "price": 1.5, "stock": 3} for number in range(100)}
 
@@ -40,8 +41,8 @@ from plughost import Operation, Route, RouteGroup, hookimpl
 
 class Gauge:
     def on_get(self, req, resp):
-        answering = sum(each.name == "plughost-requests" for each in threading.enumerate())
-        others = len(os.listdir("/proc/self/task")) - answering
+        threads = [each for each in threading.enumerate() if not isinstance(each, threading._DummyThread)]
+        answering = sum(each.name == "plughost-requests" for each in threads)
         gc.unfreeze()  # what a reload leaves is looked at, too
         for _ in range(3):
             gc.collect()
@@ -52,7 +53,8 @@ class Gauge:
             "kinds": dict(kinds),
             "modules": len(sys.modules),
             "answering": answering,
-            "others": others,
+            "others": len(threads) - answering,
+            "native": len(os.listdir("/proc/self/task")) - len(threads),
         }
 
 
@@ -72,7 +74,8 @@ class Held:
         kinds: The same by type.
         modules: How many are imported.
         answering: Threads that answer requests: they come when slow requests need them, up to the setting, and stay.
-        others: All other threads.
+        others: All other threads of Python's.
+        native: Those of granian: its receivers come when they are needed, up to twelve for a listener.
     """
 
     usage: Usage
@@ -81,6 +84,7 @@ class Held:
     modules: int
     answering: int
     others: int
+    native: int
 
 
 @dataclass(frozen=True)
@@ -224,5 +228,6 @@ def assert_no_growth(before: Held, after: Held) -> None:
     assert after.modules == before.modules
     assert after.others <= before.others
     assert after.answering <= THREADS + PLUGINS
+    assert after.native <= GRANIAN
     assert after.usage.files <= before.usage.files
     assert after.usage.memory - before.usage.memory < 8 * 1024 * 1024

@@ -130,9 +130,9 @@ def test_a_failed_plugin_shows_its_traceback(console: Console) -> None:
     shown = console.text(".log details[open] > pre")
     assert "RuntimeError" in shown
     assert "kit.py" in shown.splitlines()[1], "its own frames come first"
-    assert "loader.py" not in shown
+    assert "registry.py" not in shown
     console.find(".log details details summary").click()
-    assert "loader.py" in console.text(".log details details pre")
+    assert "registry.py" in console.text(".log details details pre")
 
 
 def test_what_is_wrong_is_said_once(console: Console) -> None:
