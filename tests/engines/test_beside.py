@@ -18,7 +18,7 @@ from plughost._waiting import about_to_wait
 if TYPE_CHECKING:
     from tests.engines.conftest import Until
 
-BESIDE = 8
+BESIDE = 10
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def fill(dispatcher: Dispatcher, engine: Receivers, release: threading.Event, un
         until(partial(_is_load, dispatcher, number + 1, 0))
 
 
-def test_eight_are_answered_at_once(dispatcher: Dispatcher, engine: Receivers) -> None:
+def test_ten_are_answered_at_once(dispatcher: Dispatcher, engine: Receivers) -> None:
     """Each waits for the others, and none of them is the active one that others wait for."""
     together = threading.Barrier(BESIDE + 1, timeout=20)
     for _ in range(BESIDE):
@@ -57,19 +57,19 @@ def test_eight_are_answered_at_once(dispatcher: Dispatcher, engine: Receivers) -
     together.wait()
 
 
-def test_the_ninth_waits_for_one_of_them(
+def test_the_next_waits_for_one_of_them(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
     """It waits in its plugin's queue, while others are answered, and is done after one of those before it."""
     fill(dispatcher, engine, release, until)
-    ninth, done = threading.Event(), threading.Event()
-    engine.give(Task(dispatcher, ninth.set, "stored"))
+    late, done = threading.Event(), threading.Event()
+    engine.give(Task(dispatcher, late.set, "stored"))
     until(partial(_is_load, dispatcher, BESIDE, 1))
     engine.give(Task(dispatcher, done.set, "other"))
     assert done.wait(20)
-    assert not ninth.is_set()
+    assert not late.is_set()
     release.set()
-    assert ninth.wait(20)
+    assert late.wait(20)
     until(partial(_is_load, dispatcher, 0, 0))
 
 
@@ -106,7 +106,7 @@ def test_who_waits_too_long_beside_the_turn_is_refused(release: threading.Event,
 def test_who_computes_elsewhere_lets_others_in(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
-    """Again and again: while eight hash passwords, say, the next ones of their plugin are answered."""
+    """Again and again: while ten hash passwords, say, the next ones of their plugin are answered."""
 
     def compute(release: threading.Event, begun: threading.Semaphore) -> None:
         about_to_wait(long=True)

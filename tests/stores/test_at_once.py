@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from plughost.stores import OpenStore, Session
 
-AT_ONCE = 8
+AT_ONCE = 10
 NOTES = "CREATE TABLE notes (id {identity}, text TEXT NOT NULL);"
 
 
@@ -75,8 +75,8 @@ def host(
         yield running, made
 
 
-def test_eight_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> None:
-    """Eight requests are in their store together, and one of another plugin is answered meanwhile."""
+def test_ten_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> None:
+    """Ten requests are in their store together, and one of another plugin is answered meanwhile."""
     running, made = host
     with ThreadPoolExecutor(AT_ONCE) as pool, running.client() as client:
         answers = [pool.submit(client.put, "/notes") for _ in range(AT_ONCE)]
@@ -87,7 +87,7 @@ def test_eight_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> No
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_what_has_no_room_is_refused_and_harms_nobody(host: tuple[RunningHost, list[Notes]]) -> None:
-    """Where no request may wait, the ninth is 503, others are answered, and so is the plugin after that."""
+    """Where no request may wait, the next is 503, others are answered, and so is the plugin after that."""
     running, made = host
     with ThreadPoolExecutor(AT_ONCE) as pool, running.client() as client:
         answers = [pool.submit(client.put, "/notes") for _ in range(AT_ONCE)]

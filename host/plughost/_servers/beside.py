@@ -1,7 +1,7 @@
 """Requests that are answered beside the turn: those that wait for a disk or another process for much of their time.
 
-That is what a plugin with a store is asked, but for reads of SQLite, which wait for nothing. Up to eight threads answer
-such requests of one plugin, so that they overlap and writes share a commit. Further ones wait for these.
+That is what a plugin with a store is asked, but for reads of SQLite, which wait for nothing. Up to ten threads
+answer such requests of one plugin, so that they overlap and writes share a commit. Further ones wait for these.
 """
 
 from __future__ import annotations

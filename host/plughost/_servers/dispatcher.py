@@ -24,7 +24,7 @@ TICK_SECONDS: Final = 0.005  # how often it is looked whether a request runs for
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
 _MOST_IN_TURN: Final = 32  # requests that a thread of an engine answers before it receives again, though more wait
-_MOST_BESIDE: Final = 8  # threads that answer one plugin's requests beside the active one
+_MOST_BESIDE: Final = 10  # threads that answer one plugin's requests beside the active one: one for each connection
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 

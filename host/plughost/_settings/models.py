@@ -197,7 +197,7 @@ class RequestSettings(Table):
     plugin_threads: int | None = Field(
         None,
         ge=1,
-        description="Slow requests of one plugin at once; by default a quarter of all, at least two; with a store 8",
+        description="Slow requests of one plugin at once; by default a quarter of all, at least two; with a store 10",
     )
     plugin_queue: int = Field(1000, ge=0, description="Requests of one plugin that may wait while it has its share")
     queue_timeout: float = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
