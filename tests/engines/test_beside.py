@@ -71,6 +71,7 @@ def test_the_next_waits_for_one_of_them(
     release.set()
     assert late.wait(20)
     until(partial(_is_load, dispatcher, 0, 0))
+    until(lambda: engine.crew.held == 0)
 
 
 def test_a_full_queue_refuses_beside_the_turn(
@@ -178,7 +179,9 @@ def test_threads_share_a_processor_until_a_request_takes_long(
 ) -> None:
     """What computes for long may use the others, and comes back. The main thread is never bound."""
     allowed = os.sched_getaffinity(0)
+    shared = {sorted(allowed)[(dispatcher._processor or 0) % len(allowed)]}
     seen: dict[str, set[int]] = {}
+    slow: list[int] = []
     done = threading.Semaphore(0)
 
     def look(when: str) -> None:
@@ -187,6 +190,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
 
     def look_slowly(when: str) -> None:
         about_to_wait(long=True)
+        slow.append(threading.get_native_id())
         look(when)
 
     def look_when_overtaken(when: str) -> None:
@@ -208,7 +212,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
     for last in (partial(look_when_overtaken, "overtaken"), look_in_a_job):
         leave(dispatcher, last, "other")
         assert done.acquire(timeout=20)
-    shared = {sorted(allowed)[(dispatcher._processor or 0) % len(allowed)]}
+    until(lambda: all(os.sched_getaffinity(thread) == shared for thread in slow))  # they have come back
     assert seen == {
         "stored": shared,
         "stored, slow": allowed,

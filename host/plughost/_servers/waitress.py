@@ -1,8 +1,9 @@
 """The engine for plain HTTP/1.1 in pure Python: waitress, with requests answered by the threads of the dispatcher.
 
 waitress's own loop moves the bytes, `Parser` reads a request, the dispatcher calls `Answer.run` in the thread of the
-loop, and waitress's own channel and task write the response. When a request takes long, another thread goes on with
-the loop. What is changed here: refused bodies, connections that stay, and the drain.
+loop, or in one of its own where that waits for a store, and waitress's own channel and task write the response. When a
+request takes long, another thread goes on with the loop. What is changed here: refused bodies, connections that stay,
+and the drain.
 """
 
 from __future__ import annotations
