@@ -94,6 +94,15 @@ class Beside:
         finally:
             self.enlist()
 
+    def _take_part(self, give_way: Callable[[bool], None]) -> int:
+        """Let this thread answer requests, and give way to others so; return the system's id of it."""
+        here = this_thread
+        if here.give_way is not give_way:
+            if here.give_way is None:
+                self.enlist()
+            here.give_way = give_way
+        return here.native_id
+
     def run_beside(self, job: Job, crew: Crew | None = None) -> bool:
         """Do a job beside the turn, or let it wait for the threads that do such ones.
 
@@ -134,10 +143,7 @@ class Beside:
 
     def _serve_beside(self, job: Job, crew: Crew) -> None:
         """Do a job, then those of its plugin that wait."""
-        me = this_thread.native_id
-        if this_thread.give_way is None:
-            self.enlist()
-        this_thread.give_way = self._give_way_beside
+        me = self._take_part(self._give_way_beside)
         following: Job | None = job
         while following is not None:
             self._running[me] = job = following

@@ -21,10 +21,12 @@ from plughost._servers.work import Crew, Job, Lane, Spot
 from plughost._waiting import this_thread
 
 TICK_SECONDS: Final = 0.005  # how often it is looked whether a request runs for long: one that is seen twice does
+_LONG_TICKS: Final = 10  # how often it is looked what waits, and what runs for long beside the turn
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
 _MOST_IN_TURN: Final = 32  # requests that a thread of an engine answers before it receives again, though more wait
 _MOST_BESIDE: Final = 10  # threads that answer one plugin's requests beside the active one: one for each connection
+_NOTHING: Final = None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
@@ -56,10 +58,10 @@ class Dispatcher(Beside):
         self._turn = allocate_lock()  # whoever is active holds it, and nobody else takes from the backlog
         self._crews = [self._own]
         self._active: Crew | None = None  # of the active thread; None while the turn passes on
-        self._job: Job | None = None  # what runs
-        self._thread = 0  # where it runs: the system's id
+        self._runs = 0  # how many jobs ran so far in the turn, the one that runs included
+        # What runs in the turn, by its number, and the thread where. It ends with the turn for whoever takes it out.
+        self._current: dict[int, tuple[Job, int]] = {}
         self._give_way = self.rest
-        self._current = self._runs = 0  # the number of what runs, 0 where nothing does; how many ran so far
         self._held = 0
         self._started: list[threading.Thread] = []
         self._alarm = threading.Event()
@@ -108,7 +110,7 @@ class Dispatcher(Beside):
     def leave(self, job: Job) -> None:
         """Have a job done by a thread of the dispatcher's own."""
         self._backlog.append(job)
-        if self._turn.acquire(blocking=False):
+        if self._turn.acquire(False):
             with self._guard:
                 self._hand_on(self._own)
 
@@ -118,10 +120,10 @@ class Dispatcher(Beside):
         Return when this thread is to receive the next request.
         """
         job_here: Job | None = job
-        if not self._turn.acquire(blocking=False):
+        if not self._turn.acquire(False):
             self._backlog.append(job)
             job_here = None
-            if not self._turn.acquire(blocking=False):
+            if not self._turn.acquire(False):
                 self._guard.acquire()
                 if self._active is not crew:
                     self._guard.release()
@@ -153,82 +155,84 @@ class Dispatcher(Beside):
         """Let others go on while this thread waits, for long or where some wait now; without the turn do nothing."""
         if long or self._backlog:
             with self._guard:
-                crew, job = self._active, self._job
-                is_here = self._current and self._thread == this_thread.native_id
-                if is_here and crew and job and job.lane.resting < MOST_RESTING:
+                number = self._runs
+                job, thread = self._current.get(number, _NOTHING)
+                if job and thread == this_thread.native_id and job.lane.resting < MOST_RESTING:
+                    del self._current[number]
                     this_thread.waits = True
                     job.lane.resting += 1
                     if long:
                         self.let_go()
-                    self._pass_on(crew)
+                    self._pass_on()
 
     def _work(self, job: Job | None, crew: Crew) -> None:
         """Do what there is to do; return once it is another's turn, or nothing is left."""
-        if this_thread.give_way is None:
-            self.enlist()
-        guard, me, this_thread.give_way = self._guard, this_thread.native_id, self._give_way
+        me, current = self._take_part(self._give_way), self._current
         left = _MOST_IN_TURN
         while job is not None or (job := self._next(crew)) is not None:
-            refused: bool | None = False
-            if (self._held or job.since) and (refused := self._has_to_wait(job)) is None:
+            do = self._admit(job) if self._held or job.since else job.run
+            if do is None:
                 job = None
                 continue
-            self._job, self._thread = job, me
-            self._current = number = self._runs = self._runs + 1
+            lane = job.lane
+            self._runs = number = self._runs + 1
+            current[number] = job, me
             if self._asleep:
                 self._wake_watcher()
             try:
-                (job.refuse if refused else job.run)()
+                do()
             except BaseException:
                 _LOGGER.exception("a request was not answered")
-            guard.acquire()
-            if self._current == number:
-                self._current = 0
-                if job.lane.waiting and self._has_room(job.lane):
-                    # A slow one that ended let in one, and this was it.
-                    self._backlog.append(job.lane.waiting.popleft())
-                self._job = job = None
-                left -= 1
-                if left <= 0 and self._backlog and crew is not self._own:
-                    self._hand_on(crew)
-                    guard.release()
-                    return
-                guard.release()
-            else:
-                lane, job = job.lane, None
+            job = None
+            if current.pop(number, None) is None:  # the turn was passed on meanwhile
+                self._guard.acquire()
                 self.enlist()  # it may have left the processor
                 if not self._give_back(lane, crew):
                     return
+                continue
+            if lane.waiting:
+                self._let_in(lane)
+            left -= 1
+            if left <= 0 and self._backlog and crew is not self._own:
+                with self._guard:
+                    self._hand_on(crew)
+                return
 
     def _next(self, crew: Crew) -> Job | None:
         """Return what is done next; None where nothing is left, and the turn is let go of."""
         while not self._backlog:
             self._active = None
             self._turn.release()
-            if not self._backlog or not self._turn.acquire(blocking=False):
+            if not self._backlog or not self._turn.acquire(False):
                 return None
             self._active = crew
         return self._backlog.popleft()
 
-    def _has_to_wait(self, job: Job) -> bool | None:
-        """Return whether a job is refused; None where it waits in its lane now."""
+    def _admit(self, job: Job) -> Callable[[], None] | None:
+        """Return what is done of a job, which may be to refuse it; None where it waits in its lane now."""
         lane = job.lane
         with self._guard:
             if job.since and not job.begun and time.monotonic() - job.since > self._patience:
                 lane.refused += 1
-                return True
+                return job.refuse
             if self._has_room(lane):
                 job.since = 0.0
-                return False
+                return job.run
             if job.begun or job.since:  # it was there before those that wait
                 lane.waiting.appendleft(job)
             elif len(lane.waiting) >= self._queue:
                 lane.refused += 1
-                return True
+                return job.refuse
             else:
                 lane.waiting.append(job)
             job.since = job.since or time.monotonic()
             return None
+
+    def _let_in(self, lane: Lane) -> None:
+        """Let in one of those that wait: a slow one that ended let in one, and that has ended as well."""
+        with self._guard:
+            if lane.waiting and self._has_room(lane):
+                self._backlog.append(lane.waiting.popleft())
 
     # With the guard.
 
@@ -249,7 +253,7 @@ class Dispatcher(Beside):
             if each.waiting:
                 self._backlog.appendleft(each.waiting.popleft())
                 break
-        if self._turn.acquire(blocking=False):
+        if self._turn.acquire(False):
             self._active = crew
             self._guard.release()
             return True
@@ -286,18 +290,21 @@ class Dispatcher(Beside):
         self._started = [*filter(threading.Thread.is_alive, self._started), thread]
         thread.start()
 
-    def _take_over(self) -> None:
-        """Take the turn from a request that runs for long, and pass it on."""
-        crew, job = self._active, self._job
-        if crew is not None and job is not None:
+    def _take_over(self, number: int) -> None:
+        """Take the turn from a request that runs for long, if it still does, and pass it on."""
+        job, thread = self._current.pop(number, _NOTHING)
+        if job is not None:
             job.lane.held += 1
             self._held += 1
-            self.let_go(self._thread)
-            self._pass_on(crew)
+            self.let_go(thread)
+            self._pass_on()
 
-    def _pass_on(self, crew: Crew) -> None:
+    def _pass_on(self) -> None:
+        """Pass the turn on from what runs, which goes on without it."""
+        crew = self._active
+        if crew is None:
+            raise AssertionError("who runs in the turn has it")
         crew.held += 1
-        self._current = 0
         self._active = None
         if crew.parked and crew.held >= crew.most:
             crew.parked.pop().lock.release()  # to receive what comes next
@@ -305,7 +312,7 @@ class Dispatcher(Beside):
             self._hand_on(crew)
         else:
             self._turn.release()
-            if self._backlog and self._turn.acquire(blocking=False):
+            if self._backlog and self._turn.acquire(False):
                 self._hand_on(crew)
 
     # In threads of its own.
@@ -329,19 +336,22 @@ class Dispatcher(Beside):
     def _watch(self) -> None:
         """Look every few milliseconds what runs and what waits, for as long as something does."""
         self.enlist()
-        seen = calm = 0
+        seen = calm = ticks = 0
+        some_wait = False
         running: Mapping[int, Job | None] = {}
         while not self._closed:
             time.sleep(TICK_SECONDS)
-            current = self._current
+            current = self._runs if self._current else 0
             if current and current == seen:
                 with self._guard:
-                    if self._current == seen:
-                        self._take_over()
+                    self._take_over(seen)
             seen = current
-            with self._guard:
-                running = self._let_go_slow(running)
-            calm = 0 if self._end_waiting() or current or self._held or running else calm + 1
+            ticks += 1
+            if not ticks % _LONG_TICKS:
+                with self._guard:
+                    running = self._let_go_slow(running)
+                some_wait = self._end_waiting()
+            calm = 0 if current or some_wait or self._held or self._running else calm + 1
             if calm > _CALM_TICKS:
                 self._alarm.clear()
                 self._asleep = True
@@ -360,6 +370,6 @@ class Dispatcher(Beside):
                 for job in [each for each in queue if each.since < late and not each.begun]:
                     queue.remove(job)
                     self._backlog.append(job)
-            if self._backlog and self._turn.acquire(blocking=False):
+            if self._backlog and self._turn.acquire(False):
                 self._hand_on(self._own)
         return bool(queues)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import falcon
 
+from plughost.http._json.codec import encode
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -26,6 +28,14 @@ class Response(falcon.Response):
         headers["x-request-id"] = request_id
         if vary is not None and "vary" in fields:
             headers["vary"] = _merged(vary, fields["vary"])
+
+    def render_body(self) -> bytes | None:
+        """Return the body; of media without a type, which is JSON then, and goes no detour by its handler."""
+        headers = self._headers
+        if self._media is not None and "content-type" not in headers and self.text is None and self._data is None:
+            headers["content-type"] = falcon.MEDIA_JSON
+            self._media_rendered = encode(self._media)
+        return super().render_body()
 
     def _wsgi_headers(self, media_type: str | None = None) -> list[tuple[str, str]]:
         """Return what Falcon sends, but for the Content-Type which it gives to every body where that is empty."""

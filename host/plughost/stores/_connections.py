@@ -77,7 +77,8 @@ class Turns:
         """Let the next one in."""
         with self.lock:
             self.used -= 1
-            self._let_in()
+            if self.queue:
+                self._let_in()
 
     def look_again(self, turn: Turn) -> None:
         """Leave one's turn to who can make use of it, and be the next, or try again in a moment."""

@@ -24,7 +24,7 @@ class Gate:
         self._changed = threading.Condition()
 
     def begin(self) -> None:
-        """Begin an operation of this thread, which `end` ends; `MisusedStore` inside another."""
+        """Begin an operation of this thread outside, which `end` ends; `MisusedStore` inside another."""
         if current.label is not None:
             raise MisusedStore(
                 f"An operation of the {self._label} was begun inside one of the {current.label}. Do one after the "
@@ -34,22 +34,20 @@ class Gate:
         current.waited = 0.0
 
     def enter(self, deadline: float) -> None:
-        """Go in once the gate is open; `Busy` where it stays shut until the deadline."""
-        me = threading.get_ident()
-        self._inside[me] = None
+        """Begin an operation inside once the gate is open; `Busy` where it stays shut until the deadline."""
+        self.begin()
+        self._inside[threading.get_ident()] = None
         while self._shut:  # whoever shuts it from here on sees this operation
-            self._leave()
+            self.end()
             with self._changed:
                 if not self._changed.wait_for(lambda: not self._shut, max(0.0, deadline - time.monotonic())):
                     raise Busy(f"The {self._label} is being migrated.")
-            self._inside[me] = None
+            self.begin()
+            self._inside[threading.get_ident()] = None
 
     def end(self) -> None:
-        """Go out, if this thread is in, and end its operation."""
-        self._leave()
+        """End the operation of this thread, and go out if it is in."""
         current.label = None
-
-    def _leave(self) -> None:
         self._inside.pop(threading.get_ident(), None)
         if self._shut:
             with self._changed:

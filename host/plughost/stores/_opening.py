@@ -46,7 +46,8 @@ class Opened:
         except BaseException:
             session.undo()
             raise
-        session.commit()
+        if not session.ended:
+            session.commit()
         return result
 
 

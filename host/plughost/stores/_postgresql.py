@@ -159,7 +159,7 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
     def script(self, sql: str) -> None:
         self.rows(sql)
 
-    def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None) -> None:
+    def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
         cursor.execute(sql, values)
 
     def has_table(self, name: str) -> bool:

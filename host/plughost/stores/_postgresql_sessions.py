@@ -76,16 +76,6 @@ class PostgreSQLSessions(Sessions):
         self._used.pop(id(connection), None)
         self.pool.give(connection)
 
-    def execute(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
-        """Run a statement."""
-        begun = time.monotonic()
-        try:
-            cursor.execute(sql, values)
-        except Exception as error:
-            if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
-                self.lock_waits.add(time.monotonic() - begun)
-            raise
-
     def outcome(self, transaction: int) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell."""
         with closing(self._open_one()) as connection, connection.cursor() as cursor:
@@ -145,14 +135,22 @@ class PostgreSQLSession(Session):
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         refuse_unfit(values)
-        cursor = self.connection.cursor()
+        connection = self._connection or self.connection
+        cursor = connection.cursor()
         if values:
             sql = sql.replace("%", "%%").replace("?", "%s")
         self._send(cursor, self.before() + sql, values or None)
         return fetch(cursor)
 
-    def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None) -> None:
-        self.sessions.execute(cursor, sql, values)
+    def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
+        """Run a statement."""
+        begun = time.monotonic()
+        try:
+            cursor.execute(sql, values)
+        except Exception as error:
+            if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
+                self.sessions.lock_waits.add(time.monotonic() - begun)
+            raise
 
     def _limit(self) -> str:
         """Return what makes the server wait for locks no longer than the operation may still wait."""
@@ -203,7 +201,7 @@ class Writing(PostgreSQLSession):
                 cursor = connection.cursor()
                 cursor.execute("SELECT txid_current_if_assigned()")  # None where nothing was written
                 (transaction,) = cursor.fetchone()
-                self.sessions.execute(cursor, "COMMIT")
+                self._send(cursor, "COMMIT")
         except Exception as error:
             self.undo()
             if transaction is None or not self._is_lost(error):
@@ -246,12 +244,13 @@ class Single(PostgreSQLSession):
 
     __slots__ = ()
 
-    def before(self) -> str:
-        return self._limit()
+    before = PostgreSQLSession._limit  # noqa: SLF001 - of its own class
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
-        self._refuse_second()
+        if self.ended:
+            self._refuse_second()
         try:
+            self._connection = self.sessions.take(self._deadline)
             return super().execute(fetch, sql, values)
         except Exception as error:
             # An InterfaceError is psycopg2's refusal to send anything over a closed connection.

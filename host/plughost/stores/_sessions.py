@@ -45,12 +45,14 @@ class Session(ABC):
     Attributes:
         dialect: `sqlite` or `postgresql`, where SQL must differ.
         writes: Whether it may write.
+        ended: Whether its operation is over.
     """
 
-    __slots__ = ("_connection", "_deadline", "_ended", "sessions")
+    __slots__ = ("_connection", "_deadline", "ended", "sessions")
 
     dialect: Literal["sqlite", "postgresql"]
     writes: bool = True
+    ended: bool
     _new_id: Fetch[int]
     _returning = ""
 
@@ -59,7 +61,7 @@ class Session(ABC):
         self.sessions: Any = sessions
         self._deadline = deadline
         self._connection: Any = None
-        self._ended = False
+        self.ended = False
 
     def rows(self, sql: str, *values: object) -> list[Row]:
         """Run a statement and return its rows as plain tuples."""
@@ -94,7 +96,7 @@ class Session(ABC):
     def connection(self) -> Any:
         """The driver's connection, in a transaction where the session writes."""
         if self._connection is None:
-            if self._ended:
+            if self.ended:
                 raise MisusedStore(f"{self.sessions.label}: a session was used after its operation was over.")
             self._connection = self._take()
         return self._connection
@@ -105,15 +107,12 @@ class Session(ABC):
     def _end(self) -> Any:
         """Return the connection, if it has one, and have none any more."""
         connection, self._connection = self._connection, None
-        self._ended = True
+        self.ended = True
         return connection
 
     def _refuse_second(self) -> None:
         """Refuse a statement after the only one."""
-        if self._ended:
-            raise MisusedStore(
-                f"{self.sessions.label}: an operation of `single` is one statement; use `run` for several."
-            )
+        raise MisusedStore(f"{self.sessions.label}: an operation of `single` is one statement; use `run` for several.")
 
     def before(self) -> str:
         """Return the SQL that the next statement has to be preceded by, once."""

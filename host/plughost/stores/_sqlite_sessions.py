@@ -106,7 +106,7 @@ class Writing(SQLiteSession):
 
     def restart(self) -> None:
         self.undo()
-        self._ended = False
+        self.ended = False
 
 
 class Single(SQLiteSession):
@@ -115,9 +115,10 @@ class Single(SQLiteSession):
     __slots__ = ()
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
-        self._refuse_second()
+        if self.ended:
+            self._refuse_second()
         bound = _bound(values)
-        self._ended = True
+        self.ended = True
         return self.sessions.writer.single(self._deadline, lambda writer: fetch(writer.execute(sql, bound)))
 
 

@@ -268,15 +268,14 @@ class OpenStore(Generic[E]):
 
     def ping(self) -> None:
         """Ask the database for a sign of life, and whether it is in order and takes writes; raises as `run`."""
-        self._tell("read", self._ping)
+        self._tell(Mode.READ, self._ping)
 
     def _operate(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         if self.events is None or not self.events.watches("store"):
             return self._attempt(mode, operation, args, kwargs)
-        kind = "read" if mode is Mode.READ else "write"
-        return self._tell(kind, partial(self._attempt, mode, operation, args, kwargs))
+        return self._tell(mode, partial(self._attempt, mode, operation, args, kwargs))
 
-    def _tell(self, kind: str, call: Callable[[], T]) -> T:
+    def _tell(self, mode: Mode, call: Callable[[], T]) -> T:
         """Call a function, and tell of it where somebody watches."""
         begun = time.perf_counter()
         outcome = "ok"
@@ -290,16 +289,20 @@ class OpenStore(Generic[E]):
             raise
         finally:
             if self.events is not None:
-                took = time.perf_counter() - begun
-                fields = {"store": self.name, "kind": kind, "outcome": outcome}
-                self.events.publish(Event("store", self.plugin, fields | {"seconds": took, "waited": current.waited}))
+                fields = {
+                    "store": self.declared.name,
+                    "kind": "read" if mode is Mode.READ else "write",
+                    "outcome": outcome,
+                    "seconds": time.perf_counter() - begun,
+                    "waited": current.waited,
+                }
+                self.events.publish(Event("store", self.plugin, fields))
 
     def _attempt(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run an operation, again where that is safe and may help, and raise no driver's error."""
-        self._gate.begin()
+        deadline = time.monotonic() + self._patience
+        self._gate.enter(deadline)
         try:
-            deadline = time.monotonic() + self._patience
-            self._gate.enter(deadline)
             if mode is not Mode.READ and self.database.config.read_only:
                 raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
             presence = self._presence
@@ -347,9 +350,8 @@ class OpenStore(Generic[E]):
         raise found from None if found is error else error
 
     def _ping(self) -> None:
-        self._gate.begin()
+        self._gate.enter(time.monotonic() + self._patience)
         try:
-            self._gate.enter(time.monotonic() + self._patience)
             self._presence.ready(0.0).sessions.look(writes=True)
             if self._presence.failing is not None:
                 self._presence.succeeded(Mode.LOOK)

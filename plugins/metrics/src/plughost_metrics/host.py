@@ -152,7 +152,7 @@ class Happenings:
         self._waits = kept(
             Histogram,
             "plughost_store_wait_seconds",
-            "Seconds that an operation of a store waited for others or for a connection.",
+            "Seconds that an operation of a store waited for others or for a connection, where it had to.",
             ["store"],
         )
         # Looking a labelled metric up takes longer than observing, and each request of a store does both.
@@ -167,7 +167,8 @@ class Happenings:
             if observe is None:
                 observe = self._observers[key] = self._stores.labels(*key).observe, self._waits.labels(key[0]).observe
             observe[0](fields["seconds"])
-            observe[1](fields.get("waited", 0.0))
+            if waited := fields.get("waited"):
+                observe[1](waited)
         elif event.name == "login":
             self._logins.labels(event.plugin or "", fields["outcome"]).inc()
         elif event.name == "reload":
