@@ -13,6 +13,7 @@ import pytest
 from tests.engines.dispatching import QUEUE, THREADS, Receivers, Task, leave
 
 from plughost._servers.dispatcher import Dispatcher
+from plughost._servers.processor import Processor
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
 ) -> None:
     """What computes for long may use the others, and comes back. The main thread is never bound."""
     allowed = os.sched_getaffinity(0)
-    shared = {sorted(allowed)[(dispatcher._processor or 0) % len(allowed)]}
+    shared = {sorted(allowed)[(dispatcher.processor._number or 0) % len(allowed)]}
     seen: dict[str, set[int]] = {}
     slow: list[int] = []
     done = threading.Semaphore(0)
@@ -199,7 +200,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
         look(when)
 
     def look_in_a_job() -> None:
-        with dispatcher.elsewhere():
+        with dispatcher.processor.left():
             look("in a job")
 
     for plugin in ("stored", "other"):
@@ -227,3 +228,20 @@ def test_threads_share_a_processor_until_a_request_takes_long(
 
 def _is_load(dispatcher: Dispatcher, held: int, waiting: int) -> bool:
     return dispatcher.loads()["stored"][:2] == (held, waiting)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2 if sys.platform == "linux" else True, reason="it takes Linux and two processors")
+def test_native_threads_are_kept_off_the_shared_processor() -> None:
+    """There, they would interrupt whoever runs Python. Without a shared one, they may use all."""
+    allowed = os.sched_getaffinity(0)
+    seen: list[set[int]] = []
+    for shared in (True, False):
+        processor = Processor(shared=shared)
+        for bind in (processor.join, processor.avoid):
+            thread = threading.Thread(target=lambda bind=bind: (bind(), seen.append(os.sched_getaffinity(0))))
+            thread.start()
+            thread.join()
+    ours, others, *free = seen
+    assert len(ours) == 1
+    assert others == allowed - ours
+    assert free == [allowed, allowed]

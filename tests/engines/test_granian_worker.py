@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import os
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +35,14 @@ def body(data: bytes, *, more: bool = False) -> dict[str, Any]:
 
 
 @contextmanager
-def working(schedule: Callable[[Watcher], None]) -> Iterator[tuple[GranianWorker, int]]:
+def working(
+    schedule: Callable[[Watcher], None], place: Callable[[], object] = lambda: None
+) -> Iterator[tuple[GranianWorker, int]]:
     """Run a worker; yield it and its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         worker = GranianWorker(listening, EngineOptions(), None, 4)
-        worker.start(schedule)
+        worker.start(schedule, place)
         yield worker, listening.getsockname()[1]
         worker.stop()
         assert worker.ended.wait(20)
@@ -84,6 +88,16 @@ def test_tasks_run_in_a_thread_that_waits_for_events_between_them(until: Until) 
         ask(port)
         worker = min(workers() - before, key=int)
         until(lambda: "poll" in Path("/proc/self/task", worker, "wchan").read_text())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+def test_its_threads_run_where_they_are_placed() -> None:
+    """granian starts them all in the thread that is placed, so they inherit that."""
+    last = {max(os.sched_getaffinity(0))}
+    with working(lambda watcher: watcher.done(), partial(os.sched_setaffinity, 0, last)):
+        tasks = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text().strip() == TOKIO_WORKER]
+        assert tasks
+        assert all(os.sched_getaffinity(int(task.name)) == last for task in tasks)
 
 
 def test_a_body_is_told_by_callbacks() -> None:

@@ -40,9 +40,9 @@ class AccessLog:
     stands in a list without structure, as in `RequestLog`.
     """
 
-    def __init__(self, logger: structlog.stdlib.BoundLogger, enlist: Callable[[], object]) -> None:
-        """Log to a logger, from a thread that calls `enlist` first."""
-        self._enlist = enlist
+    def __init__(self, logger: structlog.stdlib.BoundLogger, join: Callable[[], object]) -> None:
+        """Log to a logger, from a thread that calls `join` first."""
+        self._join = join
         self._logger = logger
         self._noted: list[Any] = []
         self._writing = threading.Lock()
@@ -86,7 +86,7 @@ class AccessLog:
 
     def _write_on(self) -> None:
         """Write until nothing is left; the life of a thread."""
-        self._enlist()
+        self._join()
         while True:
             time.sleep(_SECONDS)
             self.write()

@@ -99,7 +99,7 @@ class Host(HostState):
             logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
         )
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
-        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.enlist)
+        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.join)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view = LiveView(self)
         self._strict = strict

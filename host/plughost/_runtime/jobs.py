@@ -262,7 +262,7 @@ class Jobs:
         self._events.emit("job_started", entry.name, job=job.name)
         try:
             if job.each_host or _is_ours(entry, job):
-                with self._dispatcher.elsewhere():
+                with self._dispatcher.processor.left():
                     job.run(run)
             else:
                 outcome = "elsewhere"

@@ -53,11 +53,11 @@ class RequestLog:
     """
 
     def __init__(
-        self, logger: structlog.stdlib.BoundLogger, events: Events, enlist: Callable[[], None] = lambda: None
+        self, logger: structlog.stdlib.BoundLogger, events: Events, join: Callable[[], None] = lambda: None
     ) -> None:
-        """Begin without observers, and note everything for those to come. Its threads call `enlist` first."""
-        self._enlist = enlist
-        self.access: AccessLog = AccessLog(logger, enlist)
+        """Begin without observers, and note everything for those to come. Its threads call `join` first."""
+        self._join = join
+        self.access: AccessLog = AccessLog(logger, join)
         self.timer: Timer = Timer(events)
         self._logger = logger
         self._times: list[Any] = []
@@ -160,7 +160,7 @@ class RequestLog:
             self._logger.error("observer failed", plugin=plugin, observer=observer.name, exc_info=error)
 
     def _tell_on(self) -> None:
-        self._enlist()
+        self._join()
         this = threading.current_thread()
         told = perf_counter()
         while self._thread is this:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import sys
 import time
 from _thread import LockType, allocate_lock
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
 
 from plughost._api.host import Load
-from plughost._servers import processor
+from plughost._servers.processor import Processor
 from plughost._servers.work import Crew, Job, Lane, Spot
 from plughost._waiting import this_thread
 
@@ -33,6 +31,7 @@ class Beside:
 
     Attributes:
         lanes: What each plugin takes of the threads, by name.
+        processor: What all threads share, or nothing.
         beside: Each plugin with a store, and its methods that take turns with all others nevertheless.
     """
 
@@ -50,8 +49,7 @@ class Beside:
         self._share = share
         self._most_beside = most
         self._queue = queue
-        # At random: in containers, processes have the same number.
-        self._processor = random.getrandbits(16) if one_processor else None  # nosec B311 - no secret
+        self.processor = Processor(shared=one_processor)
         self._guard: LockType = allocate_lock()  # around all counts
         self._own = Crew(sys.maxsize)
         self._idle: list[Spot] = []
@@ -75,31 +73,12 @@ class Beside:
         in_turn = self.beside.get(plugin)
         return in_turn is not None and method not in in_turn
 
-    def enlist(self) -> None:
-        """Let this thread share the processor of those that answer requests."""
-        if self._processor is not None:
-            processor.share(self._processor)
-
-    def let_go(self, thread: int = 0) -> None:
-        """Let a thread run on any processor, this one by default."""
-        if self._processor is not None:
-            processor.leave(thread)
-
-    @contextmanager
-    def elsewhere(self) -> Iterator[None]:
-        """Let this thread run on any processor during a block, and so what it starts."""
-        self.let_go()
-        try:
-            yield
-        finally:
-            self.enlist()
-
     def _take_part(self, give_way: Callable[[bool], None]) -> int:
         """Let this thread answer requests, and give way to others so; return the system's id of it."""
         here = this_thread
         if here.give_way is not give_way:
             if here.give_way is None:
-                self.enlist()
+                self.processor.join()
             here.give_way = give_way
         return here.native_id
 
@@ -157,7 +136,7 @@ class Beside:
                 is_away = self._running.pop(me) is None
                 following = self._end(job.lane, crew)
             if is_away:
-                self.enlist()
+                self.processor.join()
 
     def _rest_beside(self, long: bool) -> None:
         """Let another request of the plugin in while this thread waits, or computes elsewhere, for long."""
@@ -167,7 +146,7 @@ class Beside:
             if job is None or not long:
                 return
             self._running[me] = None
-            self.let_go()
+            self.processor.leave()
             lane = job.lane
             if lane.resting < MOST_RESTING:
                 this_thread.waits = True
@@ -224,7 +203,7 @@ class Beside:
         for thread, job in running.items():
             if job is not None and before.get(thread) is job and self._running.get(thread) is job:
                 self._running[thread] = None
-                self.let_go(thread)
+                self.processor.leave(thread)
         return running
 
     def _start(self, serve: Callable[[], object]) -> None:

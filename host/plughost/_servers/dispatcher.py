@@ -25,8 +25,8 @@ _LONG_TICKS: Final = 10  # how often it is looked what waits, and what runs for 
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
 _MOST_IN_TURN: Final = 32  # requests that a thread of an engine answers before it receives again, though more wait
-_MOST_BESIDE: Final = 10  # threads that answer one plugin's requests beside the active one: one for each connection
-_NOTHING: Final = None, 0
+_MOST_BESIDE: Final = 10
+_NOTHING: Final = None, None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
@@ -38,7 +38,7 @@ class Dispatcher(Beside):
         share: How many of these one plugin may hold; by default a quarter, and at least two.
         queue: How many requests of one plugin may wait.
         patience: Seconds after which one that waited is refused instead of begun.
-        one_processor: Whether its threads share one processor; see `processor`.
+        one_processor: Whether its threads share one processor; see `Processor`.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Dispatcher(Beside):
         self._crews = [self._own]
         self._active: Crew | None = None  # of the active thread; None while the turn passes on
         self._runs = 0  # how many jobs ran so far in the turn, the one that runs included
-        # What runs in the turn, by its number, and the thread where. It ends with the turn for whoever takes it out.
-        self._current: dict[int, tuple[Job, int]] = {}
+        # What runs in the turn, by its number, and where. The turn is for whoever takes it out to pass on.
+        self._current: dict[int, tuple[Job, Crew, int]] = {}
         self._give_way = self.rest
         self._held = 0
         self._started: list[threading.Thread] = []
@@ -156,14 +156,14 @@ class Dispatcher(Beside):
         if long or self._backlog:
             with self._guard:
                 number = self._runs
-                job, thread = self._current.get(number, _NOTHING)
-                if job and thread == this_thread.native_id and job.lane.resting < MOST_RESTING:
+                job, crew, thread = self._current.get(number, _NOTHING)
+                if job and crew and thread == this_thread.native_id and job.lane.resting < MOST_RESTING:
                     del self._current[number]
                     this_thread.waits = True
                     job.lane.resting += 1
                     if long:
-                        self.let_go()
-                    self._pass_on()
+                        self.processor.leave()
+                    self._pass_on(crew)
 
     def _work(self, job: Job | None, crew: Crew) -> None:
         """Do what there is to do; return once it is another's turn, or nothing is left."""
@@ -176,17 +176,17 @@ class Dispatcher(Beside):
                 continue
             lane = job.lane
             self._runs = number = self._runs + 1
-            current[number] = job, me
+            current[number] = job, crew, me
             if self._asleep:
                 self._wake_watcher()
             try:
                 do()
             except BaseException:
                 _LOGGER.exception("a request was not answered")
-            job = None
+            job = do = None
             if current.pop(number, None) is None:  # the turn was passed on meanwhile
                 self._guard.acquire()
-                self.enlist()  # it may have left the processor
+                self.processor.join()  # it may have left the processor
                 if not self._give_back(lane, crew):
                     return
                 continue
@@ -292,18 +292,15 @@ class Dispatcher(Beside):
 
     def _take_over(self, number: int) -> None:
         """Take the turn from a request that runs for long, if it still does, and pass it on."""
-        job, thread = self._current.pop(number, _NOTHING)
-        if job is not None:
+        job, crew, thread = self._current.pop(number, _NOTHING)
+        if job and crew:
             job.lane.held += 1
             self._held += 1
-            self.let_go(thread)
-            self._pass_on()
+            self.processor.leave(thread)
+            self._pass_on(crew)
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, crew: Crew) -> None:
         """Pass the turn on from what runs, which goes on without it."""
-        crew = self._active
-        if crew is None:
-            raise AssertionError("who runs in the turn has it")
         crew.held += 1
         self._active = None
         if crew.parked and crew.held >= crew.most:
@@ -335,7 +332,7 @@ class Dispatcher(Beside):
 
     def _watch(self) -> None:
         """Look every few milliseconds what runs and what waits, for as long as something does."""
-        self.enlist()
+        self.processor.join()
         seen = calm = ticks = 0
         some_wait = False
         running: Mapping[int, Job | None] = {}

@@ -97,7 +97,7 @@ class GranianEngine:
         requests.body_limit = self._body_limit
         try:
             worker = GranianWorker(listening, self._options, self._tls, _RECEIVERS)
-            worker.start(requests.schedule)
+            worker.start(requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
             dispatcher.dismiss(requests.crew)

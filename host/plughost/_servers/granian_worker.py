@@ -99,11 +99,12 @@ class GranianWorker:
         http: tuple[Any, ...] = ("auto", http1, http2, False, None)
         self._worker: Any = ASGIWorker(1, where, None, *pool, options.connection_limit, *http, *secured, (None, None))  # type: ignore[call-arg, arg-type]  # granian's stub is behind its code
 
-    def start(self, schedule: Callable[[Watcher], None]) -> None:
+    def start(self, schedule: Callable[[Watcher], None], place: Callable[[], object]) -> None:
         """Serve from now on.
 
         Args:
             schedule: Called for each request, in a thread of granian's pool. What it raises is lost.
+            place: Called in the thread that granian's own inherit from.
 
         Raises:
             BaseException: granian panics, at a key that it doesn't know.
@@ -111,8 +112,7 @@ class GranianWorker:
         loop = _Now()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
         with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
-            threads = call_named(self.name, serve)
-            self._signal.add_cb(partial(when_tasks_ended, threads, self.ended.set))
+            self._signal.add_cb(partial(when_tasks_ended, call_named(self.name, serve, place), self.ended.set))
             nobodys.setblocking(False)
             self._nobodys = nobodys.detach()
 

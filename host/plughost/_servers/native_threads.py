@@ -10,17 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from plughost._servers import processor
-
 _TASKS: Final = Path("/proc/self/task")
 _TASKS_SECONDS: Final = 2.0
 TOKIO_WORKER: Final = "tokio-rt-worker"
 
 
-def call_named(name: str, function: Callable[[], object]) -> frozenset[str]:
-    """Call a function in a thread of that name, of at most 15 characters; return the ids of threads that it started."""
+def call_named(name: str, function: Callable[[], object], place: Callable[[], object]) -> frozenset[str]:
+    """Call a function in a thread of that name, of at most 15 characters; return the ids of threads that it started.
+
+    They run on the processors that `place` chooses for the thread that it is called in.
+    """
     before = {task.name for task in _TASKS.glob("*")}
-    with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(name,)) as pool:
+    with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(name, place)) as pool:
         pool.submit(function).result()
     return frozenset(task.name for task in _TASKS.glob("*")) - before
 
@@ -47,8 +48,8 @@ def wait_for_threads(name: str, timeout: float) -> None:
         time.sleep(0.002)
 
 
-def _name_thread(name: str) -> None:
-    processor.leave()  # what it starts inherits where it may run
+def _name_thread(name: str, place: Callable[[], object]) -> None:
+    place()
     with contextlib.suppress(OSError):
         (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)
 

@@ -3,7 +3,7 @@
 Only one thread of a process runs Python at a time. Where they take turns on several processors, each turn wakes another
 processor and begins with a cold cache, which takes longer than most requests do. So these threads share one processor.
 One with a slow request leaves it, as do jobs: what computes for long without the interpreter's lock must not be in the
-way of others.
+way of others. An engine's native threads avoid it: there, they would interrupt whoever runs Python.
 
 The main thread is never bound, so its mask says which processors are allowed. Elsewhere than on Linux, nothing is done.
 """
@@ -12,29 +12,43 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-if sys.platform == "linux":
 
-    def share(number: int) -> None:
-        """Bind this thread to one of the processors that the process may use, chosen by a number."""
-        with contextlib.suppress(OSError):
-            allowed = sorted(os.sched_getaffinity(os.getpid()))
-            os.sched_setaffinity(0, {allowed[number % len(allowed)]})
+class Processor:
+    """The processor that some threads share, or none."""
 
-    def leave(thread: int = 0) -> None:
-        """Let a thread run on every processor that the process may use.
+    def __init__(self, *, shared: bool) -> None:
+        """Choose one, if threads are to share one. At random: in containers, processes have the same number."""
+        self._number = random.getrandbits(16) if shared and sys.platform == "linux" else None  # noqa: S311  # nosec B311 - no secret
 
-        Args:
-            thread: The native id of the thread. This one by default.
-        """
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(thread, os.sched_getaffinity(os.getpid()))
+    def join(self) -> None:
+        """Bind this thread to the shared processor."""
+        self._bind(lambda allowed, ours: {ours})
 
-else:
+    def leave(self, thread: int = 0) -> None:
+        """Let a thread run on every processor that the process may use: this one, or that of a native id."""
+        self._bind(lambda allowed, ours: allowed, thread)
 
-    def share(number: int) -> None:
-        """Do nothing."""
+    def avoid(self) -> None:
+        """Keep this thread, and what it starts, off the shared processor, if there is another."""
+        self._bind(lambda allowed, ours: allowed - {ours} or allowed)
 
-    def leave(thread: int = 0) -> None:
-        """Do nothing."""
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Let this thread, and what it starts, run on every processor during a block."""
+        self.leave()
+        try:
+            yield
+        finally:
+            self.join()
+
+    def _bind(self, choose: Callable[[set[int], int], set[int]], thread: int = 0) -> None:
+        if self._number is not None and sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                allowed = os.sched_getaffinity(os.getpid())
+                ours = sorted(allowed)[self._number % len(allowed)]
+                os.sched_setaffinity(thread, choose(allowed, ours))
