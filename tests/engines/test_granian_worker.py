@@ -57,6 +57,16 @@ def ask(port: int, path: str = "/", content: bytes | None = None) -> tuple[int, 
             return response.status, response.read()
 
 
+def tokio_workers() -> set[str]:
+    """Return the native threads that have the name of tokio's workers."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            if (task / "comm").read_text() == f"{TOKIO_WORKER}\n":
+                found.add(task.name)
+    return found
+
+
 def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
     """The scheduler gets scope and protocol, and `send` acts at once."""
     seen: list[Any] = []
@@ -74,30 +84,22 @@ def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
 def test_tasks_run_in_a_thread_that_waits_for_events_between_them(until: Until) -> None:
     """The first thread that has the name of tokio's workers is the one that runs tasks: it waits in epoll when idle."""
-
-    def workers() -> set[str]:
-        found = set()
-        for task in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(OSError):  # it has just ended
-                if (task / "comm").read_text() == f"{TOKIO_WORKER}\n":
-                    found.add(task.name)
-        return found
-
-    before = workers()
+    before = tokio_workers()
     with working(lambda watcher: watcher.done()) as (_, port):
         ask(port)
-        worker = min(workers() - before, key=int)
+        worker = min(tokio_workers() - before, key=int)
         until(lambda: "poll" in Path("/proc/self/task", worker, "wchan").read_text())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
 def test_its_threads_run_where_they_are_placed() -> None:
-    """granian starts them all in the thread that is placed, so they inherit that."""
+    """All of them are started by the thread that is placed, and inherit that."""
+    before = tokio_workers()
     last = {max(os.sched_getaffinity(0))}
     with working(lambda watcher: watcher.done(), partial(os.sched_setaffinity, 0, last)):
-        tasks = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text().strip() == TOKIO_WORKER]
-        assert tasks
-        assert all(os.sched_getaffinity(int(task.name)) == last for task in tasks)
+        started = tokio_workers() - before
+        assert started
+        assert all(os.sched_getaffinity(int(thread)) == last for thread in started)
 
 
 def test_a_body_is_told_by_callbacks() -> None:

@@ -49,7 +49,7 @@ class Beside:
         self._share = share
         self._most_beside = most
         self._queue = queue
-        self.processor = Processor(shared=one_processor)
+        self.processor: Processor = Processor(shared=one_processor)
         self._guard: LockType = allocate_lock()  # around all counts
         self._own = Crew(sys.maxsize)
         self._idle: list[Spot] = []

@@ -23,7 +23,7 @@ class Processor:
 
     def __init__(self, *, shared: bool) -> None:
         """Choose one, if threads are to share one. At random: in containers, processes have the same number."""
-        self._number = random.getrandbits(16) if shared and sys.platform == "linux" else None  # noqa: S311  # nosec B311 - no secret
+        self._number = random.getrandbits(16) if shared and sys.platform == "linux" else None  # nosec B311 - no secret
 
     def join(self) -> None:
         """Bind this thread to the shared processor."""
