@@ -23,19 +23,27 @@ from plughost.stores import (
     OpenStore,
     OutcomeUnknown,
     Session,
+    StoreError,
     Stores,
     StoresConfig,
     Unavailable,
     http_error,
+    prepare_stores,
+    purge,
 )
 from plughost.stores._looking import check
+from plughost.stores._sqlite_writer import Writer
 
 from .conftest import PRODUCTS, Declare
 from .proxy import Proxy
-from .test_rows import add, skus
+from .test_rows import INSERT, add, skus
 
 if TYPE_CHECKING:
     from plughost import Store
+
+PARTS = """
+CREATE TABLE parts (number INTEGER UNIQUE, product BIGINT REFERENCES products (id) DEFERRABLE INITIALLY DEFERRED);
+"""
 
 
 @pytest.fixture
@@ -73,8 +81,9 @@ def test_a_commit_whose_answer_is_lost_is_asked_for(
     assert store.read(skus) == ["a"]
 
 
+@pytest.mark.parametrize("last", [b"INSERT", b"SELECT txid_current"])
 def test_a_transaction_that_did_not_reach_its_commit_is_run_again(
-    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy
+    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, last: bytes
 ) -> None:
     """Where its only statement was lost, nothing of it can have been kept."""
     store = opening(through_proxy, products)["catalog"]
@@ -82,7 +91,7 @@ def test_a_transaction_that_did_not_reach_its_commit_is_run_again(
 
     def add_once(session: Session) -> int:
         attempts.append(1)
-        proxy.cut_after = b"INSERT" if len(attempts) == 1 else None
+        proxy.cut_after = last if len(attempts) == 1 else None
         return add(session, "a")
 
     store.run(add_once)
@@ -189,10 +198,153 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
     assert turns == [True], "who waits for more than a moment lets others have the turn, though none is seen to wait"
 
 
-def test_a_server_that_takes_few_connections_is_waited_for(
-    opening: Callable[..., Stores], postgresql: str, psycopg2: Any, products: Store, tmp_path: Path
+@pytest.mark.parametrize("busy", ["store", "pool"])
+def test_who_waited_in_vain_is_in_nobodys_way(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, busy: str
 ) -> None:
-    """Where it refuses one, the others go on, and whoever came for one waits."""
+    """Whoever gave up waiting, for a connection or to write, leaves the queue, and the next one has the turn."""
+    store = opening(replace(config, pool_size=1), products)["catalog"]
+    holds, go_on = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        add(session, "held") if busy == "store" else skus(session)
+        holds.set()
+        go_on.wait(30)
+
+    with ThreadPoolExecutor(1) as thread:
+        holding = thread.submit(store.run if busy == "store" else store.read, hold)
+        assert holds.wait(30)
+        for _ in range(2):
+            with pytest.raises(Busy):
+                store.single(add, "in vain") if busy == "store" else store.read(skus)
+        go_on.set()
+        holding.result()
+    store.single(add, "next")
+    assert store.read(skus) == (["held", "next"] if busy == "store" else ["next"])
+    assert store.figures["connections_in_use"] == 0
+
+
+def test_a_write_that_is_under_way_is_not_told_to_be_busy(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """Who waits for too long while another thread runs its statement learns what comes of that."""
+    store = opening(replace(sqlite_config, patience=2), products)["catalog"]
+    holds, go_on = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        add(session, "held")
+        holds.set()
+        go_on.wait(30)
+
+    def add_slowly(session: Session) -> int:
+        def last(cursor: sqlite3.Cursor) -> int:
+            waited = store.figures["lock_waits"]
+            wait_for(lambda: store.figures["lock_waits"] > waited)  # the other one's patience is over
+            return cursor.lastrowid or 0
+
+        return session.execute(last, INSERT, ("slow", 1, 1))
+
+    queue = _writer(store).turns.queue
+    with ThreadPoolExecutor(3) as threads:
+        holding = threads.submit(store.run, hold)
+        assert holds.wait(30)
+        slow = threads.submit(store.single, add_slowly)
+        wait_for(lambda: len(queue) == 1)
+        other = threads.submit(store.single, add, "other")
+        wait_for(lambda: len(queue) == 2)
+        go_on.set()
+        holding.result()
+        assert [slow.result(), other.result()] == [2, 3]
+    assert store.read(skus) == ["held", "other", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("INSERT OR ROLLBACK INTO products (sku, price, stock) VALUES ('held', 1, 1)", "UNIQUE"),
+        ("INSERT INTO parts (number, product) VALUES (1, 0)", "FOREIGN KEY"),
+    ],
+    ids=["at once", "at the commit"],
+)
+def test_a_statement_that_undoes_those_it_shares_a_commit_with_is_refused_alone(
+    opening: Callable[..., Stores],
+    sqlite_config: StoresConfig,
+    declare: Declare,
+    wait_for: Callable[..., None],
+    *,
+    statement: str,
+    reason: str,
+) -> None:
+    """As on a full disk: the others are run again without it, and each is kept once."""
+    declared = declare(PRODUCTS, PARTS, entities=None, tables=("products", "parts"))
+    store = opening(replace(sqlite_config, patience=30), declared)["catalog"]
+    holds, go_on = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        add(session, "held")
+        holds.set()
+        go_on.wait(30)
+
+    refused, part = (Session.change, statement), (Session.change, "INSERT INTO parts (number, product) VALUES (1, 1)")
+    operations: list[tuple[Callable[..., int], str]] = [(add, "a"), refused, (add, "b"), refused, part]
+    queue = _writer(store).turns.queue
+    with ThreadPoolExecutor(6) as threads:
+        holding = threads.submit(store.run, hold)
+        assert holds.wait(30)
+        together = []
+        for operation, argument in operations:
+            together.append(threads.submit(store.single, operation, argument))
+            wait_for(lambda: len(queue) == len(together))
+        go_on.set()
+        holding.result()
+        for each in together[1::2]:
+            with pytest.raises(StoreError, match=reason):
+                each.result()
+        assert [each.result() for each in together[::2]] == [2, 3, 1]
+    assert store.read(skus) == ["a", "b", "held"]
+    assert store.read(Session.rows, "SELECT number, product FROM parts") == [(1, 1)]
+    store.single(add, "next")
+
+
+def test_a_transaction_that_is_refused_at_its_commit_is_undone(
+    opening: Callable[..., Stores], config: StoresConfig, declare: Declare
+) -> None:
+    """A constraint that is looked at by the commit keeps nothing of it, and the next one begins anew."""
+    declared = declare(PRODUCTS, PARTS, entities=None, tables=("products", "parts"))
+    store = opening(replace(config, pool_size=1), declared)["catalog"]
+    add_part = "INSERT INTO parts (number, product) VALUES (1, 0)"
+    with pytest.raises(StoreError, match=r"(?i)foreign key"):
+        store.run(lambda session: [add(session, "undone"), session.change(add_part)])
+    with pytest.raises(StoreError, match=r"(?i)foreign key"):
+        store.single(Session.change, add_part)
+    store.single(add, "a")
+    store.run(add, "b")
+    assert store.read(skus) == ["a", "b"]
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_transaction_that_is_ended_from_inside_is_refused(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, end: str
+) -> None:
+    """On SQLite the caller is not told that all was kept, and others write on."""
+    store = opening(sqlite_config, products)["catalog"]
+    with pytest.raises(StoreError, match="ended from inside"):
+        store.run(lambda session: [add(session, "a"), session.rows(end)])
+    store.run(add, "b")
+    assert store.read(skus) == (["a", "b"] if end == "COMMIT" else ["b"])
+
+
+def _writer(store: OpenStore[Session]) -> Writer:
+    opened = store._presence.opened
+    assert opened is not None
+    writer = opened.sessions.writer  # type: ignore[attr-defined] # it is SQLite
+    assert isinstance(writer, Writer)
+    return writer
+
+
+@pytest.fixture
+def two_at_most(postgresql: str, psycopg2: Any) -> Iterator[str]:
+    """The URL of a database whose server takes two connections at most."""
     name = urlsplit(postgresql).path[1:]
     role = f"{name}_few"
     with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
@@ -200,15 +352,50 @@ def test_a_server_that_takes_few_connections_is_waited_for(
         cursor.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO {role}")
         try:
             url = urlsplit(postgresql)
-            url = url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}")
-            stores = opening(StoresConfig(folder=tmp_path, url=url.geturl(), patience=20), products)
-            store = stores["catalog"]
-            with ThreadPoolExecutor(8) as threads:
-                list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
-            assert len(store.read(skus)) == 40
-            stores.close()
+            yield url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
         finally:
             cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_server_that_takes_few_connections_is_waited_for(
+    opening: Callable[..., Stores], two_at_most: str, products: Store, tmp_path: Path
+) -> None:
+    """Where it refuses one, the others go on, and whoever came for one waits."""
+    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=20), products)
+    store = stores["catalog"]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
+    assert len(store.read(skus)) == 40
+    stores.close()
+
+
+def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs_none(
+    opening: Callable[..., Stores], two_at_most: str, psycopg2: Any, products: Store, tmp_path: Path
+) -> None:
+    """Who came for one is told, the others go on, and all may be had again afterwards."""
+    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=0.3, pool_size=2), products)
+    store = stores["catalog"]
+    together = threading.Barrier(2, timeout=30)
+
+    def hold(session: Session) -> list[str]:
+        skus(session)
+        together.wait()
+        together.wait()
+        return skus(session)
+
+    with ThreadPoolExecutor(2) as threads:
+        holding = threads.submit(store.read, hold)
+        together.wait()
+        with closing(psycopg2.connect(two_at_most)):
+            for _ in range(3):
+                with pytest.raises(Unavailable, match="too many connections"):
+                    store.read(skus)
+            assert store.figures["connections_in_use"] == 1
+        together.wait()
+        assert holding.result() == []
+    assert store.figures["connections_in_use"] == 0
+    store.single(add, "next")
+    stores.close()
 
 
 @pytest.fixture
@@ -262,6 +449,58 @@ def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
     wait_for(lambda: check(serving).up)
     serving.single(add, "kept")
     assert len(serving.read(skus)) == 41
+
+
+def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_first(
+    serving: OpenStore[Session], file: Path, sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """Nobody purges it under the hands of the host, which had let go of the one before."""
+    saved, lock = file.with_name("saved"), file.with_name(f"{file.name}.lock")
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(saved)) as to:
+        source.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        source.backup(to)
+    lock.unlink()
+    lock.mkdir()
+    os.truncate(file, 0)
+    with pytest.raises(Unavailable):
+        serving.single(add, "lost")
+    subprocess.run(["cp", saved, file], check=True)  # by a process of its own, as above
+    wait_for(lambda: check(serving).data["error"] == "Unavailable")
+    lock.rmdir()
+    wait_for(lambda: check(serving).up)
+    with pytest.raises(Busy, match="A host serves"):
+        purge(prepare_stores({"plugin": (products,)}, sqlite_config)["catalog"])
+    assert len(serving.read(skus)) == 40
+
+
+@pytest.mark.parametrize("mode", ["read", "run"])
+def test_a_file_that_is_put_back_waits_for_those_who_use_the_one_before(
+    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None], mode: str
+) -> None:
+    """It is not opened beside a connection to the old one, whose write may be lost and says so."""
+    saved = file.with_name("saved")
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(saved)) as to:
+        source.backup(to)
+    together = threading.Barrier(2, timeout=30)
+
+    def hold(session: Session) -> int:
+        found = len(skus(session))
+        together.wait()
+        together.wait()
+        return found
+
+    with ThreadPoolExecutor(1) as thread:
+        holding = thread.submit(getattr(serving, mode), hold)
+        together.wait()
+        saved.rename(file)
+        wait_for(lambda: "still in use" in check(serving).data["reason"])
+        together.wait()
+        if mode == "read":
+            assert holding.result() == 40
+        else:
+            assert isinstance(holding.exception(), OutcomeUnknown)
+    wait_for(lambda: check(serving).up)
+    assert len(serving.read(skus)) == 40
 
 
 def test_a_header_that_is_destroyed_is_noticed(serving: OpenStore[Session], file: Path) -> None:

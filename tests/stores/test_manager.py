@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost.stores import StoreError, Stores, StoresConfig, migrate_stores, open_stores, prepare_stores
+from plughost.stores import StoreError, Stores, StoresConfig, Unavailable, migrate_stores, open_stores, prepare_stores
 from plughost.stores._looking import check, statistics
 from plughost.stores._manager import database_for
 
@@ -83,6 +83,32 @@ def test_an_operation_that_runs_when_its_store_closes_is_finished(
 
     assert stores["catalog"].run(add_and_close) == 2
     assert opening(config, products)["catalog"].read(count) == 2
+
+
+@pytest.mark.parametrize("mode", ["read", "run"])
+def test_a_connection_that_is_in_use_when_its_store_closes_is_closed_when_it_is_given_back(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, mode: str
+) -> None:
+    """SQLite removes its log with the last connection."""
+    stores = opening(sqlite_config, products)
+    log = sqlite_config.folder / "catalog.sqlite3-wal"
+    stores["catalog"].run(add, "a")
+
+    def close(db: Any) -> tuple[int, bool]:
+        found = count(db)
+        stores.close()
+        return found, log.exists()
+
+    assert getattr(stores["catalog"], mode)(close) == (1, True)
+    assert not log.exists()
+
+
+def test_a_store_that_closes_before_it_opened_says_so(config: StoresConfig, products: Store) -> None:
+    """Nobody waits for a generation that never comes to serve."""
+    stores = migrate_stores(prepare_stores({"plugin": (products,)}, replace(config, patience=3600)))
+    stores.close()
+    with pytest.raises(Unavailable, match="is closed"):
+        stores["catalog"].read(count)
 
 
 def test_opening_and_closing_leaves_nothing_behind(

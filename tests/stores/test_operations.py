@@ -306,6 +306,65 @@ def test_a_writer_waits_for_another_with_a_time_out_and_readers_never(store: Ope
     assert store.read(get, "a") == ("a", "", Decimal("19.99"), 0)
 
 
+def test_operations_wait_while_their_store_is_paused(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """A pause begins once those inside have left, has no connection left, and lets in who came meanwhile, one each."""
+    store = opening(replace(config, patience=3600), products)["catalog"]
+    inside, paused = threading.Barrier(2, timeout=30), threading.Barrier(2, timeout=30)
+
+    def stay(db: Any) -> int:
+        inside.wait()
+        wait_for(lambda: store._gate._shut)
+        return add(db, "inside")
+
+    def pause() -> None:
+        inside.wait()
+        with store.paused():
+            assert store.figures == {}
+            paused.wait()
+            wait_for(lambda: store._gate._changed._waiters)  # type: ignore[attr-defined] # of the one who came
+
+    def add_and_nest(db: Any) -> None:
+        add(db, "came")
+        with pytest.raises(MisusedStore, match="inside one of"):
+            store.read(count)
+
+    def come() -> None:
+        paused.wait()
+        store.run(add_and_nest)
+
+    with ThreadPoolExecutor(3) as threads:
+        staying, pausing, coming = threads.submit(store.run, stay), threads.submit(pause), threads.submit(come)
+        assert (staying.result(), pausing.result(), coming.result()) == (1, None, None)
+    assert store.read(skus) == ["came", "inside"]
+
+
+def test_a_pause_and_an_operation_that_wait_in_vain_are_busy(store: OpenStore[Any]) -> None:
+    """Neither leaves anything shut, or the thread in an operation."""
+    holds, done = threading.Event(), threading.Event()
+
+    def hold(db: Any) -> int:
+        holds.set()
+        done.wait(30)
+        return count(db)
+
+    with ThreadPoolExecutor(1) as thread:
+        holding = thread.submit(store.read, hold)
+        assert holds.wait(30)
+        try:
+            with pytest.raises(Busy, match="took longer than"), store.paused():
+                pytest.fail("somebody is inside")
+            store.run(add, "a")
+        finally:
+            done.set()
+        assert holding.result() == 1
+    with store.paused(), pytest.raises(Busy, match="is being migrated"):
+        store.run(add, "b")
+    store.run(add, "c")
+    assert store.read(skus) == ["a", "c"]
+
+
 def test_a_closed_store_says_so(store: OpenStore[Any]) -> None:
     """An operation after the end is an error, not a new connection."""
     store.close()

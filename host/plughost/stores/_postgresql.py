@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._queries import quote
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _SHARED: Final = "plughost migrations"
 _MIGRATION_PATIENCE: Final = 60
+# A server that recovers from a crash begins its statistics anew, as does one that takes another's place.
+_LIFE: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
 _SERVER_SAYS: Final = re.compile(r"\bFATAL\b")
 _DEFAULTS: Final = {
     "application_name": "plughost",
@@ -46,6 +49,7 @@ class PostgreSQL(Database):
             statement_timeout=int(self.config.statement_timeout * 1000),
             idle_in_transaction_session_timeout=int(self.config.statement_timeout * 2000),
         )
+        arguments["connection_factory"] = _kind_of_connection(driver_for(self.store))
         claim = _key(self.store)
 
         def open_one() -> Any:
@@ -53,8 +57,9 @@ class PostgreSQL(Database):
             try:
                 with connection.cursor() as cursor:
                     # Each connection of a host holds the claim that a host serves the store; see `alone`.
-                    cursor.execute("SELECT pg_try_advisory_lock_shared(%s)", (claim,))
-                    if not cursor.fetchone()[0]:
+                    cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_LIFE})", (claim,))
+                    claimed, connection.life = cursor.fetchone()
+                    if not claimed:
                         raise Busy(f"The {self.label} is being purged.")
             except BaseException:
                 connection.close()
@@ -178,6 +183,12 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
 
     def keep(self) -> None:
         self.script("COMMIT")
+
+
+@cache
+def _kind_of_connection(driver: Any) -> type:
+    """Return the driver's connections, with a place for which life of the server each belongs to."""
+    return type("Connection", (driver.extensions.connection,), {"life": None})
 
 
 def _key(name: str) -> int:

@@ -76,13 +76,22 @@ class PostgreSQLSessions(Sessions):
         self._used.pop(id(connection), None)
         self.pool.give(connection)
 
-    def outcome(self, transaction: int) -> str | None:
-        """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell."""
+    def outcome(self, transaction: int, life: object) -> str | None:
+        """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell.
+
+        A server that crashed may give the number of a transaction that it lost to another one.
+
+        Args:
+            transaction: Its number.
+            life: Which life of the server it belongs to.
+        """
         with closing(self._open_one()) as connection, connection.cursor() as cursor:
             self._used[id(connection)] = connection, time.monotonic() + self.patience + self._limit
             try:
                 cursor.execute("SELECT txid_status(%s)", (transaction,))
                 told: str | None = cursor.fetchone()[0]
+                if told == "committed" and connection.life != life:
+                    return None
             finally:
                 self._used.pop(id(connection), None)
             return told
@@ -168,7 +177,7 @@ class Reading(PostgreSQLSession):
     writes = False
 
     def before(self) -> str:
-        return "SET TRANSACTION READ ONLY; "
+        return "SET TRANSACTION READ ONLY; " + self._limit()
 
 
 class Writing(PostgreSQLSession):
@@ -204,9 +213,9 @@ class Writing(PostgreSQLSession):
                 self._send(cursor, "COMMIT")
         except Exception as error:
             self.undo()
-            if transaction is None or not self._is_lost(error):
+            if connection is None or transaction is None or not self._is_lost(error):
                 raise
-            self._find_out(transaction, error)
+            self._find_out(transaction, connection.life, error)
         else:
             super().commit()
 
@@ -220,14 +229,14 @@ class Writing(PostgreSQLSession):
             with suppress(Exception):  # on a broken connection there is nothing to undo: the server did that
                 connection.cursor().execute("ROLLBACK")
 
-    def _find_out(self, transaction: int, error: Exception) -> None:
+    def _find_out(self, transaction: int, life: object, error: Exception) -> None:
         """Return if the transaction was committed; `OutcomeUnknown` if nobody tells for as long as operations wait."""
         give_up = time.monotonic() + self.sessions.patience
         label = self.sessions.label
         while True:
             told: str | None = "in progress"  # whatever goes wrong, there is no answer yet
             with suppress(Exception):
-                told = self.sessions.outcome(transaction)
+                told = self.sessions.outcome(transaction, life)
             if told == "committed":
                 return
             if told == "aborted":

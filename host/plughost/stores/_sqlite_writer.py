@@ -153,7 +153,22 @@ class Writer:
                     each.failure = None
                 self._run_all(connection, done + rest)
                 return
-        self._commit(connection)
+        try:
+            self._commit(connection)
+        except sqlite3.IntegrityError:
+            if len(turns) == 1:
+                raise
+            self._run_each(connection, turns)
+
+    def _run_each(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
+        """Run single statements each in a transaction of its own: the commit doesn't tell whose constraint failed."""
+        for turn in turns:
+            turn.failure = None
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                self._run_all(connection, [turn])
+            except Exception as error:  # noqa: BLE001 - its own thread raises it
+                turn.failure = error
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
