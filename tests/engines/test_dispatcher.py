@@ -159,6 +159,30 @@ def test_a_job_that_raises_ends_no_thread(dispatcher: Dispatcher, caplog: pytest
     assert "was not answered" in caplog.text
 
 
+def test_jobs_wait_while_the_system_allows_no_more_threads(
+    dispatcher: Dispatcher, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are done once there is a thread: by whoever comes next, or by the watcher where nobody comes."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        leave(dispatcher, lambda: done.append("first"))
+    leave(dispatcher, lambda: done.append("second"))
+    until(lambda: done == ["first", "second"])
+    released = threading.Event()
+    leave(dispatcher, lambda: released.wait(20), "slow")
+    until(lambda: dispatcher.loads()["slow"].held == 1)  # it is the only thread, and the watcher is awake
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        leave(dispatcher, lambda: done.append("third"))
+    until(lambda: done[2:] == ["third"])
+    released.set()
+
+
 def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
     """A job that goes on is left to itself, and told of."""
     dispatcher = Dispatcher(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import ExitStack
 from functools import partial
@@ -51,7 +52,7 @@ def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bo
     def again() -> None:
         by.append(threading.current_thread())
         if len(by) < 500:
-            dispatcher.put_back(lasting)
+            dispatcher.put_back(lasting, engine.crew)
         else:
             ended.set()
 
@@ -92,3 +93,29 @@ def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) 
         for _ in range(4000):
             assert finished.acquire(timeout=20)
     assert sorted(done) == list(range(4000))
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
+def test_an_engine_receives_though_another_has_much_to_do(dispatcher: Dispatcher, alone: bool) -> None:
+    """Of two with as many clients, none gets fewer than a tenth of the other's requests done."""
+    done = [0, 0]
+    ended = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(0.0005)  # as a host does
+        engines = [Receivers(dispatcher, 3, alone=alone) for _ in done]
+        for each in engines:
+            stack.callback(each.close)
+
+        def ask(number: int) -> None:
+            sum(range(100_000))  # long enough for others to arrive
+            done[number] += 1
+            if sum(done) < 1000:
+                engines[number].give(Task(dispatcher, partial(ask, number)))
+            else:
+                ended.set()
+
+        for number in (0, 1) * 20:
+            engines[number].give(Task(dispatcher, partial(ask, number)))
+        assert ended.wait(60)
+    assert min(done) > max(done) / 10, done

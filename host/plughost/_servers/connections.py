@@ -77,6 +77,7 @@ def open_socket(listener: Listener, inherited: socket.socket | None = None) -> s
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit that
             opened.bind(address)
             opened.listen(BACKLOG)
         except OSError as error:

@@ -103,8 +103,9 @@ class Dispatcher(Beside):
         """Whether others wait for what runs at the moment."""
         return bool(self._backlog)
 
-    def put_back(self, job: Job) -> None:
+    def put_back(self, job: Job, crew: Crew) -> None:
         """Have a job done after what waits already; `bring` is to follow."""
+        job.crew = crew
         self._backlog.append(job)
 
     def leave(self, job: Job) -> None:
@@ -121,11 +122,12 @@ class Dispatcher(Beside):
         """
         job_here: Job | None = job
         if not self._turn.acquire(False):
+            job.crew = crew
             self._backlog.append(job)
             job_here = None
             if not self._turn.acquire(False):
                 self._guard.acquire()
-                if self._active is not crew:
+                if self._active is not crew or self._others_wait(crew):
                     self._guard.release()
                 elif self._park(crew):
                     self._work(None, crew)
@@ -138,6 +140,13 @@ class Dispatcher(Beside):
             self._backlog.append(job_here)
         with self._guard:
             self._hand_on(self._own)
+
+    def _others_wait(self, crew: Crew) -> bool:
+        """Return whether what is done next came to another engine, which goes on receiving meanwhile."""
+        try:
+            return self._backlog[0].crew is not crew
+        except IndexError:
+            return False
 
     def stand_by(self, crew: Crew) -> bool:
         """Park this thread of an engine, whose threads are all there, where another receives; return whether it did."""
@@ -283,7 +292,12 @@ class Dispatcher(Beside):
                 spot.lock.release()
                 return
         self._active = self._own
-        self._start(self._serve)
+        try:
+            self._start(self._serve)
+        except RuntimeError:  # the system allows no more: the watcher tries again
+            self._active = None
+            self._turn.release()
+            self._alarm.set()
 
     def _start(self, serve: Callable[[], object]) -> None:
         thread = threading.Thread(target=serve, name="plughost-requests", daemon=True)
@@ -327,8 +341,12 @@ class Dispatcher(Beside):
             self._asleep = False
             self._alarm.set()
             if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
-                self._watcher.start()
+                watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
+                try:
+                    watcher.start()
+                    self._watcher = watcher
+                except RuntimeError:  # the system allows no more: the next request tries again
+                    self._asleep = True
 
     def _watch(self) -> None:
         """Look every few milliseconds what runs and what waits, for as long as something does."""

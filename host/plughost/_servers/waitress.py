@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from plughost._servers.work import Crew, Job
 
 _RECEIVERS: Final = 4  # threads of a listener, one of which moves the bytes
+_MOST_AT_ONCE: Final = 64  # connections that are accepted before others are answered
 _QUIET_SECONDS: Final = 1.0  # for how long an idle connection stays open while draining: a request may be on its way
 _STALLED_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.25
@@ -126,6 +127,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             for channel in idle[: max(1, self.adj.connection_limit // 2)]:
                 if now - channel.last_activity > CROWDED_SECONDS:
                     channel.handle_close()
+
+    def handle_accept(self) -> None:
+        """Accept a connection, and those that wait behind it: one a turn would leave a crowd waiting for as many turns."""
+        for _ in range(_MOST_AT_ONCE):
+            before = len(self.active_channels)
+            super().handle_accept()
+            if len(self.active_channels) == before or len(self._map) > self.adj.connection_limit:
+                return
 
     def accept(self) -> Any:
         """Accept a connection; without a descriptor for it, pause until connections are looked at next."""
@@ -278,7 +287,7 @@ class WaitressEngine:
             if complete:
                 first, *others = complete
                 for each in others:
-                    dispatcher.put_back(each)
+                    dispatcher.put_back(each, crew)
                 dispatcher.bring(first, crew)
 
     def _drain(self, server: Server, deadline: float) -> bool:

@@ -43,11 +43,13 @@ class Job:
         lane: What it counts against.
         begun: Whether a part of it is done already: the rest of it is never refused.
         since: When it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't.
+        crew: The engine that received it, once it has to wait for the turn.
     """
 
     lane: Lane
     begun = False
     since: float = 0.0
+    crew: Crew | None = None
 
     def run(self) -> None:
         """Go on with it."""
