@@ -129,7 +129,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
                     channel.handle_close()
 
     def handle_accept(self) -> None:
-        """Accept a connection, and those that wait behind it: one a turn would leave a crowd waiting for as many turns."""
+        """Accept a connection and those behind it: with one a turn, a crowd would wait for as many turns."""
         for _ in range(_MOST_AT_ONCE):
             before = len(self.active_channels)
             super().handle_accept()
