@@ -31,6 +31,7 @@ from plughost.stores import (
     prepare_stores,
     purge,
 )
+from plughost.stores._errors import Damaged
 from plughost.stores._looking import check
 from plughost.stores._sqlite_writer import Writer
 
@@ -121,6 +122,24 @@ def test_a_write_whose_outcome_nobody_can_know_says_so(
     proxy.cut_after = None
     proxy.mend()
     assert store.read(skus) == ["commit", "single"]
+
+
+def test_a_table_that_was_taken_away_is_told(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """It is no defect of the plugin: the store is damaged, its check says so, and it is found again with the table."""
+    store = opening(config, products)["catalog"]
+    store.run(add, "a")
+    with store.database.administer() as db:
+        db.script("ALTER TABLE products RENAME TO away")
+    for operation, args in ((store.read, (skus,)), (store.run, (add, "b")), (store.read, (skus,))):
+        with pytest.raises(Damaged, match="no table products any more"):
+            operation(*args)
+    assert not check(store).up
+    with store.database.administer() as db:
+        db.script("ALTER TABLE away RENAME TO products")
+    wait_for(lambda: check(store).up)
+    assert store.read(skus) == ["a"]
 
 
 def test_a_write_that_overran_is_not_run_again(

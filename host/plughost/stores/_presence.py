@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable, translate
@@ -13,7 +13,7 @@ from plughost.stores._sessions import Mode
 if TYPE_CHECKING:
     import structlog
 
-    from plughost.stores._databases import Database
+    from plughost.stores._databases import Administration, Database
     from plughost.stores._opening import Opened
 
 _LOOK_AGAIN: Final = 0.02
@@ -34,12 +34,14 @@ class Presence:
         open_store: Callable[[], Opened],
         refuse: Callable[[], None],
         logger: structlog.stdlib.BoundLogger,
+        tables: Sequence[str] = (),
     ) -> None:
-        """Open nothing yet; `refuse` raises where the store is not to be opened."""
+        """Open nothing yet; `refuse` raises where the store is not to be opened, `tables` are those that it has."""
         self.opened: Opened | None = None
         self.trouble: StoreError | None = None
         self.failing: tuple[float, Mode] | None = None
         self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
+        self._tables = tables
         self._served = 0
         self._wait_until = self._retry_at = 0.0
         self._opening = threading.Lock()
@@ -107,6 +109,7 @@ class Presence:
                 if db.schema_number() < self._served:
                     message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
+                self._look_for_tables(db)
         return self._open()
 
     def fail(self, error: StoreError) -> None:
@@ -149,15 +152,21 @@ class Presence:
             self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
 
     def explain(self, error: StoreError) -> StoreError:
-        """Return what is behind an error that looks like a defect of the operation: newer code, or a damaged file."""
+        """Return what is behind what looks like a defect of the operation: newer code, a damaged file, a lost table."""
         try:
             if self.opened is not None:
                 self.opened.sessions.look()
                 with self._database.administer() as db:
                     if db.schema_number() > self.opened.schema:
                         return Unavailable(f"The {self._database.label} was migrated by newer code: {error}")
+                    self._look_for_tables(db)
         except Damaged as found:
             return found
         except Exception:  # noqa: BLE001 - of the two, the operation's own error tells more
             return error
         return error
+
+    def _look_for_tables(self, db: Administration) -> None:
+        for table in self._tables:
+            if not db.has_table(table):
+                raise Damaged(f"The {self._database.label} has no table {table} any more: put it or a backup back.")

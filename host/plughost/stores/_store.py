@@ -80,7 +80,9 @@ class OpenStore(Generic[E]):
         self._migrated: Opening | None = None
         self._closed = False
         self._logger = logger.bind(store=declared.name, plugin=plugin)
-        self._presence = Presence(database, lambda: Opening(self._place).finish(), self._refuse, self._logger)
+        self._presence = Presence(
+            database, lambda: Opening(self._place).finish(), self._refuse, self._logger, declared.tables
+        )
 
     @property
     def name(self) -> str:
