@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.stores.operations import add
 
 from plughost.stores import OpenStore, browse
-
-from .operations import add
 
 
 @pytest.fixture

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.stores.conftest import PRODUCTS, Declare, product_entities
+from tests.stores.operations import add, count, skus
 
 from plughost._backups import backup, restore
 from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
 from plughost.stores._errors import Damaged
 from plughost.stores._looking import check, statistics
-
-from .conftest import PRODUCTS, Declare, product_entities
-from .operations import add, count, skus
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.stores.operations import add, count
 
 from plughost._cli.stores import purge_command, stores_command
 from plughost.stores import Stores, StoresConfig, prepare_stores
-
-from .operations import add, count
 
 if TYPE_CHECKING:
     import click

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.stores.conftest import PRODUCTS, Declare
+from tests.stores.test_rows import add, skus
 
 from plughost.stores import OpenStore, Stores, StoresConfig
 from plughost.stores._postgresql_sessions import PostgreSQLSessions
 from plughost.stores._sessions import Mode
-
-from .conftest import PRODUCTS, Declare
-from .test_rows import add, skus
 
 if TYPE_CHECKING:
     from plughost import Store

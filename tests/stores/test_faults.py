@@ -1,23 +1,21 @@
-"""What goes wrong at a bad moment: lost commits, full pools, and files that are not what they were."""
+"""What goes wrong at a bad moment: lost commits, shared ones, and who waits in vain."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import sqlite3
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from tests.stores.conftest import PRODUCTS, Declare
+from tests.stores.proxy import Proxy
+from tests.stores.test_rows import INSERT, add, skus
 
-from plughost._waiting import this_thread
 from plughost.stores import (
     Busy,
     OpenStore,
@@ -26,18 +24,11 @@ from plughost.stores import (
     StoreError,
     Stores,
     StoresConfig,
-    Unavailable,
     http_error,
-    prepare_stores,
-    purge,
 )
 from plughost.stores._errors import Damaged
 from plughost.stores._looking import check
 from plughost.stores._sqlite_writer import Writer
-
-from .conftest import PRODUCTS, Declare
-from .proxy import Proxy
-from .test_rows import INSERT, add, skus
 
 if TYPE_CHECKING:
     from plughost import Store
@@ -157,64 +148,6 @@ def test_a_write_that_overran_is_not_run_again(
         with pytest.raises(Busy):
             operation(sleep)
     assert len(attempts) == 3
-
-
-def test_who_finds_all_connections_in_use_waits(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store
-) -> None:
-    """There are never more than the setting says, and a wait that is too long says what to set."""
-    store = opening(replace(config, pool_size=2, patience=5, tuned={"catalog": {"pool_idle": 0}}), products)["catalog"]
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: store.read(skus), range(80)))
-    assert store.figures["connections_open"] <= store.figures["connections_at_most"] == 2
-    both_read, go_on = threading.Barrier(3), threading.Event()
-
-    def hold(session: Session) -> None:
-        skus(session)
-        both_read.wait(30)
-        go_on.wait(30)
-
-    with ThreadPoolExecutor(3) as threads:
-        holding = [threads.submit(store.read, hold) for _ in range(2)]
-        both_read.wait(30)
-        waiting = threads.submit(store.read, skus)
-        go_on.set()
-        assert waiting.result() == []
-        for each in holding:
-            each.result()
-    assert store.figures["connections_open"] == 1, "those that nobody needs are closed, but for the last"
-
-
-def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
-) -> None:
-    """Else a thread that gives its connection back and comes again is the quickest each time, and others starve."""
-    store = opening(replace(config, pool_size=1, patience=30), products)["catalog"]
-    order: list[str] = []
-    turns: list[bool] = []
-    holds = threading.Event()
-
-    def hold(session: Session) -> None:
-        skus(session)
-        holds.set()
-        wait_for(lambda: turns)
-
-    def come(session: Session, name: str) -> None:
-        skus(session)
-        order.append(name)
-
-    def wait() -> None:
-        holds.wait(30)
-        this_thread.give_way = turns.append
-        store.read(come, "waited")
-
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(wait)
-        store.read(hold)
-        store.read(come, "came later")
-        waiting.result()
-    assert order == ["waited", "came later"]
-    assert turns == [True], "who waits for more than a moment lets others have the turn, though none is seen to wait"
 
 
 @pytest.mark.parametrize("busy", ["store", "pool"])
@@ -359,225 +292,3 @@ def _writer(store: OpenStore[Session]) -> Writer:
     writer = opened.sessions.writer  # type: ignore[attr-defined] # it is SQLite
     assert isinstance(writer, Writer)
     return writer
-
-
-@pytest.fixture
-def two_at_most(postgresql: str, psycopg2: Any) -> Iterator[str]:
-    """The URL of a database whose server takes two connections at most."""
-    name = urlsplit(postgresql).path[1:]
-    role = f"{name}_few"
-    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
-        server.autocommit = True
-        cursor.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO {role}")
-        try:
-            url = urlsplit(postgresql)
-            yield url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
-        finally:
-            cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-
-
-def test_a_server_that_takes_few_connections_is_waited_for(
-    opening: Callable[..., Stores], two_at_most: str, products: Store, tmp_path: Path
-) -> None:
-    """Where it refuses one, the others go on, and whoever came for one waits."""
-    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=20), products)
-    store = stores["catalog"]
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
-    assert len(store.read(skus)) == 40
-    stores.close()
-
-
-def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs_none(
-    opening: Callable[..., Stores], two_at_most: str, psycopg2: Any, products: Store, tmp_path: Path
-) -> None:
-    """Who came for one is told, the others go on, and all may be had again afterwards."""
-    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=0.3, pool_size=2), products)
-    store = stores["catalog"]
-    together = threading.Barrier(2, timeout=30)
-
-    def hold(session: Session) -> list[str]:
-        skus(session)
-        together.wait()
-        together.wait()
-        return skus(session)
-
-    with ThreadPoolExecutor(2) as threads:
-        holding = threads.submit(store.read, hold)
-        together.wait()
-        with closing(psycopg2.connect(two_at_most)):
-            for _ in range(3):
-                with pytest.raises(Unavailable, match="too many connections"):
-                    store.read(skus)
-            assert store.figures["connections_in_use"] == 1
-        together.wait()
-        assert holding.result() == []
-    assert store.figures["connections_in_use"] == 0
-    store.single(add, "next")
-    stores.close()
-
-
-@pytest.fixture
-def serving(opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store) -> OpenStore[Session]:
-    """An open store in a file, with products enough for several pages."""
-    store: OpenStore[Session] = opening(sqlite_config, products)["catalog"]
-    for number in range(40):
-        store.single(add, f"{number:03}{'x' * 200}")
-    return store
-
-
-@pytest.fixture
-def file(sqlite_config: StoresConfig) -> Path:
-    """The store's file."""
-    return sqlite_config.folder / "catalog.sqlite3"
-
-
-def _overwrite(file: Path, start: int, data: bytes) -> None:
-    # By a process of its own: the descriptor's end would drop the locks of this one.
-    command = f"dd of={file} bs=1 seek={start} conv=notrunc status=none"
-    with os.popen(command, "w") as pipe:
-        pipe.write(data.decode("ascii"))
-
-
-@pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
-def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
-    serving: OpenStore[Session], file: Path, how: str, wait_for: Callable[..., None]
-) -> None:
-    """A create is refused, readiness has the cause, and a backup that is put back is served."""
-    saved = file.with_name("saved")
-    with (
-        closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as source,
-        closing(sqlite3.connect(saved)) as to,
-    ):
-        source.backup(to)
-    if how == "emptied":
-        os.truncate(file, 0)
-    else:
-        file.unlink()
-    if how == "replaced":
-        with closing(sqlite3.connect(file)) as other:
-            other.execute("CREATE TABLE other (id INTEGER)")
-    with pytest.raises(Unavailable):
-        serving.single(add, "lost")
-    health = check(serving)
-    assert (health.up, health.data["error"]) == (False, "Damaged")
-    assert {"deleted": "deleted", "replaced": "replaced", "emptied": "atabase"}[how] in health.data["reason"]
-    with pytest.raises(Unavailable):
-        serving.read(skus)
-    saved.rename(file)
-    wait_for(lambda: check(serving).up)
-    serving.single(add, "kept")
-    assert len(serving.read(skus)) == 41
-
-
-def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_first(
-    serving: OpenStore[Session], file: Path, sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
-) -> None:
-    """Nobody purges it under the hands of the host, which had let go of the one before."""
-    saved, lock = file.with_name("saved"), file.with_name(f"{file.name}.lock")
-    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(saved)) as to:
-        source.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        source.backup(to)
-    lock.unlink()
-    lock.mkdir()
-    os.truncate(file, 0)
-    with pytest.raises(Unavailable):
-        serving.single(add, "lost")
-    subprocess.run(["cp", saved, file], check=True)  # by a process of its own, as above
-    wait_for(lambda: check(serving).data["error"] == "Unavailable")
-    lock.rmdir()
-    wait_for(lambda: check(serving).up)
-    with pytest.raises(Busy, match="A host serves"):
-        purge(prepare_stores({"plugin": (products,)}, sqlite_config)["catalog"])
-    assert len(serving.read(skus)) == 40
-
-
-@pytest.mark.parametrize("mode", ["read", "run"])
-def test_a_file_that_is_put_back_waits_for_those_who_use_the_one_before(
-    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None], mode: str
-) -> None:
-    """It is not opened beside a connection to the old one, whose write may be lost and says so."""
-    saved = file.with_name("saved")
-    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(saved)) as to:
-        source.backup(to)
-    together = threading.Barrier(2, timeout=30)
-
-    def hold(session: Session) -> int:
-        found = len(skus(session))
-        together.wait()
-        together.wait()
-        return found
-
-    with ThreadPoolExecutor(1) as thread:
-        holding = thread.submit(getattr(serving, mode), hold)
-        together.wait()
-        saved.rename(file)
-        wait_for(lambda: "still in use" in check(serving).data["reason"])
-        together.wait()
-        if mode == "read":
-            assert holding.result() == 40
-        else:
-            assert isinstance(holding.exception(), OutcomeUnknown)
-    wait_for(lambda: check(serving).up)
-    assert len(serving.read(skus)) == 40
-
-
-def test_a_header_that_is_destroyed_is_noticed(serving: OpenStore[Session], file: Path) -> None:
-    """Readiness looks at it over a connection of its own, and from then on nobody gets an empty answer."""
-    with closing(sqlite3.connect(file)) as other:
-        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    _overwrite(file, 0, b"x" * 100)
-    assert not check(serving).up
-    for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
-        with pytest.raises(Unavailable):
-            operation()
-
-
-def test_a_store_that_is_looked_through_at_the_start_is_not_served_damaged(
-    opening: Callable[..., Stores],
-    sqlite_config: StoresConfig,
-    products: Store,
-    serving: OpenStore[Session],
-    file: Path,
-) -> None:
-    """A page in the middle that is none is found before anything is served."""
-    serving.close()
-    damaged = replace(sqlite_config, folder=sqlite_config.folder.with_name("damaged"))
-    damaged.folder.mkdir(mode=0o700)
-    shutil.copy(file, damaged.folder)
-    _overwrite(damaged.folder / file.name, 3 * 4096, b"x" * 4096)
-    store = opening(damaged, products)["catalog"]
-    assert check(store).data["error"] == "Damaged"
-    with pytest.raises(Unavailable, match="damaged"):
-        store.read(skus)
-
-
-def test_a_header_that_asks_for_another_encoding_is_damage(serving: OpenStore[Session], file: Path) -> None:
-    """What SQLite calls a plain error is not taken for a defect of the operation."""
-    with closing(sqlite3.connect(file)) as other:
-        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        other.execute("VACUUM")
-        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    utf_16 = (2).to_bytes(4, "big")
-    subprocess.run(["dd", f"of={file}", "bs=1", "seek=56", "conv=notrunc", "status=none"], input=utf_16, check=True)
-    for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
-        with pytest.raises(Unavailable):
-            operation()
-    assert not check(serving).up
-
-
-def test_a_folder_that_may_not_be_looked_into_is_no_defect(
-    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
-) -> None:
-    """Operations and readiness say why, and all is well once it may be again."""
-    if os.geteuid() == 0:
-        pytest.skip("nothing is forbidden to root")
-    file.parent.chmod(0)
-    try:
-        for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
-            with pytest.raises(Unavailable, match="Permission denied"):
-                operation()
-        assert "Permission denied" in check(serving).data["reason"]
-    finally:
-        file.parent.chmod(0o700)
-    wait_for(lambda: check(serving).up)

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.stores.conftest import Declare, product_entities
+from tests.stores.operations import add, count, skus
 
 from plughost.stores import StoreError, Stores, StoresConfig, Unavailable, migrate_stores, open_stores, prepare_stores
 from plughost.stores._looking import check, statistics
 from plughost.stores._manager import database_for
-
-from .conftest import Declare, product_entities
-from .operations import add, count, skus
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 from pony.orm import core
+from tests.stores.conftest import PRODUCTS, Declare, product_entities
 
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, StoresConfig, open_stores
@@ -20,8 +21,6 @@ from plughost.stores._manager import database_for
 from plughost.stores._migrations import Place, read_migrations
 from plughost.stores._opening import Opening
 from plughost.stores._sqlite import split_statements
-
-from .conftest import PRODUCTS, Declare, product_entities
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

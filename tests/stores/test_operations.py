@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pony import orm
+from tests.stores.conftest import PRODUCTS, Declare, product_entities
+from tests.stores.operations import add, count, get, skus, take_one
 
 from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, StoreError, Stores, StoresConfig, Unavailable
-
-from .conftest import PRODUCTS, Declare, product_entities
-from .operations import add, count, get, skus, take_one
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 import falcon
 import pytest
 import structlog
+from tests.stores.operations import add, count, skus
+from tests.stores.proxy import Proxy
 
 from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error, migrate_stores, prepare_stores
 from plughost.stores._looking import check
-
-from .operations import add, count, skus
-from .proxy import Proxy
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from tests.stores.conftest import PRODUCTS, Declare, product_entities
+from tests.stores.operations import add, count, skus
 
 from plughost.stores import (
     MigrationError,
@@ -27,9 +29,6 @@ from plughost.stores import (
     try_stores,
 )
 from plughost.stores._looking import check, statistics
-
-from .conftest import PRODUCTS, Declare, product_entities
-from .operations import add, count, skus
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

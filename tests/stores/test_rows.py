@@ -15,11 +15,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.stores.conftest import PRODUCTS, Declare
+from tests.stores.operations import add as add_entity
 
 from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, Session, StoreError, Stores, StoresConfig
-
-from .conftest import PRODUCTS, Declare
-from .operations import add as add_entity
 
 INSERT = "INSERT INTO products (sku, price, stock) VALUES (?, ?, ?)"
 

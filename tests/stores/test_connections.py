@@ -1,0 +1,147 @@
+"""Connections to a database: all in use, or not to be had."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.stores.conftest import PRODUCTS, Declare
+from tests.stores.test_rows import add, skus
+
+from plughost._waiting import this_thread
+from plughost.stores import (
+    Session,
+    Stores,
+    StoresConfig,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from plughost import Store
+
+
+@pytest.fixture
+def products(declare: Declare) -> Store:
+    """A store of products without entities."""
+    return declare(PRODUCTS, entities=None, tables=("products",))
+
+
+def test_who_finds_all_connections_in_use_waits(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """There are never more than the setting says, and a wait that is too long says what to set."""
+    store = opening(replace(config, pool_size=2, patience=5, tuned={"catalog": {"pool_idle": 0}}), products)["catalog"]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: store.read(skus), range(80)))
+    assert store.figures["connections_open"] <= store.figures["connections_at_most"] == 2
+    both_read, go_on = threading.Barrier(3), threading.Event()
+
+    def hold(session: Session) -> None:
+        skus(session)
+        both_read.wait(30)
+        go_on.wait(30)
+
+    with ThreadPoolExecutor(3) as threads:
+        holding = [threads.submit(store.read, hold) for _ in range(2)]
+        both_read.wait(30)
+        waiting = threads.submit(store.read, skus)
+        go_on.set()
+        assert waiting.result() == []
+        for each in holding:
+            each.result()
+    assert store.figures["connections_open"] == 1, "those that nobody needs are closed, but for the last"
+
+
+def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """Else a thread that gives its connection back and comes again is the quickest each time, and others starve."""
+    store = opening(replace(config, pool_size=1, patience=30), products)["catalog"]
+    order: list[str] = []
+    turns: list[bool] = []
+    holds = threading.Event()
+
+    def hold(session: Session) -> None:
+        skus(session)
+        holds.set()
+        wait_for(lambda: turns)
+
+    def come(session: Session, name: str) -> None:
+        skus(session)
+        order.append(name)
+
+    def wait() -> None:
+        holds.wait(30)
+        this_thread.give_way = turns.append
+        store.read(come, "waited")
+
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(wait)
+        store.read(hold)
+        store.read(come, "came later")
+        waiting.result()
+    assert order == ["waited", "came later"]
+    assert turns == [True], "who waits for more than a moment lets others have the turn, though none is seen to wait"
+
+
+@pytest.fixture
+def two_at_most(postgresql: str, psycopg2: Any) -> Iterator[str]:
+    """The URL of a database whose server takes two connections at most."""
+    name = urlsplit(postgresql).path[1:]
+    role = f"{name}_few"
+    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
+        server.autocommit = True
+        cursor.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO {role}")
+        try:
+            url = urlsplit(postgresql)
+            yield url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
+        finally:
+            cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_server_that_takes_few_connections_is_waited_for(
+    opening: Callable[..., Stores], two_at_most: str, products: Store, tmp_path: Path
+) -> None:
+    """Where it refuses one, the others go on, and whoever came for one waits."""
+    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=20), products)
+    store = stores["catalog"]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
+    assert len(store.read(skus)) == 40
+    stores.close()
+
+
+def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs_none(
+    opening: Callable[..., Stores], two_at_most: str, psycopg2: Any, products: Store, tmp_path: Path
+) -> None:
+    """Who came for one is told, the others go on, and all may be had again afterwards."""
+    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=0.3, pool_size=2), products)
+    store = stores["catalog"]
+    together = threading.Barrier(2, timeout=30)
+
+    def hold(session: Session) -> list[str]:
+        skus(session)
+        together.wait()
+        together.wait()
+        return skus(session)
+
+    with ThreadPoolExecutor(2) as threads:
+        holding = threads.submit(store.read, hold)
+        together.wait()
+        with closing(psycopg2.connect(two_at_most)):
+            for _ in range(3):
+                with pytest.raises(Unavailable, match="too many connections"):
+                    store.read(skus)
+            assert store.figures["connections_in_use"] == 1
+        together.wait()
+        assert holding.result() == []
+    assert store.figures["connections_in_use"] == 0
+    store.single(add, "next")
+    stores.close()
