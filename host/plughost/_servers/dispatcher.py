@@ -25,7 +25,7 @@ _LONG_TICKS: Final = 10  # how often it is looked what waits, and what runs for 
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
 _MOST_IN_TURN: Final = 32  # requests that a thread of an engine answers before it receives again, though more wait
-_MOST_BESIDE: Final = 10
+_MOST_BESIDE: Final = 10  # threads that answer one plugin's requests beside the active one: one for each connection
 _NOTHING: Final = None, None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 

@@ -59,6 +59,8 @@ AWKWARD_SKUS: Final = (
 _TEXT: Final = "text/plain; charset=utf-8"
 _BATCH: Final = 1000  # up to so many products are one body, which tells its length
 _RACERS: Final = 200
+_PRICES: Final = (("19.99", "19.99"), ("99999999999.9999", "99999999999.9999"), ("1e2", "100"), ("0.1", "0.1"))
+"""As they are sent, and as they come back."""
 _LISTENERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "http/1.1": {"scheme": "http"},
     "https/1.1": {"scheme": "https"},
@@ -158,14 +160,8 @@ class CatalogTests:
 
     def test_prices_are_exact(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
         """The digits of a price come back as they were sent, even those that no binary float can hold."""
-        for raw, shown in (
-            ("19.99", "19.99"),
-            ("99999999999.9999", "99999999999.9999"),
-            ("1e2", "100"),
-            ("0.1", "0.1"),
-        ):
-            body = f'{{"sku": "{new_sku()}", "name": "n", "price": {raw}, "stock": 9223372036854775807}}'
-            created = client.post(self.prefix, content=body)
+        for raw, shown in _PRICES:
+            created = self.create_priced(client, new_sku(), raw)
             assert f'"price":{shown},"stock":9223372036854775807' in created.text
             assert client.get(self.prefix).text.endswith(f"{created.text}]")
 
@@ -182,6 +178,11 @@ class CatalogTests:
             running_host(plugins=[cls.plugin], settings=stores, strict=True) as running,
         ):
             yield running
+
+    def create_priced(self, client: httpx.Client, sku: str, price: str) -> httpx.Response:
+        """Create a product with a price of just these characters."""
+        body = f'{{"sku": "{sku}", "name": "n", "price": {price}, "stock": 9223372036854775807}}'
+        return client.post(self.prefix, content=body)
 
     def race(self, clients: list[httpx.Client], sku: str) -> list[int]:
         """Create one SKU from many threads at once; return the statuses, sorted."""
@@ -216,6 +217,12 @@ class OneProductTests(CatalogTests):
         read = client.get(created.headers["Location"])
         assert (read.status_code, read.text) == (200, created.text)
 
+    def test_a_price_is_read_as_it_was_created(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
+        """A get has the same digits as the create."""
+        for raw, _ in _PRICES:
+            created = self.create_priced(client, new_sku(), raw)
+            assert client.get(created.headers["Location"]).text == created.text
+
     def test_what_one_listener_creates_every_listener_serves(
         self, clients: dict[str, httpx.Client], new_sku: Callable[[], str]
     ) -> None:
@@ -247,18 +254,20 @@ class OneProductTests(CatalogTests):
         assert [each["sku"] for each in client.get(self.prefix).json()][-2:] == [other, sku]
 
     def test_a_long_list_is_whole(self, database: str) -> None:
-        """A list of more than a batch is one array in order of creation, on each listener."""
-        skus = [f"SKU-{number}" for number in range(_BATCH + 1)]
+        """A list of about one batch, and of more than two, is one array in order of creation, on each listener."""
+        skus: list[str] = []
         with self.fresh(database) as host:
-            for new, is_one_batch in ((skus[:_BATCH], True), (skus[_BATCH:], False)):
+            for length in (_BATCH - 1, _BATCH, _BATCH + 1, 2 * _BATCH + 500):
                 with host.client() as client:
-                    for sku in new:
-                        client.post(self.prefix, json=product(sku))
+                    while len(skus) < length:
+                        skus.append(f"SKU-{len(skus)}")
+                        client.post(self.prefix, json=product(skus[-1]))
                 for options in _LISTENERS.values():
                     with host.client(**options) as client:
                         answer = client.get(self.prefix)
-                        assert [each["sku"] for each in answer.json()] == skus[: _BATCH + len(new) % _BATCH]
-                        assert ("Content-Length" in answer.headers) == (is_one_batch or not self.streams)
+                        assert [each["sku"] for each in answer.json()] == skus
+                        if self.streams:
+                            assert ("Content-Length" in answer.headers) == (length <= _BATCH)
 
     @settings(
         deadline=None,
@@ -294,8 +303,9 @@ class StoredProductTests(OneProductTests):
 
     def test_prices_lose_their_trailing_zeros(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
         """A column has no digits that say nothing."""
-        body = f'{{"sku": "{new_sku()}", "name": "n", "price": 1.50, "stock": 0}}'
-        assert '"price":1.5,' in client.post(self.prefix, content=body).text
+        created = self.create_priced(client, new_sku(), "1.50")
+        assert '"price":1.5,' in created.text
+        assert client.get(created.headers["Location"]).text == created.text
 
     def test_products_survive_a_restart(self, database: str, tmp_path: Path) -> None:
         """What was created is there, as it was, when the host starts again."""
