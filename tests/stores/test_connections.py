@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,6 +23,7 @@ from plughost.stores import (
     StoresConfig,
     Unavailable,
 )
+from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
     from plughost import Store
@@ -145,3 +147,16 @@ def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs
     assert store.figures["connections_in_use"] == 0
     store.single(add, "next")
     stores.close()
+
+
+@pytest.mark.parametrize("mode", [Mode.READ, Mode.WRITE, Mode.SINGLE])
+def test_what_has_waited_waits_for_a_lock_only_as_long_as_is_left(
+    opening: Callable[..., Stores], postgresql: str, products: Store, tmp_path: Path, mode: Mode
+) -> None:
+    """The server is told so with the statement, of reads as of writes."""
+    store = opening(StoresConfig(folder=tmp_path, url=postgresql, patience=30), products)["catalog"]
+    assert store._presence.opened is not None
+    session = store._presence.opened.sessions.session(mode, time.monotonic() + 5)
+    ((lasting,),) = session.rows("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")
+    session.undo()
+    assert 0 < lasting <= 5000
