@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import select
 import socket
@@ -15,10 +16,13 @@ import pytest
 from tests.engines.conftest import Lane
 
 from plughost._api.host import Listener
-from plughost._servers import EngineOptions, ListenError, TLSFiles, open_engine
-from plughost._servers.connections import turn_away
+from plughost._servers import EngineOptions, ListenError, Single, TLSFiles, open_engine
+from plughost._servers.connections import open_socket, turn_away
+from plughost._servers.waitress import WaitressEngine
 
 if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
     from tests.engines.conftest import Gate, Serve, Until
 
 
@@ -199,3 +203,28 @@ def test_a_connection_that_has_begun_before_a_port_is_closed_is_completed() -> N
             begun.sendall(b"begun")
             with listening.accept()[0] as accepted:
                 assert accepted.recv(5) == b"begun"
+
+
+def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:
+    """Connections inherit TCP_NODELAY from their listener, whatever engine accepts them."""
+    with (
+        contextlib.closing(open_socket(listener(Lane("granian", "http")))) as listening,
+        socket.create_connection(listening.getsockname()),
+        contextlib.closing(listening.accept()[0]) as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIApplication) -> None:
+    """With one connection a turn, the last of them would wait until others were answered as many times."""
+    engine = WaitressEngine(Single(environ_app), listener(Lane("waitress", "http")), EngineOptions())
+    with contextlib.ExitStack() as stack, engine._loop:  # no other thread turns it meanwhile
+        engine.start()
+        stack.callback(engine.drain, 2)
+        for _ in range(20):
+            stack.enter_context(socket.create_connection(("127.0.0.1", engine.port)))
+        server = engine._server
+        assert server is not None
+        while not server.active_channels:  # the first turn may be for the loop's own trigger
+            server.turn(1.0)
+        assert len(server.active_channels) == 20
