@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from plughost import Counter, Gauge, Histogram, Operation, PluginContext, RequestKind, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
-from plughost_metrics.requests import Figures, RequestTimes
+from plughost_metrics.requests import RequestTimes
+from plughost_metrics.times import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,6 +140,24 @@ def test_what_plugins_tell_of_is_counted() -> None:
     assert samples["plughost_logins_total", (("outcome", "refused"), ("plugin", "shop"))] == 1
     assert samples["plughost_store_operation_seconds_sum", (("kind", "read"), ("outcome", "ok"), ("store", "s"))] == 0.2
     assert samples["plughost_store_wait_seconds_sum", (("store", "s"),)] == 0.1
+
+
+def test_store_operations_are_counted_however_many_come_between_two_scrapes() -> None:
+    """Of operations that several threads tell of between two scrapes, and across a reload, each is counted once."""
+    shop = Shop()
+    with _host(shop) as host, host.client() as client, ThreadPoolExecutor(4) as threads:
+
+        def tell(_: int) -> None:
+            assert shop.context is not None
+            shop.context.emit("store", store="s", kind="write", outcome="ok", seconds=0.001, waited=0.0)
+
+        list(threads.map(tell, range(2500)))
+        host.host.reload()
+        list(threads.map(tell, range(100)))
+        samples = _samples(client)
+    labels = (("kind", "write"), ("outcome", "ok"), ("store", "s"))
+    assert samples["plughost_store_operation_seconds_count", labels] == 2600
+    assert not any(name.startswith("plughost_store_wait") for name, _ in samples if name.endswith("_count"))
 
 
 def test_the_host_tells_its_state() -> None:

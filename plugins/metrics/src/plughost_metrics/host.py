@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import collections
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from plughost import Event, HostView, PluginContext
 
 M = TypeVar("M", Counter, Histogram)
-Observe: TypeAlias = "Callable[[float], None]"
+TOLD: Final = ("login", "reload")
+"""The events that are counted."""
 
 STORE_GAUGES: Final = {
     "connections_in_use": "Connections that operations use now; on SQLite, of those that read.",
@@ -143,34 +144,12 @@ class Happenings:
         self._logins = kept(
             Counter, "plughost_logins", "Attempts to log in, by plugin and outcome.", ["plugin", "outcome"]
         )
-        self._stores = kept(
-            Histogram,
-            "plughost_store_operation_seconds",
-            "Seconds that an operation of a store took, waiting included.",
-            ["store", "kind", "outcome"],
-        )
-        self._waits = kept(
-            Histogram,
-            "plughost_store_wait_seconds",
-            "Seconds that an operation of a store waited for others or for a connection, where it had to.",
-            ["store"],
-        )
-        # Looking a labelled metric up takes longer than observing, and each request of a store does both.
-        self._observers: dict[tuple[str, str, str], tuple[Observe, Observe]] = {}
 
     def __call__(self, event: Event) -> None:
-        """Count an event; those of a name that is unknown here are left alone."""
+        """Count one of `TOLD`."""
         fields = event.fields
-        if event.name == "store":
-            key = fields["store"], fields["kind"], fields["outcome"]
-            observe = self._observers.get(key)
-            if observe is None:
-                observe = self._observers[key] = self._stores.labels(*key).observe, self._waits.labels(key[0]).observe
-            observe[0](fields["seconds"])
-            if waited := fields.get("waited"):
-                observe[1](waited)
-        elif event.name == "login":
+        if event.name == "login":
             self._logins.labels(event.plugin or "", fields["outcome"]).inc()
-        elif event.name == "reload":
+        else:
             self._reloads.labels("swapped" if fields["swapped"] else "failed").inc()
             self._reload_seconds.observe(fields["seconds"]["total"])

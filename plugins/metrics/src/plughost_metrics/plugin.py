@@ -18,10 +18,11 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from plughost import Observer, Operation, Response, Route, RouteGroup, hookimpl
 from plughost.http import PROBLEM_DETAILS, preferred
-from plughost_metrics.host import Happenings, HostState
+from plughost_metrics.host import TOLD, Happenings, HostState
 from plughost_metrics.of_plugins import OfPlugins
-from plughost_metrics.requests import Figures, RequestTimes
+from plughost_metrics.requests import NAME, RequestTimes
 from plughost_metrics.settings import Settings
+from plughost_metrics.times import Figures, StoreTimes
 
 if TYPE_CHECKING:
     from plughost import PluginContext
@@ -67,7 +68,7 @@ class MetricsPlugin:
     def __init__(self) -> None:
         """Begin with what needs no host."""
         self._registry = CollectorRegistry()
-        self._unsubscribe: Callable[[], None] | None = None
+        self._watching: list[Callable[[], None]] = []
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
 
@@ -79,7 +80,7 @@ class MetricsPlugin:
     @hookimpl
     def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
         """Time every request of the host."""
-        times = RequestTimes(Figures.kept_by(context), context.host)
+        times = RequestTimes(Figures.kept_by(context, NAME), context.host)
         self._registry.register(times)
         self._registry.register(OfPlugins(context.host))
         return [Observer(name="requests", observe_times=times.observe)]
@@ -107,13 +108,17 @@ class MetricsPlugin:
         watching = context.keep("watching", list[Callable[[], None]])
         while watching:
             watching.pop()()
-        self._unsubscribe = context.host.events.subscribe(Happenings(context, self._registry))
-        watching.append(self._unsubscribe)
+        stores = StoreTimes(context)
+        self._registry.register(stores)
+        subscribe = context.host.events.subscribe
+        self._watching = [subscribe(Happenings(context, self._registry), *TOLD), subscribe(stores, "store")]
+        watching += self._watching
 
     @hookimpl
     def stopping(self, context: PluginContext[Settings]) -> None:
         """Watch it no more."""
         watching = context.keep("watching", list[Callable[[], None]])
-        if self._unsubscribe in watching:
-            watching.remove(self._unsubscribe)
-            self._unsubscribe()
+        for end in self._watching:
+            if end in watching:
+                watching.remove(end)
+                end()
