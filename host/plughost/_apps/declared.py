@@ -45,7 +45,7 @@ def compile_declared(
         if limits[method] < max(limits.values()):
             enforced.append(_limit_of(limits[method]))
         if operation.security:
-            enforced.append(_Security(operation, realm, authenticator))
+            enforced.append(Security(operation, realm, authenticator))
         if operation.consumes:
             enforced.append(_types_of(operation.consumes))
         if readers := [each for each in map(Reader, operation.parameters) if not each.takes_all]:
@@ -124,7 +124,7 @@ def body_too_large(limit: int) -> falcon.HTTPContentTooLarge:
     return falcon.HTTPContentTooLarge(description=f"The request body is larger than the {limit} bytes accepted here.")
 
 
-class _Security:
+class Security:
     """Lets a request in that comes with credentials of one of an operation's schemes."""
 
     def __init__(self, operation: Operation, realm: str, authenticator: Authenticator) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import falcon
-
-from plughost.http._authentication import principal_of
+from plughost._api.declarations import Operation
+from plughost._apps.declared import BEARER, Security
 
 if TYPE_CHECKING:
-    from plughost._api.declarations import Operation, RouteGroup
+    import falcon
+
+    from plughost._api.declarations import RouteGroup
     from plughost._apps.declared import Authenticator
     from plughost.http._request import Request
 
@@ -19,27 +20,11 @@ class RoleRequired:
     """Refuses a request to any resource of a site whose token lacks a role (RFC 6750)."""
 
     def __init__(self, authenticator: Authenticator, role: str) -> None:
-        self._authenticator = authenticator
-        self._role = role
+        self._enforce = Security(Operation(summary="", security=(BEARER,), roles=(role,)), "admin", authenticator)
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Let a request through, or refuse it.
-
-        Raises:
-            falcon.HTTPUnauthorized: It has no token, or an invalid one.
-            falcon.HTTPForbidden: Its token lacks the role.
-        """
-        principal = principal_of(req, self._authenticator)
-        if principal is None:
-            raise falcon.HTTPUnauthorized(
-                description="This site is for operators: send a token as `Authorization: Bearer <token>`.",
-                challenges=['Bearer realm="admin"'],
-            )
-        if self._role not in principal.roles:
-            raise falcon.HTTPForbidden(
-                description=f"This site is open to the role {self._role} only.",
-                headers={"WWW-Authenticate": 'Bearer realm="admin", error="insufficient_scope"'},
-            )
+        """Let a request through, or refuse it with 401 or 403."""
+        self._enforce(req, params)
 
 
 def needing(group: RouteGroup, role: str | None) -> RouteGroup:
@@ -48,7 +33,7 @@ def needing(group: RouteGroup, role: str | None) -> RouteGroup:
         return group
 
     def with_role(operation: Operation) -> Operation:
-        return replace(operation, security=("bearer",), roles=operation.roles or (role,))
+        return replace(operation, security=(BEARER,), roles=operation.roles or (role,))
 
     routes = (
         replace(route, operations={method: with_role(each) for method, each in route.operations.items()})
