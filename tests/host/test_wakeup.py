@@ -1,34 +1,22 @@
-"""The queue that the main thread sleeps on, which signals and other threads ring."""
+"""The requests that the main thread sleeps for, which signals and other threads make."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 
-import pytest
-
-from plughost._runtime.wakeup import StopRequests, WakeupQueue
+from plughost._runtime.wakeup import StopRequests
 
 
-@pytest.fixture
-def handled() -> Iterator[list[int]]:
-    """What a handler of SIGUSR1 was called with."""
-    numbers: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: numbers.append(number))
-    yield numbers
-    signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_signal_that_another_thread_takes_wakes_the_main_thread(handled: list[int]) -> None:
+def test_a_signal_that_another_thread_takes_wakes_the_main_thread() -> None:
     """The system may give a signal to any thread, while Python runs its handler in the main thread only."""
-
-    def take() -> None:
-        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-
-    with WakeupQueue() as queue:
-        threading.Thread(target=take).start()
-        assert queue.wait_until(lambda: bool(handled), 60)
+    requests = StopRequests()
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: requests.add())
+    try:
+        threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)).start()
+        assert requests.wait(1, 60)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_request_before_the_sleep_is_not_lost() -> None:
@@ -41,7 +29,7 @@ def test_a_request_before_the_sleep_is_not_lost() -> None:
 
 
 def test_a_sleep_ends_with_its_time() -> None:
-    """One that nobody wakes says that nothing came of it."""
-    with WakeupQueue() as queue:
-        queue.wake()
-        assert not queue.wait_until(lambda: False, 0.01)
+    """One that too few wake says that nothing came of it."""
+    requests = StopRequests()
+    requests.add()
+    assert not requests.wait(2, 0.01)
