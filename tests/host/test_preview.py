@@ -27,7 +27,7 @@ def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
     file = tmp_path / "plughost.toml"
     file.write_text('address = "::1"\n[sites.main]\nlisteners = ["http"]\nhttp_port = 8123\n')
     distributions = [plugin_distribution("speaker", speaker)]
-    host = Host(read_settings(file, environment={}), logger=silent_logger(), distributions=distributions)
+    host = Host(read_settings(file, environment={}), logger=silent_logger(), distributions=lambda: distributions)
     assert (host.view.generation, dict(host.view.sites), dict(host.view.listeners)) == (0, {}, {})
     preview = host.view.preview()
     assert [group.prefix for _, group in preview.sites["main"].groups] == ["/say"]

@@ -127,7 +127,7 @@ def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) 
             without=without,
             strict=True,
             logger=silent_logger(),
-            distributions=known,
+            distributions=lambda: known,
         )
         generation = host._build(host.environment(), partial(migrate, prepare=lambda sites: None))
         generation.stores.open()

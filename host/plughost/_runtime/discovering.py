@@ -12,7 +12,7 @@ from plughost._plugins.single_files import single_files
 from plughost._runtime.sites import exposed_addresses
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from plughost._settings.sources import Settings
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Discovery:
     """Looks at what is installed, again and again."""
 
-    def __init__(self, distributions: Collection[metadata.Distribution] | None) -> None:
-        """Look at these distributions, or at all on `sys.path`."""
-        self._distributions = distributions
+    def __init__(self, distributions: Callable[[], Iterable[metadata.Distribution]] | None) -> None:
+        """Look at what this returns each time, or at all on `sys.path`."""
+        self._distributions = distributions or metadata.distributions
         self._path_files = PathFiles() if distributions is None else None
 
     def look(self, settings: Settings, *, dev: bool) -> Environment:
@@ -31,11 +31,7 @@ class Discovery:
         if self._path_files is not None:
             self._path_files.forget_removed()
         folder = plugins_dir(settings, dev=dev)
-        distributions: Iterable[metadata.Distribution] | None = self._distributions
-        if folder is not None:
-            installed = metadata.distributions() if distributions is None else distributions
-            distributions = [*installed, *single_files(folder)]
-        environment = Environment(distributions)
+        environment = Environment([*self._distributions(), *(single_files(folder) if folder is not None else ())])
         environment.warnings += _without_files(settings, dev=dev)
         if self._path_files is not None:
             usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if not each.problem]

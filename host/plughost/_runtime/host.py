@@ -37,7 +37,7 @@ from plughost._runtime.wakeup import StopRequests
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from importlib import metadata
 
     import structlog
@@ -73,7 +73,7 @@ class Host(HostState):
         without: Collection[str] = (),
         strict: bool = False,
         logger: structlog.stdlib.BoundLogger | None = None,
-        distributions: Collection[metadata.Distribution] | None = None,
+        distributions: Callable[[], Iterable[metadata.Distribution]] | None = None,
         sockets: Sockets | None = None,
         lines: Events | None = None,
         clock: Clock | None = None,
@@ -86,7 +86,7 @@ class Host(HostState):
             without: Plugins to skip, beside those that the settings disable.
             strict: Refuse to start when any plugin fails.
             logger: Where it logs. By default as the settings say.
-            distributions: What is installed. All that is on `sys.path` by default.
+            distributions: Returns what is installed. All that is on `sys.path` by default.
             sockets: Where listening sockets come from. All are opened anew by default.
             lines: What the logger tells of each line. See `make_logger`.
             clock: Its time. The machine's by default.

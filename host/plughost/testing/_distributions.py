@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -45,30 +45,6 @@ class _Distribution(metadata.Distribution):
 
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
         raise FileNotFoundError(path)
-
-
-class Beside(Collection[metadata.Distribution]):
-    """What is installed, and what a test puts beside it, each as it is when somebody looks."""
-
-    def __init__(
-        self, installed: Collection[metadata.Distribution] | None, beside: Collection[metadata.Distribution]
-    ) -> None:
-        """Put something beside what is given, or beside all that is on `sys.path`."""
-        self._installed = installed
-        self._beside = beside
-
-    def __iter__(self) -> Iterator[metadata.Distribution]:
-        """Yield each, what a test gives first: of one name, that one counts."""
-        yield from self._beside
-        yield from metadata.distributions() if self._installed is None else self._installed
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return sum(1 for _ in self)
-
-    def __contains__(self, one: object) -> bool:
-        """Tell whether one is among them."""
-        return any(one is each for each in self)
 
 
 def plugin_distribution(

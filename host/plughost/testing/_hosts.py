@@ -27,7 +27,6 @@ from plughost._runtime.host import Host
 from plughost._settings.models import HostSettings
 from plughost._settings.sources import Settings, read_settings
 from plughost._tls.self_signed import ensure_self_signed
-from plughost.testing._distributions import Beside
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -137,6 +136,11 @@ def running_host(
     Raises:
         GenerationRefused: A plugin that is required does not serve.
     """
+
+    def installed() -> Iterator[metadata.Distribution]:
+        yield from beside or ()  # first: of one name, that one counts
+        yield from metadata.distributions() if distributions is None else distributions
+
     with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder:
         file = Path(folder, "plughost.toml")
         complete = _with_free_ports(settings or {}, data_dir or Path(folder, "data"))
@@ -150,7 +154,7 @@ def running_host(
             without=without,
             strict=strict,
             logger=logger if logger is not None else silent_logger(lines),
-            distributions=distributions if beside is None else Beside(distributions, beside),
+            distributions=None if distributions is None and beside is None else installed,
             lines=lines,
             clock=SetClock(now) if now is not None else None,
         )
