@@ -14,14 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from plughost.http import Invalid, Request
-from plughost.http._json import (
-    DEFAULT_BODY_LIMIT,
-    JSONHandler,
-    MalformedJSON,
-    Number,
-    read_body,
-    read_json,
-)
+from plughost.http._json.body import DEFAULT_BODY_LIMIT, JSONHandler, read_body, read_json
+from plughost.http._json.codec import MalformedJSON
+from plughost.http._json.fields import Number
 
 
 class Price(BaseModel):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from plughost.http._json import MAX_DEPTH, MAX_EXPONENT, MalformedJSON, decode, encode
+from plughost.http._json.codec import MAX_DEPTH, MAX_EXPONENT, MalformedJSON, decode, encode
 
 decimals = st.decimals(allow_nan=False, allow_infinity=False).filter(lambda number: abs(number.adjusted()) <= 300)
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from plughost.http import Invalid, Violation
-from plughost.http._json import Boolean, Choice, Integer, Number, Text, absent, decode, validate
+from plughost.http._json.codec import decode
+from plughost.http._json.fields import Boolean, Choice, Integer, Number, Text, absent
+from plughost.http._json.validation import validate
 
 MAX_STOCK = 2**63 - 1
 DIGITS = "numeric value out of bounds (11 digits.4 digits expected)"

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
 
 from plughost.http import Invalid, Violation
-from plughost.http._json import Choice, Integer, Number, Text, absent, validate
+from plughost.http._json.fields import Choice, Integer, Number, Text, absent
+from plughost.http._json.validation import validate
 
 
 class Draft(BaseModel):

@@ -16,7 +16,7 @@ from plughost._apps.edge import SAFE, Edge, HostRefused, refuse_cross_site
 from plughost._apps.mounting import common_fields
 from plughost._apps.streams import close_stream
 from plughost.http._errors import PROBLEM_DETAILS, Problem
-from plughost.http._json import JSONHandler
+from plughost.http._json.body import JSONHandler
 from plughost.http._negotiation import best_offer, not_acceptable
 from plughost.http._request import Request
 from plughost.http._response import Response

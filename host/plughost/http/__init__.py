@@ -29,21 +29,10 @@ from plughost.http._errors import (
 from plughost.http._events import EventChannel, ServerSentEvent, send_events
 from plughost.http._files import send_file
 from plughost.http._forms import File, Upload, read_form
-from plughost.http._json import (
-    Boolean,
-    Choice,
-    Integer,
-    MalformedJSON,
-    Number,
-    Text,
-    absent,
-    decode,
-    encode,
-    read_body,
-    read_json,
-    send_array,
-    validate,
-)
+from plughost.http._json.body import read_body, read_json, send_array
+from plughost.http._json.codec import MalformedJSON, decode, encode
+from plughost.http._json.fields import Boolean, Choice, Integer, Number, Text, absent
+from plughost.http._json.validation import validate
 from plughost.http._negotiation import preferred
 from plughost.http._paging import Page, Paging
 from plughost.http._request import Request, secure_url

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import httpx
 
 from plughost.http._events import MEDIA_TYPE
-from plughost.http._json import DEFAULT_BODY_LIMIT
+from plughost.http._json.body import DEFAULT_BODY_LIMIT
 from plughost.testing._hosts import RunningHost, running_host
 
 if TYPE_CHECKING:
