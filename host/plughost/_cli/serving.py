@@ -64,8 +64,8 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     logger = make_logger(settings.host.log, lines=lines)
     teller = Teller(logger, settings.host.log)
     teller.catch_all()
-    inherited = inherit()
-    sockets, predecessor = Sockets(inherited.sockets), Predecessor(inherited)
+    listening, others = inherit()
+    sockets, predecessor = Sockets(listening), Predecessor(others)
     host = Host(settings, dev=dev, without=without, strict=strict, logger=logger, sockets=sockets, lines=lines)
     commands: dict[str, Callable[..., Response]] = {
         "ping": dict,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from plughost._runtime.control import Control
-    from plughost._runtime.sockets import Inherited, Sockets
+    from plughost._runtime.sockets import Sockets
 
 PATIENCE: Final = 600.0
 """Seconds that the next process has until it serves."""
@@ -127,11 +127,11 @@ class Restart:
 class Predecessor:
     """The process that started this one to take its place. Nobody, where this is the first."""
 
-    def __init__(self, inherited: Inherited) -> None:
-        """Take the line to it, and the lock of the data folder."""
-        descriptor = inherited.others.pop(_LINE, None)
+    def __init__(self, inherited: Mapping[str, int]) -> None:
+        """Take the line to it, and the lock of the data folder, from among the descriptors that it has passed."""
+        descriptor = inherited.get(_LINE)
         self._line = socket.socket(fileno=descriptor) if descriptor is not None else None
-        self.lock = inherited.others.pop(_LOCK, None)
+        self.lock = inherited.get(_LOCK)
 
     @property
     def exists(self) -> bool:

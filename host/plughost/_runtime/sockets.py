@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers.connections import open_socket, turn_away
@@ -99,33 +98,27 @@ class Sockets:
         ]
 
 
-@dataclass(slots=True)
-class Inherited:
-    """What a process was started with.
+def inherit(
+    environment: MutableMapping[str, str] = os.environ,
+) -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
+    """Take what this process was started with. Children of it are not to take it for theirs.
 
-    Attributes:
-        sockets: Listening sockets, by name.
-        others: Further descriptors, by name.
+    Returns:
+        Listening sockets by name, and further descriptors by name.
     """
-
-    sockets: dict[str, list[socket.socket]] = field(default_factory=dict)
-    others: dict[str, int] = field(default_factory=dict)
-
-
-def inherit(environment: MutableMapping[str, str] = os.environ) -> Inherited:
-    """Take what this process was started with. Children of it are not to take it for theirs."""
     pid, count, names = (environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
-    found = Inherited()
+    sockets: dict[str, list[socket.socket]] = {}
+    others: dict[str, int] = {}
     if pid != str(os.getpid()) or not count.isdecimal():
-        return found
+        return sockets, others
     for descriptor, name in _named(int(count), names):
         os.set_inheritable(descriptor, False)
         taken = _listening(descriptor)
         if taken is None:
-            found.others[name] = descriptor
+            others[name] = descriptor
         else:
-            found.sockets.setdefault(name, []).append(taken)
-    return found
+            sockets.setdefault(name, []).append(taken)
+    return sockets, others
 
 
 def _named(count: int, names: str) -> Iterator[tuple[int, str]]:
