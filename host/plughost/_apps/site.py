@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from time import monotonic
 from types import MappingProxyType
@@ -41,6 +42,7 @@ _LOOK_SECONDS: Final = 0.05
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
+@dataclass(eq=False, slots=True)
 class Assembly:
     """A Falcon app on a site and the requests that it is answering.
 
@@ -50,16 +52,9 @@ class Assembly:
         calls: The environ of each request, by its identity. Requests come and go without a lock.
     """
 
-    def __init__(self, app: App, prefixes: Mapping[str, Mounted]) -> None:
-        """Wrap an app that answers nothing yet."""
-        self.app = app
-        self.prefixes = prefixes
-        self.calls: dict[int, dict[str, Any]] = {}
-
-    @property
-    def in_flight(self) -> int:
-        """How many requests it is answering."""
-        return len(self.calls)
+    app: App
+    prefixes: Mapping[str, Mounted]
+    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 class Site:
@@ -105,7 +100,7 @@ class Site:
     @property
     def in_flight(self) -> int:
         """How many requests the current app is answering."""
-        return self._current.in_flight
+        return len(self._current.calls)
 
     def plugins_in_flight(self) -> Iterator[str]:
         """Yield the plugin of each request in flight, in swapped-out apps too. Empty for a request of no plugin."""

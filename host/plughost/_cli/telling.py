@@ -53,17 +53,16 @@ class Teller:
         with suppress(OSError):  # nobody reads any more, and what is in flight is answered nevertheless
             click.echo(sentence, err=True)
 
-    def fail(self, event: str, reason: str, registry: Registry | None = None, **fields: Any) -> NoReturn:
+    def fail(self, event: str, reason: str, registry: Registry | None = None) -> NoReturn:
         """End with exit code 1, and tell why.
 
         Args:
             event: What failed.
             reason: Why.
             registry: The plugins, where they are the reason. The log has told of each already.
-            **fields: Further ones of the event.
         """
         if not self._in_sentences:
-            self._logger.critical(event, reason=reason, **fields)
+            self._logger.critical(event, reason=reason)
             raise SystemExit(EXIT_PROBLEMS)
         if registry is not None:
             console(stderr=True).print(_plugins(registry))
