@@ -11,7 +11,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._apps.streams import Blocks, close_stream
+from plughost._apps.streams import blocks, close_stream
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
 from plughost.http._request import OVERLOADED, TRUSTED, is_host
@@ -168,7 +168,7 @@ class Site:
             assembly = self._current
             assembly.calls[call] = environ
         environ["plughost.site"] = self
-        environ["wsgi.file_wrapper"] = Blocks
+        environ["wsgi.file_wrapper"] = blocks
         try:
             if not environ.keys().isdisjoint(_FORWARDED):
                 self._apply_forwarded(environ)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from wsgiref.util import FileWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -12,25 +12,9 @@ BLOCK: Final = 64 * 1024
 """Bytes of a file that are sent at a time."""
 
 
-class Blocks:
-    """A file as an iterable of large blocks: the `wsgi.file_wrapper` of PEP 3333.
-
-    It is read from where it stands to its end, and has nothing but `read` for certain.
-    """
-
-    def __init__(self, file: Any, suggested_size: int = BLOCK) -> None:
-        """Take the file. A size is a suggestion only, and Falcon's is small."""
-        self._file = file
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield the blocks."""
-        read = partial(self._file.read, BLOCK)
-        while block := read():
-            yield block
-
-    def close(self) -> None:
-        """Close the file, if it can be."""
-        close_stream(self._file)
+def blocks(file: Any, suggested_size: int = BLOCK) -> FileWrapper:
+    """Return the large blocks of a file: the `wsgi.file_wrapper` of PEP 3333. Falcon suggests a small size."""
+    return FileWrapper(file, BLOCK)
 
 
 class Bounded:
@@ -87,7 +71,7 @@ class Watched:
 
 def parts_of(stream: Any) -> Iterable[bytes]:
     """Return the parts of a stream, as Falcon takes it: blocks of a file, or what it yields itself."""
-    return Blocks(stream) if getattr(stream, "read", None) else stream
+    return blocks(stream) if getattr(stream, "read", None) else stream
 
 
 def close_stream(stream: object) -> None:
