@@ -39,30 +39,33 @@ def check(declared: Any) -> None:
     """
     wrong = misshapen(declared)
     _require(wrong is None, f"{_label(declared)}: {wrong}")
-    _check(declared)
+    where = _label(declared)
+    if not isinstance(declared, RouteGroup):
+        _require(
+            bool(_word(declared.name)), f"{where}: a name is made of letters, digits, dots, hyphens and underscores"
+        )
+    _check(declared, where)
 
 
 def _label(declared: Any) -> str:
     if isinstance(declared, RouteGroup):
         return f"route group {declared.prefix!r}"
-    return f"{type(declared).__name__.lower()} {declared.name!r}"
+    kind = "health check" if isinstance(declared, Check) else type(declared).__name__.lower()
+    return f"{kind} {declared.name!r}"
 
 
 @singledispatch
-def _check(declared: object) -> None:
+def _check(declared: object, where: str) -> None:
     raise PluginError(f"it returned a {type(declared).__name__}", _ADVICE)
 
 
 @_check.register
-def _(store: Store) -> None:
-    _named("store", store.name)
-    _require(store.entities is None or callable(store.entities), f"store {store.name!r}: entities is no function")
+def _(store: Store, where: str) -> None:
+    _require(store.entities is None or callable(store.entities), f"{where}: entities is no function")
 
 
 @_check.register
-def _(middleware: Middleware) -> None:
-    _named("middleware", middleware.name)
-    where = f"middleware {middleware.name!r}"
+def _(middleware: Middleware, where: str) -> None:
     methods = [name for name in MIDDLEWARE_METHODS if hasattr(middleware.component, name)]
     _require(not inspect.isclass(middleware.component), f"{where}: the component is a class; give an instance")
     _require(bool(methods), f"{where}: the component has none of {', '.join(MIDDLEWARE_METHODS)}")
@@ -77,31 +80,28 @@ def _(middleware: Middleware) -> None:
 
 
 @_check.register
-def _(observer: Observer) -> None:
-    _named("observer", observer.name)
-    where = f"observer {observer.name!r}"
-    functions = {name: getattr(observer, name) for name in ("observe", "observe_times")}
-    _require(any(functions.values()), f"{where}: it has neither observe nor observe_times")
-    for name, function in functions.items():
-        _require(function is None or callable(function), f"{where}: {name} is no function")
-        require_sync(function, f"{where}: {name}")
+def _(observer: Observer, where: str) -> None:
+    given = [name for name in ("observe", "observe_times") if getattr(observer, name)]
+    _require(bool(given), f"{where}: it has neither observe nor observe_times")
+    for name in given:
+        _require_function(observer, name, where)
     most = observer.at_most
     _require(most is None or (type(most) is int and most > 0), f"{where}: at_most is no number above 0")
 
 
 @_check.register
-def _(health: Check) -> None:
-    _named("health check", health.name)
-    _require(callable(health.check), f"health check {health.name!r}: check is no function")
-    require_sync(health.check, f"health check {health.name!r}: check")
+def _(health: Check, where: str) -> None:
+    _require_function(health, "check", where)
 
 
 @_check.register
-def _(job: Job) -> None:
-    _named("job", job.name)
-    where = f"job {job.name!r}"
-    _require(callable(job.run), f"{where}: run is no function")
-    require_sync(job.run, f"{where}: run")
+def _(page: Page, where: str) -> None:
+    _require_function(page, "render", where)
+
+
+@_check.register
+def _(job: Job, where: str) -> None:
+    _require_function(job, "run", where)
     try:
         inspect.signature(job.run).bind(None)
     except TypeError:
@@ -126,15 +126,7 @@ def _(job: Job) -> None:
 
 
 @_check.register
-def _(page: Page) -> None:
-    _named("page", page.name)
-    _require(callable(page.render), f"page {page.name!r}: render is no function")
-    require_sync(page.render, f"page {page.name!r}: render")
-
-
-@_check.register
-def _(group: RouteGroup) -> None:
-    where = f"route group {group.prefix!r}"
+def _(group: RouteGroup, where: str) -> None:
     at_root = group.prefix == "/" and all(route.path == "" for route in group.routes)
     _require(
         at_root or bool(_prefix(group.prefix)),
@@ -219,6 +211,12 @@ def _require(fulfilled: bool, otherwise: str) -> None:
         raise PluginError(otherwise, _ADVICE)
 
 
+def _require_function(declared: object, name: str, where: str) -> None:
+    function = getattr(declared, name)
+    _require(callable(function), f"{where}: {name} is no function")
+    require_sync(function, f"{where}: {name}")
+
+
 def _require_site(site: object, where: str) -> None:
     known = ", ".join(Sites.model_fields)
     _require(site in Sites.model_fields, f"{where}: there is no site {site!r}; sites are {known}")
@@ -250,10 +248,3 @@ def require_idempotency_store(declared: object, plugin: str, stores: Collection[
             f"route group {declared.prefix!r}: it has idempotent operations, and no store for their answers: return "
             f"plughost.stores.idempotency_store({plugin!r}) from register_stores",
         )
-
-
-def _named(what: str, name: str) -> None:
-    _require(
-        bool(_word(name)),
-        f"{what} {name!r}: a name is made of letters, digits, dots, hyphens and underscores",
-    )
