@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Offers = tuple[str, ...]
 
 _other_parameter = re.compile(r";(?!\s*q\s*=)[^;,]*")
-_range = re.compile(r"\s*(\*|[^\s/;]+/[^\s/;]+)\s*(;\s*q\s*=\s*(0(\.\d*)?|\.\d+|1(\.0*)?)\s*)?").fullmatch
+_range = re.compile(r"\s*(\*(/\*)?|[^\s/;*]+/[^\s/;]+)\s*(;\s*q\s*=\s*(0(\.\d*)?|\.\d+|1(\.0*)?)\s*)?").fullmatch
 
 
 @lru_cache(maxsize=1024)
