@@ -34,6 +34,7 @@ JSON, HAL = "application/json", "application/hal+json"
         ("*/*;q=1e-3", JSON),
         (f"{HAL};q=nan, {JSON};q=0.1", JSON),
         ("*/json", JSON),
+        ("*/json;q=0", JSON),
         ("text/ html", JSON),
         ("/", JSON),
         (f"{HAL};profile=x;q=0.9, {JSON};q=0.1", HAL),
