@@ -19,17 +19,17 @@ from waitress.utilities import BadRequest
 
 from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET, engine_error
 from plughost._servers.base import RECEIVED, CutOffError
+from plughost._servers.waitress_chunks import Chunks
 from plughost._waiting import Pause
 
 TASK: Final = "plughost.task"
 """Key of the environ for the task that a request is answered by, until the application is called."""
 
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
-_BARE_LF: Final = re.compile(rb"(?<!\r)\n")
+_BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
+_BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
-_CHUNK_LINE_LIMIT: Final = 4096
-_TRAILER_LIMIT: Final = 16 * 1024
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
@@ -57,18 +57,20 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
 
     def received(self, data: bytes) -> int:
         """Take bytes from the connection, and return how many belonged to this request."""
+        if self.body_rcv is None and not _BEGIN.match(self.header_plus + data):
+            self.refuse(400)  # waitress would drop any white space
+            return len(data)
         consumed: int = super().received(data)
-        if not self.headers_finished and not self.completed and _BARE_LF.search(self.header_plus):
-            self.refuse(400)  # a line that ends with a bare LF
+        if not self.headers_finished and not self.completed and _BARE.search(self.header_plus):
+            self.refuse(400)
         body = self.body_rcv
         if body is not None and self.error is None:
-            if max(self.content_length, len(body)) > self.adj.body_limit:
-                self.headers["CONTENT_LENGTH"] = str(max(self.content_length, len(body)))
+            size = body.announced if self.chunked else self.content_length
+            if size > self.adj.body_limit:
+                self.headers["CONTENT_LENGTH"] = str(size)
                 body.getbuf().close()
                 self.body_rcv = None
                 self.oversized = self.completed = True
-            elif self.chunked and (len(body.control_line) > _CHUNK_LINE_LIMIT or len(body.trailer) > _TRAILER_LIMIT):
-                self.refuse(400)  # chunk line or trailer too long
         if self.completed:
             self.expect_continue = False
         return consumed
@@ -93,11 +95,11 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         )
         if b"\r\n " in header_plus or b"\r\n\t" in header_plus:
             raise ParsingError("folded header line")
-        if any(len(each) > LONGEST_NUMBER for each in lengths) or len(lengths) + len(codings) > 1:
-            raise ParsingError("absurd or ambiguous length of the body")
-        if any(coding != b"chunked" for coding in codings):
-            raise ParsingError("a transfer coding that is not chunked")
+        if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > LONGEST_NUMBER:
+            raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
         super().parse_header(header_plus)
+        if self.chunked:
+            self.body_rcv = Chunks(self.body_rcv.getbuf())
         if self.error is None and header_plus.count(b"\r\n") > 1:  # waitress parses a line of its own for some errors
             if not self.version or (codings and self.version == "1.0"):
                 raise ParsingError("no HTTP version, or a coding that it lacks")
