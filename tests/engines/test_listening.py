@@ -226,5 +226,5 @@ def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIAppli
         server = engine._server
         assert server is not None
         while not server.active_channels:  # the first turn may be for the loop's own trigger
-            server.turn(1.0)
+            server.turn()
         assert len(server.active_channels) == 20

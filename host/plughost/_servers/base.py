@@ -33,10 +33,6 @@ class ListenError(Exception):
     """A listener could not be opened; the message says which, why, and what to do."""
 
 
-CROWDED_SECONDS: Final = 1.0
-"""How often an engine at its limit closes half of its connections, those that were idle for the longest."""
-
-
 class CutOffError(Exception):
     """Raised by a body that is not to be sent to its end; the engine ends the response so that the client notices."""
 
@@ -92,6 +88,14 @@ class EngineOptions:
             size: How much there is of it.
         """
         return now - since > self.idle_timeout or now - begun > self.body_timeout or is_slow(now - begun, size)
+
+
+def crowded_seconds(limit: int) -> float:
+    """Return how often an engine at its limit closes half of its connections, those that were idle for the longest.
+
+    The fewer they are, the more often, so that whoever waits behind a full backlog of others is answered in seconds.
+    """
+    return min(1.0, max(0.1, limit / 1000))
 
 
 def is_slow(seconds: float, size: int) -> bool:

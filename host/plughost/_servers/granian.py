@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
-from plughost._servers.base import CROWDED_SECONDS, Address, ListenError, giving_way
+from plughost._servers.base import Address, ListenError, crowded_seconds, giving_way
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.granian_request import Body, Requests
 from plughost._servers.granian_worker import GranianWorker
@@ -121,9 +121,9 @@ class GranianEngine:
 
     def _care(self, worker: GranianWorker, requests: Requests) -> None:
         """Give up on clients that keep the server waiting, and on connections on which nothing happens."""
-        timeout = self._options.idle_timeout
+        timeout, crowded = self._options.idle_timeout, crowded_seconds(self._options.connection_limit)
         looked = made_room = time.monotonic()
-        while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4)):
+        while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, crowded)):
             now = time.monotonic()
             try:
                 waiting = tuple(requests.waiting)
@@ -139,9 +139,9 @@ class GranianEngine:
                     looked = now
                     self._cut_idle(requests, timeout)
                 files = connections.descriptors()
-                if now > made_room + CROWDED_SECONDS or files == sys.maxsize:
+                if now > made_room + crowded or files == sys.maxsize:
                     made_room = now
-                    self._make_room(worker, requests, files)
+                    self._make_room(worker, requests, files, crowded)
             except Exception:
                 _LOGGER.exception("a look at the clients of port %d failed", self.port)
 
@@ -164,8 +164,8 @@ class GranianEngine:
         self._others &= connections.clients(self.port)  # the others' addresses may become its clients'
         self._cut(lambda client: address in {"", client[0]} and client not in answering, seconds)
 
-    def _make_room(self, worker: GranianWorker, requests: Requests, files: int) -> None:
-        """At the limit of connections, close those of whoever holds most that were idle for the longest.
+    def _make_room(self, worker: GranianWorker, requests: Requests, files: int, least: float) -> None:
+        """At the limit of connections, close those of whoever holds most that were idle for the longest, and the least.
 
         Over TLS granian accepts more, until no descriptor is left. Then none is accepted before there is room.
         """
@@ -191,7 +191,7 @@ class GranianEngine:
                 worker.pause()
             most = max(idle, key=lambda address: len(idle[address]))
             longest = sorted(idle[most], reverse=True)[: number - limit // 2][-1]
-            self._cut_idle(requests, max(CROWDED_SECONDS, longest - _EQUAL_SECONDS), most)
+            self._cut_idle(requests, max(least, longest - _EQUAL_SECONDS), most)
 
     def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""

@@ -24,7 +24,7 @@ from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
-from plughost._servers.base import CROWDED_SECONDS, giving_way
+from plughost._servers.base import crowded_seconds, giving_way
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.waitress_channel import AHEAD_BYTES, Answer, Channel
@@ -60,6 +60,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     active_channels: dict[int, Channel]
     next_channel_cleanup = math.inf  # waitress compares it with the time of day; see `take_care`
     _care = 0.0
+    _look = 0.0  # how often connections are looked at
     _turning = 0  # the thread that moves bytes at the moment
     _complete: list[Job]  # what it found
 
@@ -87,17 +88,21 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         if self._turning:
             super().pull_trigger()
 
-    def turn(self, seconds: float) -> list[Job]:
-        """Move what bytes can be moved, once; wait for some at most for so many seconds. Return what is to be done."""
+    def turn(self) -> list[Job]:
+        """Move what bytes can be moved, once; wait for some until connections are to be looked at, at most.
+
+        Returns:
+            What is to be done.
+        """
         complete: list[Job] = []
         self._complete = complete
         self._turning = get_ident()
         try:
-            wasyncore.loop(seconds, use_poll=True, map=self._map, count=1)
+            wasyncore.loop(self._look, use_poll=True, map=self._map, count=1)
             now = time.monotonic()
             if now > self._care:
-                self._care = now + min(_LOOK_SECONDS, self.adj.channel_timeout / 4)
                 self._take_care(now)
+                self._care = now + self._look
         except Exception:
             _LOGGER.exception("a turn of the loop failed")
             time.sleep(_LOOK_SECONDS)
@@ -108,7 +113,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     def _take_care(self, now: float) -> None:
         """Close connections that keep the server waiting; at the limit, also idle ones of whoever holds most."""
         self.accepting = not self.draining
-        options = self.adj.options
+        options, crowded = self.adj.options, self.adj.crowded_seconds
+        self._look = min(_LOOK_SECONDS, options.idle_timeout / 4, crowded if self.in_connection_overflow else math.inf)
         for channel in list(self.active_channels.values()):
             channel.look(now)
             if channel.overdue(now):
@@ -125,7 +131,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             idle = [each for each in self.active_channels.values() if each.addr[0] == most and not each.busy()]
             idle.sort(key=lambda each: each.last_activity)
             for channel in idle[: max(1, self.adj.connection_limit // 2)]:
-                if now - channel.last_activity > CROWDED_SECONDS:
+                if now - channel.last_activity > crowded:
                     channel.handle_close()
 
     def handle_accept(self) -> None:
@@ -143,6 +149,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         except OSError as error:
             if error.errno in OUT_OF_FILES:
                 self.accepting = False
+                self._look = self.adj.crowded_seconds
+                self._care = time.monotonic() + self._look
             raise
 
     def accept_rest(self) -> None:
@@ -274,6 +282,7 @@ class WaitressEngine:
         adjustments.application = self._application
         adjustments.body_limit = self._body_limit
         adjustments.options = options
+        adjustments.crowded_seconds = crowded_seconds(options.connection_limit)
         return adjustments
 
     def _run(self, server: Server, crew: Crew) -> None:
@@ -283,7 +292,7 @@ class WaitressEngine:
             if dispatcher.stand_by(crew):
                 continue
             with self._loop:
-                complete = [] if server.draining else server.turn(_LOOK_SECONDS)
+                complete = [] if server.draining else server.turn()
             if complete:
                 first, *others = complete
                 for each in others:
@@ -305,6 +314,6 @@ class WaitressEngine:
                 patience = _QUIET_SECONDS if channel.request is None else _STALLED_SECONDS
                 if not channel.busy() and now - max(calm_since, channel.last_activity) > patience:
                     channel.will_close = True
-            for job in server.turn(_QUIET_SECONDS / 5):
+            for job in server.turn():
                 server.task_dispatcher.leave(job)
         return not any(channel.busy() for channel in server.active_channels.values())
