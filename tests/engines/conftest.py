@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.engines.dispatching import QUEUE, THREADS
+from tests.engines.dispatching import QUEUE, THREADS, Plain
 
 from plughost._api.host import Listener
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
@@ -112,8 +112,10 @@ class Served:
 class Serve(Protocol):
     """Starts an engine that is stopped after the test."""
 
-    def __call__(self, application: WSGIApplication, lane: Lane | None = None, **options: Any) -> Served:
-        """Serve the application."""
+    def __call__(
+        self, application: WSGIApplication, lane: Lane | None = None, *, threads: int = 4, **options: Any
+    ) -> Served:
+        """Serve the application, of which so many slow requests run at once."""
         ...
 
 
@@ -169,10 +171,14 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
     """Return what starts an engine."""
     with contextlib.ExitStack() as stack:
 
-        def start(application: WSGIApplication, lane: Lane | None = None, **options: Any) -> Served:
+        def start(
+            application: WSGIApplication, lane: Lane | None = None, *, threads: int = 4, **options: Any
+        ) -> Served:
             chosen = lane or LANES[0]
             listener = Listener(site="main", scheme=chosen.scheme, address="127.0.0.1", port=0, engine=chosen.engine)
-            engine = open_engine(application, listener, EngineOptions(**options), certificate)
+            dispatcher = Dispatcher(threads, share=threads)
+            stack.callback(dispatcher.close, 2)
+            engine = open_engine(Plain(application), listener, EngineOptions(**options), certificate, dispatcher)
             engine.start()
             served = Served(chosen, engine, certificate.certificate)
             stack.callback(served.close)

@@ -1,20 +1,58 @@
-"""Jobs for the threads that answer requests."""
+"""Jobs for the threads that answer requests, and engines with threads of their own."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
+from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
+from plughost._servers.answers import engine_error
+from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.work import Job
 
 if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication
+
     from tests.engines.conftest import Until
 
-    from plughost._servers.dispatcher import Dispatcher
+    from plughost._api.host import Listener
     from plughost._servers.work import Crew
 
 THREADS, SHARE, QUEUE = 8, 2, 3
+
+
+class Plain:
+    """A WSGI application that is nobody's in particular."""
+
+    timed = False
+
+    def __init__(self, application: WSGIApplication) -> None:
+        """Wrap it."""
+        self._application = application
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        return self._application(environ, start_response)
+
+    def plugin_of(self, environ: dict[str, Any]) -> str:
+        """Return no name."""
+        return ""
+
+    def client_of(self, environ: dict[str, Any]) -> str:
+        """Return the address of the connection."""
+        return str(environ["REMOTE_ADDR"])
+
+    def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer 503."""
+        status, headers, body = engine_error(503, environ.get("HTTP_X_REQUEST_ID", ""))
+        start_response(status, headers)
+        return [body]
+
+
+def open_alone(application: WSGIApplication, listener: Listener, tls: TLSFiles | None = None) -> Engine:
+    """Return an engine with a dispatcher of its own, which has threads only once there is a request."""
+    return open_engine(Plain(application), listener, EngineOptions(), tls, Dispatcher(THREADS))
 
 
 class Task(Job):

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.engines.conftest import Lane
+from tests.engines.dispatching import Plain, open_alone
 
 from plughost._api.host import Listener
-from plughost._servers import EngineOptions, ListenError, Single, TLSFiles, open_engine
+from plughost._servers import EngineOptions, ListenError, TLSFiles
 from plughost._servers.connections import open_socket, turn_away
 from plughost._servers.waitress import WaitressEngine
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
     from tests.engines.conftest import Gate, Serve, Until
+
+    from plughost._servers.dispatcher import Dispatcher
 
 
 def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
@@ -34,7 +37,7 @@ def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
 def test_two_engines_on_one_port_are_refused(serve: Serve, lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """The second one says which port, and what to do; the first serves on."""
     served = serve(gate, lane1)
-    second = open_engine(gate, listener(lane1, served.engine.port), EngineOptions(), certificate)
+    second = open_alone(gate, listener(lane1, served.engine.port), certificate)
     with pytest.raises(ListenError, match=rf"127\.0\.0\.1, port {served.engine.port} .*another program uses the port"):
         second.start()
     assert served.client().get("/first").text == "/first"
@@ -44,16 +47,15 @@ def test_two_engines_on_one_port_are_refused(serve: Serve, lane1: Lane, certific
 def test_an_address_that_cannot_be_had_is_named(lane1: Lane, certificate: TLSFiles, gate: Gate, address: str) -> None:
     """The message names the address."""
     with pytest.raises(ListenError, match=address):
-        open_engine(gate, listener(lane1, address=address), EngineOptions(), certificate).start()
+        open_alone(gate, listener(lane1, address=address), certificate).start()
 
 
 def test_waitress_refuses_https(certificate: TLSFiles, gate: Gate) -> None:
     """The message names the engine to set."""
     with pytest.raises(ListenError, match="granian"):
-        open_engine(
+        open_alone(
             gate,
             Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="waitress"),
-            EngineOptions(),
             certificate,
         )
 
@@ -61,10 +63,9 @@ def test_waitress_refuses_https(certificate: TLSFiles, gate: Gate) -> None:
 def test_https_needs_a_certificate(gate: Gate) -> None:
     """Without one, nothing is opened."""
     with pytest.raises(ListenError, match="certificate"):
-        open_engine(
+        open_alone(
             gate,
             Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
-            EngineOptions(),
         )
 
 
@@ -73,10 +74,9 @@ def test_a_certificate_that_cannot_be_used_is_reported(gate: Gate, certificate: 
     broken = tmp_path / "key.pem"
     broken.write_text("nothing")
     for key in (broken, tmp_path / "missing.pem"):
-        engine = open_engine(
+        engine = open_alone(
             gate,
             Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
-            EngineOptions(),
             TLSFiles(certificate=certificate.certificate, key=key),
         )
         with pytest.raises(ListenError, match="certificate and its key"):
@@ -87,7 +87,7 @@ def test_an_inherited_socket_is_served(lane1: Lane, certificate: TLSFiles, gate:
     """A listening socket from elsewhere is used as it is, with who waits in its backlog."""
     handed = socket.create_server(("127.0.0.1", 0))
     port = handed.getsockname()[1]
-    engine = open_engine(gate, listener(lane1, port), EngineOptions(), certificate)
+    engine = open_alone(gate, listener(lane1, port), certificate)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as early:
         engine.start(handed)
         assert engine.port == port
@@ -107,7 +107,7 @@ def test_starting_and_stopping_leaves_nothing_behind(
     """Ten lives on one port leave no thread and no file descriptor."""
 
     def live(port: int = 0) -> int:
-        engine = open_engine(gate, listener(lane1, port), EngineOptions(), certificate)
+        engine = open_alone(gate, listener(lane1, port), certificate)
         engine.start()
         with socket.create_connection(("127.0.0.1", engine.port), timeout=20):
             assert engine.drain(5)
@@ -129,7 +129,7 @@ def test_starting_and_stopping_leaves_nothing_behind(
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
 def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> None:
     """None of granian's is left: one that met the end of the interpreter would abort the process."""
-    engine = open_engine(gate, listener(Lane("granian", "http")), EngineOptions(), certificate)
+    engine = open_alone(gate, listener(Lane("granian", "http")), certificate)
 
     def natives() -> list[str]:
         names = [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]
@@ -143,7 +143,7 @@ def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> 
 
 def test_an_engine_starts_again_after_its_drain(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """The same object serves a second time."""
-    engine = open_engine(gate, listener(lane1), EngineOptions(), certificate)
+    engine = open_alone(gate, listener(lane1), certificate)
     for _ in range(2):
         engine.start()
         socket.create_connection(("127.0.0.1", engine.port), timeout=20).close()
@@ -152,7 +152,7 @@ def test_an_engine_starts_again_after_its_drain(lane1: Lane, certificate: TLSFil
 
 def test_draining_what_never_started_is_nothing(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """It answers that nothing was lost."""
-    assert open_engine(gate, listener(lane1), EngineOptions(), certificate).drain(1)
+    assert open_alone(gate, listener(lane1), certificate).drain(1)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")  # that it is refused is the point
@@ -215,9 +215,9 @@ def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIApplication) -> None:
+def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIApplication, dispatcher: Dispatcher) -> None:
     """With one connection a turn, the last of them would wait until others were answered as many times."""
-    engine = WaitressEngine(Single(environ_app), listener(Lane("waitress", "http")), EngineOptions())
+    engine = WaitressEngine(Plain(environ_app), listener(Lane("waitress", "http")), EngineOptions(), dispatcher)
     with contextlib.ExitStack() as stack, engine._loop:  # no other thread turns it meanwhile
         engine.start()
         stack.callback(engine.drain, 2)

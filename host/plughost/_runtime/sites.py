@@ -223,7 +223,6 @@ class Serving:
     def _engine(self, listener: Listener, body_limit: int, tls: PreparedTLS | None) -> Engine:
         table = _table(listener.site, self._settings)
         options = EngineOptions(
-            threads=table.threads,
             connection_limit=self._connection_limit(listener),
             idle_timeout=table.idle_timeout,
             body_limit=body_limit,

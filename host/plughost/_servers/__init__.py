@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plughost._api.host import Listener
-from plughost._servers.base import Application, Engine, EngineOptions, ListenError, Single, TLSFiles
+from plughost._servers.base import Application, Engine, EngineOptions, ListenError, TLSFiles
 
 if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
-
     from plughost._servers.dispatcher import Dispatcher
 
-__all__ = ["Application", "Engine", "EngineOptions", "ListenError", "Listener", "Single", "TLSFiles", "open_engine"]
+__all__ = ["Application", "Engine", "EngineOptions", "ListenError", "Listener", "TLSFiles", "open_engine"]
 
 
 def open_engine(
-    application: Application | WSGIApplication,
+    application: Application,
     listener: Listener,
     options: EngineOptions,
-    tls: TLSFiles | None = None,
-    dispatcher: Dispatcher | None = None,
+    tls: TLSFiles | None,
+    dispatcher: Dispatcher,
 ) -> Engine:
     """Return the engine that a listener names; it serves once it is started.
 
@@ -29,20 +27,19 @@ def open_engine(
         listener: Where it is reached, and by which engine.
         options: Threads, limits and time-outs.
         tls: The certificate; needed for https, ignored for http.
-        dispatcher: Whose threads call the application; one of the engine's own by default.
+        dispatcher: Whose threads call the application.
 
     Raises:
         ListenError: The engine cannot serve the listener.
     """
     if listener.scheme == "https" and tls is None:
         raise ListenError(f"Cannot serve {listener}: https needs a certificate.")
-    served: Any = application if hasattr(application, "plugin_of") else Single(application)
     if listener.engine == "waitress":
         if listener.scheme == "https":
             raise ListenError(f'Cannot serve {listener}: waitress has no TLS; set engine = "granian" for https.')
         from plughost._servers.waitress import WaitressEngine  # noqa: PLC0415 - only the engine in use is loaded
 
-        return WaitressEngine(served, listener, options, dispatcher)
+        return WaitressEngine(application, listener, options, dispatcher)
     from plughost._servers.granian import GranianEngine  # noqa: PLC0415 - only the engine in use is loaded
 
-    return GranianEngine(served, listener, options, tls if listener.scheme == "https" else None, dispatcher)
+    return GranianEngine(application, listener, options, tls if listener.scheme == "https" else None, dispatcher)

@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
-from plughost._servers.answers import engine_error
-
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
-    from wsgiref.types import StartResponse, WSGIApplication
+    from wsgiref.types import StartResponse
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
@@ -57,7 +55,6 @@ class EngineOptions:
     """Settings of an engine.
 
     Attributes:
-        threads: How many slow requests run at once, where the engine has a dispatcher of its own.
         connection_limit: Open connections at most; further ones wait in the backlog.
         idle_timeout: Seconds after which a connection that sends nothing is closed.
         body_limit: Largest request body in bytes that is read. A larger one reaches the application with an
@@ -69,7 +66,6 @@ class EngineOptions:
         client_ca: PEM file of the authorities one of which must have signed a client's certificate; None asks for none.
     """
 
-    threads: int = 4
     connection_limit: int = 4096
     idle_timeout: int = 60
     body_limit: int = 1024 * 1024
@@ -171,34 +167,6 @@ def giving_way(bodies: Iterable[Body], most: int) -> list[Body]:
         *(len(chosen), most),
     )
     return chosen
-
-
-class Single:
-    """A WSGI application that is nobody's in particular."""
-
-    timed = False
-
-    def __init__(self, application: WSGIApplication) -> None:
-        """Wrap it."""
-        self._application = application
-
-    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
-        return self._application(environ, start_response)
-
-    def plugin_of(self, environ: dict[str, Any]) -> str:
-        """Return no name."""
-        return ""
-
-    def client_of(self, environ: dict[str, Any]) -> str:
-        """Return the address of the connection."""
-        return str(environ["REMOTE_ADDR"])
-
-    def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Answer 503."""
-        status, headers, body = engine_error(503, environ.get("HTTP_X_REQUEST_ID", ""))
-        start_response(status, headers)
-        return [body]
 
 
 class Engine(Protocol):

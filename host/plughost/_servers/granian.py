@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
 from plughost._servers.base import Address, ListenError, crowded_seconds, giving_way
-from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.granian_request import Body, Requests
 from plughost._servers.granian_worker import GranianWorker
 from plughost._servers.native_threads import wait_for_threads
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions, TLSFiles
+    from plughost._servers.dispatcher import Dispatcher
 
 _RECEIVERS: Final = 12  # threads of granian, of which all but one may be held
 _QUIET_SECONDS: Final = 1.0  # for how long a connection has to be idle while draining before it is closed
@@ -43,9 +43,9 @@ class GranianEngine:
     Args:
         application: What is called for each request.
         listener: Where it is reached.
-        options: Threads, limits and time-outs.
+        options: Limits and time-outs.
         tls: The certificate; needed where the listener's scheme is https.
-        dispatcher: Whose turn requests are answered in; its own by default.
+        dispatcher: Whose turn requests are answered in.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class GranianEngine:
         application: Application,
         listener: Listener,
         options: EngineOptions,
-        tls: TLSFiles | None = None,
-        dispatcher: Dispatcher | None = None,
+        tls: TLSFiles | None,
+        dispatcher: Dispatcher,
     ) -> None:
         """Prepare; nothing is opened before `start`."""
         self.port = listener.port
@@ -63,7 +63,6 @@ class GranianEngine:
         self._options = options
         self._tls = tls
         self._dispatcher = dispatcher
-        self._own: Dispatcher | None = None
         self._body_limit = options.body_limit
         self._serving: tuple[socket.socket, GranianWorker, Requests] | None = None
         self._others: frozenset[Address] = frozenset()
@@ -90,8 +89,6 @@ class GranianEngine:
         listening = connections.open_socket(self._listener, inherited)
         self.port = listening.getsockname()[1]
         dispatcher = self._dispatcher
-        if dispatcher is None:
-            dispatcher = self._own = Dispatcher(self._options.threads, share=self._options.threads)
         address = self._listener.address, self.port
         requests = Requests(self._application, dispatcher, dispatcher.crew(_RECEIVERS), self._options, address)
         requests.body_limit = self._body_limit
@@ -216,8 +213,6 @@ class GranianEngine:
             self._cut()
             worker.ended.wait(_END_SECONDS)
         requests.dispatcher.dismiss(requests.crew)
-        if self._own is not None:
-            self._own.close(max(0.1, deadline - time.monotonic()) if answered else 0.1)
         wait_for_threads(worker.name, _END_SECONDS)  # they need the interpreter: without it, the process would abort
         return answered
 

@@ -26,7 +26,6 @@ from waitress.server import TcpWSGIServer
 
 from plughost._servers.base import crowded_seconds, giving_way
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
-from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.waitress_channel import AHEAD_BYTES, Answer, Channel
 from plughost._servers.waitress_messages import TASK, Parts
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions
+    from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.waitress_messages import Task
     from plughost._servers.work import Crew, Job
 
@@ -174,8 +174,8 @@ class WaitressEngine:
     Args:
         application: What is called for each request.
         listener: Where it is reached.
-        options: Threads, limits and time-outs.
-        dispatcher: Whose threads call it; its own by default.
+        options: Limits and time-outs.
+        dispatcher: Whose threads call it.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class WaitressEngine:
         application: Application,
         listener: Listener,
         options: EngineOptions,
-        dispatcher: Dispatcher | None = None,
+        dispatcher: Dispatcher,
     ) -> None:
         """Prepare; nothing is opened before `start`."""
         self.port = listener.port
@@ -193,7 +193,6 @@ class WaitressEngine:
         self._body_limit = options.body_limit
         self._server: Server | None = None
         self._dispatcher = dispatcher
-        self._own: Dispatcher | None = None
         self._crew: Crew | None = None
         self._threads: list[threading.Thread] = []
         self._loop = threading.Lock()  # around a turn of the loop
@@ -202,19 +201,16 @@ class WaitressEngine:
         """Open the listener and serve."""
         listening = open_socket(self._listener, inherited)
         self.port = listening.getsockname()[1]
-        dispatcher = self._dispatcher
-        if dispatcher is None:
-            dispatcher = self._own = Dispatcher(self._options.threads, share=self._options.threads)
         self._server = server = Server(
             self._call,
             map={},
             _sock=listening,
-            dispatcher=dispatcher,
+            dispatcher=self._dispatcher,
             adj=self._adjustments(),
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        self._crew = crew = dispatcher.crew(_RECEIVERS)
+        self._crew = crew = self._dispatcher.crew(_RECEIVERS)
         self._threads = [
             threading.Thread(target=self._run, args=(server, crew), name=f"waitress-{self.port}", daemon=True)
             for _ in range(_RECEIVERS)
@@ -235,7 +231,7 @@ class WaitressEngine:
             return True
         deadline = time.monotonic() + grace
         server.draining = True
-        server.task_dispatcher.dismiss(crew)
+        self._dispatcher.dismiss(crew)
         server.pull_trigger()
         with self._loop:
             server.accept_rest()
@@ -244,10 +240,7 @@ class WaitressEngine:
         end = time.monotonic() + (_END_SECONDS if answered else 0.1)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-        if self._own is not None:
-            self._own.close(max(0.1, deadline - time.monotonic()) if answered else 0.1)
         wasyncore.close_all(server._map, ignore_all=True)  # noqa: SLF001 - as waitress's own `close` of several
-        self._own = None
         return answered
 
     def _call(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -287,7 +280,7 @@ class WaitressEngine:
 
     def _run(self, server: Server, crew: Crew) -> None:
         """Move bytes, and answer what is complete then; the life of each thread, of which all but one are parked."""
-        dispatcher: Dispatcher = server.task_dispatcher
+        dispatcher = self._dispatcher
         while not server.draining:
             if dispatcher.stand_by(crew):
                 continue
@@ -315,5 +308,5 @@ class WaitressEngine:
                 if not channel.busy() and now - max(calm_since, channel.last_activity) > patience:
                     channel.will_close = True
             for job in server.turn():
-                server.task_dispatcher.leave(job)
+                self._dispatcher.leave(job)
         return not any(channel.busy() for channel in server.active_channels.values())
