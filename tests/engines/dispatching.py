@@ -102,8 +102,7 @@ class Receivers:
             job = self._jobs.pop(0)
             if job is None:
                 return
-            is_beside = self._dispatcher.is_beside(job.lane.name, "POST")
-            if not (is_beside and self._dispatcher.run_beside(job, self.crew)):
+            if not self._dispatcher.run_beside(job, "POST", self.crew):
                 self._dispatcher.bring(job, self.crew)
 
     def close(self) -> None:

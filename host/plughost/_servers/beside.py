@@ -68,11 +68,6 @@ class Beside:
             for name, lane in tuple(self.lanes.items())
         }
 
-    def is_beside(self, plugin: str, method: str) -> bool:
-        """Return whether a request is answered so."""
-        in_turn = self.beside.get(plugin)
-        return in_turn is not None and method not in in_turn
-
     def _take_part(self, give_way: Callable[[bool], None]) -> int:
         """Let this thread answer requests, and give way to others so; return the system's id of it."""
         here = this_thread
@@ -82,17 +77,21 @@ class Beside:
             here.give_way = give_way
         return here.native_id
 
-    def run_beside(self, job: Job, crew: Crew | None = None) -> bool:
+    def run_beside(self, job: Job, method: str, crew: Crew | None = None) -> bool:
         """Do a job beside the turn, or let it wait for the threads that do such ones.
 
         Args:
-            job: A request that `is_beside`.
+            job: A request.
+            method: What it asks for.
             crew: The engine whose thread this is and may do it. A thread of the dispatcher does it by default.
 
         Returns:
-            Whether it is done so. Otherwise it is to be refused, which whoever has the turn will do.
+            Whether it is done so. Otherwise it is for whoever has the turn to do, or to refuse.
         """
         lane = job.lane
+        in_turn = self.beside.get(lane.name)
+        if in_turn is None or method in in_turn:
+            return False
         with self._guard:
             if lane.beside >= self._most_beside:
                 return self._line_up(job)

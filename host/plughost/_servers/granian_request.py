@@ -106,10 +106,8 @@ class Requests:
         call.take_body(body)
         self.calls.add(call)
         dispatcher = self.dispatcher
-        plugin = self.application.plugin_of(call.environ)
-        call.lane = dispatcher.lane(plugin)
-        is_beside = dispatcher.is_beside(plugin, call.environ["REQUEST_METHOD"])
-        if not (is_beside and dispatcher.run_beside(call, self.crew)):
+        call.lane = dispatcher.lane(self.application.plugin_of(call.environ))
+        if not dispatcher.run_beside(call, call.environ["REQUEST_METHOD"], self.crew):
             dispatcher.bring(call, self.crew)
 
     def refuse_body(self, call: Call, size: int) -> None:

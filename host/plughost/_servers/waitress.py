@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from plughost._servers.work import Crew, Job
 
 _RECEIVERS: Final = 4  # threads of a listener, one of which moves the bytes
-_MOST_AT_ONCE: Final = 64  # connections that are accepted before others are answered
 _QUIET_SECONDS: Final = 1.0  # for how long an idle connection stays open while draining: a request may be on its way
 _STALLED_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.25
@@ -72,8 +71,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
         dispatcher: Dispatcher = self.task_dispatcher
         answer = Answer(channel, dispatcher.lane(plugin))
-        is_beside = not request.error and dispatcher.is_beside(plugin, request.command)
-        if not (is_beside and dispatcher.run_beside(answer)):
+        if request.error or not dispatcher.run_beside(answer, request.command):
             self.leave(answer)
 
     def leave(self, job: Job) -> None:
@@ -129,14 +127,17 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         if self.in_connection_overflow:
             most, _ = Counter(each.addr[0] for each in self.active_channels.values()).most_common(1)[0]
             idle = [each for each in self.active_channels.values() if each.addr[0] == most and not each.busy()]
-            idle.sort(key=lambda each: each.last_activity)
-            for channel in idle[: max(1, self.adj.connection_limit // 2)]:
+            for channel in sorted(idle, key=lambda each: each.last_activity)[: self.adj.connection_limit // 2]:
                 if now - channel.last_activity > crowded:
                     channel.handle_close()
 
-    def handle_accept(self) -> None:
-        """Accept a connection and those behind it: with one a turn, a crowd would wait for as many turns."""
-        for _ in range(_MOST_AT_ONCE):
+    def handle_accept(self, most: int = 64) -> None:
+        """Accept a connection and those behind it: with one a turn, a crowd would wait for as many turns.
+
+        Args:
+            most: How many are accepted before others are answered.
+        """
+        for _ in range(most):
             before = len(self.active_channels)
             super().handle_accept()
             if len(self.active_channels) == before or len(self._map) > self.adj.connection_limit:
@@ -155,17 +156,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 
     def accept_rest(self) -> None:
         """Accept every connection that waits in the backlog, then close the listening socket."""
-        before = -1
-        while before != len(self.active_channels) and len(self._map) < self.adj.connection_limit:
-            before = len(self.active_channels)
-            self.handle_accept()
+        self.handle_accept(sys.maxsize)
         self.accepting = False
         wasyncore.dispatcher.close(self)
-
-    def cut_off(self) -> None:
-        """Close the connections that are left, at once."""
-        for channel in list(self.active_channels.values()):
-            channel.handle_close()
 
 
 class WaitressEngine:
@@ -236,7 +229,8 @@ class WaitressEngine:
         with self._loop:
             server.accept_rest()
             answered = self._drain(server, deadline)
-            server.cut_off()
+            for channel in list(server.active_channels.values()):
+                channel.handle_close()
         end = time.monotonic() + (_END_SECONDS if answered else 0.1)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
