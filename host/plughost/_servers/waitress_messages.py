@@ -85,7 +85,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         """Parse request line and header fields.
 
         Raises:
-            ParsingError: Folded lines (RFC 9112 5.2), no or several Hosts (3.2), ambiguous framing (6.1, 6.3).
+            ParsingError: Folded lines (RFC 9112 5.2), bare LF or CR (2.2), no or several Hosts (3.2), ambiguous framing
+                (6.1, 6.3).
         """
         fields: dict[bytes, list[bytes]] = {}
         for name, value in _FRAMING.findall(header_plus):
@@ -93,8 +94,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         hosts, lengths, codings, cookies = (
             fields.get(name, []) for name in (b"host", b"content-length", b"transfer-encoding", b"cookie")
         )
-        if b"\r\n " in header_plus or b"\r\n\t" in header_plus:
-            raise ParsingError("folded header line")
+        if b"\r\n " in header_plus or b"\r\n\t" in header_plus or header_plus.partition(b"\r\n")[0][-1:].isspace():
+            raise ParsingError("folded header line, or white space after the request line, which waitress would drop")
         if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > LONGEST_NUMBER:
             raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
         super().parse_header(header_plus)
