@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
@@ -63,7 +64,6 @@ class GranianEngine:
         self._options = options
         self._tls = tls
         self._dispatcher = dispatcher
-        self._body_limit = options.body_limit
         self._serving: tuple[socket.socket, GranianWorker, Requests] | None = None
         self._others: frozenset[Address] = frozenset()
         self._only: frozenset[Address] | None = None
@@ -91,7 +91,6 @@ class GranianEngine:
         dispatcher = self._dispatcher
         address = self._listener.address, self.port
         requests = Requests(self._application, dispatcher, dispatcher.crew(_RECEIVERS), self._options, address)
-        requests.body_limit = self._body_limit
         try:
             worker = GranianWorker(listening, self._options, self._tls, _RECEIVERS)
             worker.start(requests.schedule, dispatcher.processor.avoid)
@@ -112,9 +111,9 @@ class GranianEngine:
 
     def set_body_limit(self, limit: int) -> None:
         """Change the largest body that is read from now on."""
-        self._body_limit = limit
+        self._options = replace(self._options, body_limit=limit)
         if self._serving is not None:
-            self._serving[2].body_limit = limit
+            self._serving[2].options = self._options
 
     def _care(self, worker: GranianWorker, requests: Requests) -> None:
         """Give up on clients that keep the server waiting, and on connections on which nothing happens."""

@@ -44,7 +44,7 @@ class Requests:
     Attributes:
         calls: What is being answered.
         waiting: What waits for its client.
-        body_limit: Largest body that is read, in bytes; may be changed.
+        options: Limits and time-outs; may be changed.
         left: The clients whose refused body nobody reads on: their connections are to be closed.
         draining: Whether HTTP/1.1 clients are to close their connection after the next response.
     """
@@ -61,7 +61,6 @@ class Requests:
         self.calls: set[Call] = set()
         self.waiting: set[Body | Call] = set()
         self.left: set[Address] = set()
-        self.body_limit = options.body_limit
         self.draining = False
         self.application = application
         self.dispatcher = dispatcher
@@ -92,7 +91,7 @@ class Requests:
             call = Call(self, environ, watcher, scope["client"])
             if size == 0:
                 self.answer(call, BytesIO())
-            elif size is not None and size > self.body_limit:
+            elif size is not None and size > self.options.body_limit:
                 self.refuse_body(call, size)
             else:
                 Body(self, call, size).wait()
@@ -258,7 +257,7 @@ class Body:
         part = message["body"]
         self.size += len(part)
         self._since = time.monotonic()
-        if self.size > requests.body_limit:
+        if self.size > requests.options.body_limit:
             self._file.close()
             requests.refuse_body(call, self.size)
             return

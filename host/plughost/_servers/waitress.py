@@ -17,6 +17,7 @@ import time
 from _thread import get_ident
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -183,7 +184,6 @@ class WaitressEngine:
         self._application = application
         self._listener = listener
         self._options = options
-        self._body_limit = options.body_limit
         self._server: Server | None = None
         self._dispatcher = dispatcher
         self._crew: Crew | None = None
@@ -213,9 +213,9 @@ class WaitressEngine:
 
     def set_body_limit(self, limit: int) -> None:
         """Change the largest body that is read from now on."""
-        self._body_limit = limit
+        self._options = replace(self._options, body_limit=limit)
         if self._server is not None:
-            self._server.adj.body_limit = limit
+            self._server.adj.options = self._options
 
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""
@@ -267,7 +267,6 @@ class WaitressEngine:
             ident="plughost",
         )
         adjustments.application = self._application
-        adjustments.body_limit = self._body_limit
         adjustments.options = options
         adjustments.crowded_seconds = crowded_seconds(options.connection_limit)
         return adjustments

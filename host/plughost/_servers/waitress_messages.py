@@ -66,7 +66,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         body = self.body_rcv
         if body is not None and self.error is None:
             size = body.announced if self.chunked else self.content_length
-            if size > self.adj.body_limit:
+            if size > self.adj.options.body_limit:
                 self.headers["CONTENT_LENGTH"] = str(size)
                 body.getbuf().close()
                 self.body_rcv = None
