@@ -42,8 +42,9 @@ _NO_SYN: Final = (  # a classic BPF program: code, jump if true, jump if false, 
     (0x06, 0, 0, 0),  # then take nothing of the packet
     (0x06, 0, 0, 0xFFFFFFFF),  # else take it whole
 )
-# Of struct tcp_info in linux/tcp.h: tcpi_unacked; tcpi_last_data_sent, tcpi_last_data_recv in milliseconds.
-_TCP_INFO: Final = struct.Struct("=24xI16xI4xI")
+# Of struct tcp_info in linux/tcp.h: tcpi_unacked; tcpi_last_data_sent, tcpi_last_data_recv in milliseconds;
+# tcpi_bytes_acked.
+_TCP_INFO: Final = struct.Struct("=24xI16xI4xI64xQ")
 _ADVICE: Final = {
     errno.EADDRINUSE: "another program uses the port; stop it, or set another port for the site",
     errno.EACCES: "ports below 1024 need privileges; set a port above 1023, or put a proxy in front",
@@ -167,8 +168,13 @@ def descriptors() -> int:
 
 def idle_seconds(connection: socket.socket) -> float:
     """Return for how long nothing was sent or received; 0 where the system does not tell (elsewhere than Linux)."""
-    _, sent, received = _tcp_info(connection)
+    _, sent, received, _ = _tcp_info(connection)
     return min(sent, received) / 1000
+
+
+def bytes_taken(connection: socket.socket, given: int) -> int:
+    """Return how much the client has taken; `given`, which the system has taken for it, where that does not tell."""
+    return _tcp_info(connection)[3] if sys.platform.startswith("linux") else given
 
 
 def waiting(listening: socket.socket) -> int:
@@ -176,9 +182,7 @@ def waiting(listening: socket.socket) -> int:
     return _tcp_info(listening)[0]
 
 
-def _tcp_info(connection: socket.socket) -> tuple[int, int, int]:
+def _tcp_info(connection: socket.socket) -> tuple[int, int, int, int]:
     if not sys.platform.startswith("linux"):
-        return 0, 0, 0
-    raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-    unacked, sent, received = _TCP_INFO.unpack(raw)
-    return unacked, sent, received
+        return 0, 0, 0, 0
+    return _TCP_INFO.unpack(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size))

@@ -134,6 +134,7 @@ class GranianEngine:
                 if now > looked + max(0.5, timeout / 4):
                     looked = now
                     self._cut_idle(requests, timeout)
+                    self._give_up_stuck(requests, timeout)
                 files = connections.descriptors()
                 if now > made_room + crowded or files == sys.maxsize:
                     made_room = now
@@ -159,6 +160,18 @@ class GranianEngine:
         answering = {call.peer for call in tuple(requests.calls)}
         self._others &= connections.clients(self.port)  # the others' addresses may become its clients'
         self._cut(lambda client: address in {"", client[0]} and client not in answering, seconds)
+
+    def _give_up_stuck(self, requests: Requests, seconds: float) -> None:
+        """Give up on clients that take nothing; of those that take little, only their connections tell."""
+        stuck = [call for call in tuple(requests.calls) if call.is_stuck]
+        quiet = set()
+        for client, found in self._connections() if stuck else ():
+            with contextlib.suppress(OSError):
+                if connections.idle_seconds(found) > seconds:
+                    quiet.add(client)
+        for call in stuck:
+            if call.peer in quiet:
+                call.give_up()
 
     def _make_room(self, worker: GranianWorker, requests: Requests, files: int, least: float) -> None:
         """At the limit of connections, close those of whoever holds most that were idle for the longest, and the least.

@@ -284,6 +284,11 @@ class Call(Job):
 
     # While the client takes its time.
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no part went out for long: the client takes nothing, or so little that only its connection tells."""
+        return self._room is not None and time.monotonic() > self._since + self._requests.options.idle_timeout
+
     def _pause(self, room: Later) -> None:
         self._since = time.monotonic()
         self._room = room
@@ -302,15 +307,19 @@ class Call(Job):
             requests.dispatcher.bring(self, requests.crew)
 
     def check(self, now: float) -> None:
-        """Give up where the client takes nothing, or too little. Let a body go on whose pause is over."""
-        paused, room = self._paused, self._room
+        """Give up where the client takes too little. Let a body go on whose pause is over."""
+        paused = self._paused
         if paused is not None and now > paused.until:
             paused.ready()
+        if self._room is not None and is_slow(self._waited + now - self._since, self._sent):
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Make no more of it."""
+        room = self._room
         if room is not None:
-            waits = now - self._since
-            if waits > self._requests.options.idle_timeout or is_slow(self._waited + waits, self._sent):
-                self._gone = True
-                room.cancel()
+            self._gone = True
+            room.cancel()
 
     def _watch_client(self) -> None:
         """Notice that the client goes away; a body that is left tells by itself."""

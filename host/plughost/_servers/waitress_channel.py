@@ -11,6 +11,7 @@ from waitress.channel import HTTPChannel
 
 from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS
 from plughost._servers.base import is_slow
+from plughost._servers.connections import bytes_taken
 from plughost._servers.waitress_messages import Parser, PausedError, Refusal, Room, Task
 from plughost._servers.work import Job, Lane
 
@@ -40,8 +41,8 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     _lingered = 0
     _left: Task | None = None  # with a response that goes on later
     _paused: Pause | None = None
-    _behind = 0.0  # since when the client hasn't taken all that there is, and how much it took since
-    _sent = 0
+    _behind = 0.0  # since when the client hasn't taken all that there is, and how much it took before
+    _before = _taken = _given = 0
     _last_activity = 0.0
 
     def task_class(self, channel: Channel, request: Any) -> Task:
@@ -109,20 +110,25 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     def send(self, data: bytes, do_close: bool = True) -> int:
         """Send what the client takes, and count it."""
         sent: int = super().send(data, do_close)
-        self._sent += sent
+        self._given += sent
         return sent
 
     def overdue(self, now: float) -> bool:
         """Return whether the client keeps the server waiting for too long."""
-        idle, silent = self.adj.channel_timeout, now - self.last_activity
+        idle = self.adj.channel_timeout
+        if self.total_outbufs_len:
+            taken = bytes_taken(self.socket, self._given)
+            if taken != self._taken:
+                self._taken, self.last_activity = taken, 0
+            if not self._behind:
+                self._behind, self._before = now, taken
+            elif is_slow(now - self._behind, taken - self._before):
+                return True
+        else:
+            self._behind = 0.0
+        silent = now - self.last_activity
         if self._linger_until:
             return bool(now > self._linger_until or silent > LINGER_IDLE_SECONDS)
-        if not self.total_outbufs_len:
-            self._behind = 0.0
-        elif not self._behind:
-            self._behind, self._sent = now, 0
-        elif is_slow(now - self._behind, self._sent):
-            return True
         if self.requests:
             return bool(self.total_outbufs_len and silent > idle)
         return bool(

@@ -1,0 +1,89 @@
+"""A client may take its time over a long response, whatever its parts are."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Self
+
+import h2.config
+import h2.connection
+import h2.events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from wsgiref.types import StartResponse
+
+    import pytest
+    from tests.engines.conftest import Environ, Lane, Serve, Served
+
+PART = 2_000_000
+PARTS = 8
+
+
+def long_list(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """Answer with few large parts."""
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return (bytes(PART) for _ in range(PARTS))
+
+
+class Reader:
+    """A client that takes as much of a response as it is told to."""
+
+    def __init__(self, served: Served) -> None:
+        """Ask, over HTTP/1.0, so that the end of the connection is that of the response, or HTTP/2."""
+        self._shared: h2.connection.H2Connection | None = None
+        self._socket = served.connect(protocol="h2" if served.lane.http2 else "http/1.1")
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        self.taken = 0
+        self.ended = False
+        if served.lane.http2:
+            self._shared = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+            self._shared.initiate_connection()
+            fields = {":method": "GET", ":scheme": "https", ":authority": "x", ":path": "/"}
+            self._shared.send_headers(1, list(fields.items()), end_stream=True)
+            self._socket.sendall(self._shared.data_to_send())
+        else:
+            self._socket.sendall(b"GET / HTTP/1.0\r\nHost: x\r\n\r\n")
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave."""
+        self._socket.close()
+
+    def hurry(self) -> None:
+        """Take as much at once from now on as the system lets it."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+
+    def take(self, most: int) -> None:
+        """Take some of it; raise where it was cut off."""
+        received = self._socket.recv(most)
+        if self._shared is None:
+            self.taken += len(received)
+            self.ended = not received
+            return
+        for event in self._shared.receive_data(received):
+            assert not isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated), event
+            if isinstance(event, h2.events.DataReceived):
+                self.taken += len(event.data)
+                self._shared.acknowledge_received_data(event.flow_controlled_length, 1)
+            self.ended = self.ended or isinstance(event, h2.events.StreamEnded)
+        self._socket.sendall(self._shared.data_to_send())
+
+
+def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes a twentieth of a part in each idle time-out, and twice the least rate, gets all of the response."""
+    monkeypatch.setattr("plughost._servers.base._PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("plughost._servers.base._LEAST_RATE", 50_000)
+    pace = threading.Event()
+    with Reader(serve(long_list, lane, idle_timeout=1)) as reader:
+        for _ in range(25):
+            reader.take(10_000)
+            pace.wait(0.1)
+        reader.hurry()
+        while not reader.ended:
+            reader.take(1 << 20)
+        assert reader.taken > PARTS * PART - 1
