@@ -1,20 +1,24 @@
-"""A client may take its time over a long response, whatever its parts are."""
+"""A client may take its time over a long response, whatever its parts are; it costs little memory meanwhile."""
 
 from __future__ import annotations
 
+import re
 import socket
+import sys
 import threading
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import h2.config
 import h2.connection
 import h2.events
+import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse
 
-    import pytest
     from tests.engines.conftest import Environ, Lane, Serve, Served
 
 PART = 2_000_000
@@ -87,3 +91,50 @@ def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pyt
         while not reader.ended:
             reader.take(1 << 20)
         assert reader.taken > PARTS * PART - 1
+
+
+def memory(kind: str) -> int:
+    """Return how many bytes of memory this process uses, or has used at most."""
+    found = re.search(rf"{kind}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
+class Endless:
+    """An application whose responses have no end.
+
+    Attributes:
+        ended: Released for each response that was given up.
+    """
+
+    def __init__(self, part: bytes) -> None:
+        """Repeat a part."""
+        self.ended = threading.Semaphore(0)
+        self._part = part
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer."""
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return self._parts()
+
+    def _parts(self) -> Iterator[bytes]:
+        try:
+            while True:
+                yield self._part
+        finally:
+            self.ended.release()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells what memory was used at most since it was asked")
+def test_readers_that_take_nothing_cost_little_memory(serve: Serve, lane: Lane) -> None:
+    """Of large parts, less than one waits for each reader, until it is given up."""
+    application = Endless(bytes(2 * PART))
+    served = serve(application, lane, idle_timeout=1)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmRSS")
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(Reader(served))
+        for _ in range(20):
+            assert application.ended.acquire(timeout=20)
+    assert memory("VmHWM") - before < 20 * 2 * PART

@@ -28,6 +28,7 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 _SERVER: Final = (b"server", b"plughost")
 _WHOLE: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
+_SLICE: Final = 256 * 1024  # bytes of a part that are sent at a time; some slices wait for each slow reader
 
 
 class Requests(Protocol):
@@ -147,7 +148,7 @@ class Call(Job):
                 self._end(body[0] if len(body) == 1 else b"".join(body))  # type: ignore[index, arg-type] # a list
                 return
             self._close = getattr(body, "close", None)
-            self._parts = iter(body)
+            self._parts = _slices(body)
         except BaseException:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
             self._fail()
             return
@@ -286,7 +287,7 @@ class Call(Job):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether no part went out for long: the client takes nothing, or so little that only its connection tells."""
+        """Whether no slice went out for long: the client takes nothing, or so little that only its connection tells."""
         return self._room is not None and time.monotonic() > self._since + self._requests.options.idle_timeout
 
     def _pause(self, room: Later) -> None:
@@ -342,6 +343,16 @@ class Call(Job):
                 self._watch_client()
         except BaseException:  # noqa: BLE001 - cancelled with the response
             return
+
+
+def _slices(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield parts, large ones in slices: granian takes as many of them ahead of a client, whatever their size."""
+    for part in parts:
+        if len(part) <= _SLICE:
+            yield part
+        else:
+            for begin in range(0, len(part), _SLICE):
+                yield part[begin : begin + _SLICE]
 
 
 def send_error(proto: Proto, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
