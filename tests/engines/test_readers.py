@@ -14,6 +14,7 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
+from tests.engines.conftest import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,11 +105,13 @@ class Endless:
     """An application whose responses have no end.
 
     Attributes:
+        made: How many parts were made.
         ended: Released for each response that was given up.
     """
 
     def __init__(self, part: bytes) -> None:
         """Repeat a part."""
+        self.made = 0
         self.ended = threading.Semaphore(0)
         self._part = part
 
@@ -120,6 +123,7 @@ class Endless:
     def _parts(self) -> Iterator[bytes]:
         try:
             while True:
+                self.made += 1
                 yield self._part
         finally:
             self.ended.release()
@@ -138,3 +142,13 @@ def test_readers_that_take_nothing_cost_little_memory(serve: Serve, lane: Lane) 
         for _ in range(20):
             assert application.ended.acquire(timeout=20)
     assert memory("VmHWM") - before < 20 * 2 * PART
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system takes as much as it likes")
+@pytest.mark.parametrize("lane", LANES[1:], ids=str)
+def test_granian_makes_little_ahead_of_its_reader(serve: Serve, lane: Lane) -> None:
+    """Of a response that nobody takes, a megabyte and a half is made at most, what the system holds included."""
+    application = Endless(bytes(10_000))
+    with Reader(serve(application, lane, idle_timeout=1)):
+        assert application.ended.acquire(timeout=20)
+    assert application.made < 150

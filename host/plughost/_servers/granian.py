@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from plughost._servers.dispatcher import Dispatcher
 
 _RECEIVERS: Final = 12  # threads of granian, of which all but one may be held
+_AHEAD_BYTES: Final = 128 * 1024  # of a response that the system takes before its client does
 _QUIET_SECONDS: Final = 1.0  # for how long a connection has to be idle while draining before it is closed
 _BUSY_SECONDS: Final = 1.0  # for how long clients that ask on while draining are waited for
 _EQUAL_SECONDS: Final = 0.01
@@ -87,6 +88,8 @@ class GranianEngine:
     def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
         """Open the listener and serve."""
         listening = connections.open_socket(self._listener, inherited)
+        if sys.platform == "linux":  # its connections inherit that
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _AHEAD_BYTES)
         self.port = listening.getsockname()[1]
         dispatcher = self._dispatcher
         address = self._listener.address, self.port
