@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -80,6 +81,12 @@ def declare(tmp_path: Path) -> Declare:
 def products(declare: Declare) -> Store:
     """The declaration of a store with the table `products`."""
     return declare(PRODUCTS, entities=product_entities, tables=("products",))
+
+
+@pytest.fixture
+def plain_products(products: Store) -> Store:
+    """The same store without entities."""
+    return replace(products, entities=None)
 
 
 @pytest.fixture(scope="session")

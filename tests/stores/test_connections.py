@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.stores.conftest import PRODUCTS, Declare
 from tests.stores.test_rows import add, skus
 
 from plughost._waiting import this_thread
@@ -29,17 +28,13 @@ if TYPE_CHECKING:
     from plughost import Store
 
 
-@pytest.fixture
-def products(declare: Declare) -> Store:
-    """A store of products without entities."""
-    return declare(PRODUCTS, entities=None, tables=("products",))
-
-
 def test_who_finds_all_connections_in_use_waits(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
     """There are never more than the setting says, and a wait that is too long says what to set."""
-    store = opening(replace(config, pool_size=2, patience=5, tuned={"catalog": {"pool_idle": 0}}), products)["catalog"]
+    store = opening(replace(config, pool_size=2, patience=5, tuned={"catalog": {"pool_idle": 0}}), plain_products)[
+        "catalog"
+    ]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: store.read(skus), range(80)))
     assert store.figures["connections_open"] <= store.figures["connections_at_most"] == 2
@@ -62,10 +57,10 @@ def test_who_finds_all_connections_in_use_waits(
 
 
 def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
 ) -> None:
     """Else a thread that gives its connection back and comes again is the quickest each time, and others starve."""
-    store = opening(replace(config, pool_size=1, patience=30), products)["catalog"]
+    store = opening(replace(config, pool_size=1, patience=30), plain_products)["catalog"]
     order: list[str] = []
     turns: list[bool] = []
     holds = threading.Event()
@@ -109,10 +104,10 @@ def two_at_most(postgresql: str, psycopg2: Any) -> Iterator[str]:
 
 
 def test_a_server_that_takes_few_connections_is_waited_for(
-    opening: Callable[..., Stores], two_at_most: str, products: Store, tmp_path: Path
+    opening: Callable[..., Stores], two_at_most: str, plain_products: Store, tmp_path: Path
 ) -> None:
     """Where it refuses one, the others go on, and whoever came for one waits."""
-    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=20), products)
+    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=20), plain_products)
     store = stores["catalog"]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
@@ -121,10 +116,10 @@ def test_a_server_that_takes_few_connections_is_waited_for(
 
 
 def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs_none(
-    opening: Callable[..., Stores], two_at_most: str, psycopg2: Any, products: Store, tmp_path: Path
+    opening: Callable[..., Stores], two_at_most: str, psycopg2: Any, plain_products: Store, tmp_path: Path
 ) -> None:
     """Who came for one is told, the others go on, and all may be had again afterwards."""
-    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=0.3, pool_size=2), products)
+    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=0.3, pool_size=2), plain_products)
     store = stores["catalog"]
     together = threading.Barrier(2, timeout=30)
 
@@ -151,10 +146,10 @@ def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs
 
 @pytest.mark.parametrize("mode", [Mode.READ, Mode.WRITE, Mode.SINGLE])
 def test_what_has_waited_waits_for_a_lock_only_as_long_as_is_left(
-    opening: Callable[..., Stores], postgresql: str, products: Store, tmp_path: Path, mode: Mode
+    opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path, mode: Mode
 ) -> None:
     """The server is told so with the statement, of reads as of writes."""
-    store = opening(StoresConfig(folder=tmp_path, url=postgresql, patience=30), products)["catalog"]
+    store = opening(StoresConfig(folder=tmp_path, url=postgresql, patience=30), plain_products)["catalog"]
     assert store._presence.opened is not None
     session = store._presence.opened.sessions.session(mode, time.monotonic() + 5)
     ((lasting,),) = session.rows("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")

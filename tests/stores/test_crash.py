@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.stores.conftest import PRODUCTS, Declare
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import OpenStore, Stores, StoresConfig
@@ -92,12 +91,11 @@ def server(psycopg2: Any, wait_for: Callable[..., None]) -> Iterator[Server]:
 
 
 def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
-    opening: Callable[..., Stores], declare: Declare, server: Server, psycopg2: Any, tmp_path: Path
+    opening: Callable[..., Stores], plain_products: Store, server: Server, psycopg2: Any, tmp_path: Path
 ) -> None:
     """After a crash another transaction gets it, whose commit is not taken for that of the lost one."""
-    products: Store = declare(PRODUCTS, entities=None, tables=("products",))
     config = StoresConfig(folder=tmp_path / "stores", url=server.url, patience=30, pause=0.01)
-    store = opening(config, products)["catalog"]
+    store = opening(config, plain_products)["catalog"]
     sessions = _sessions(store)
     kept, lost = (sessions.session(Mode.WRITE, time.monotonic() + 30) for _ in range(2))
     add(kept, "kept")

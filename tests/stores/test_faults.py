@@ -49,12 +49,6 @@ def proxy(postgresql: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def products(declare: Declare) -> Store:
-    """A store of products without entities."""
-    return declare(PRODUCTS, entities=None, tables=("products",))
-
-
-@pytest.fixture
 def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig:
     """Settings that lead through the proxy."""
     server = urlsplit(postgresql)
@@ -63,10 +57,10 @@ def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig
 
 
 def test_a_commit_whose_answer_is_lost_is_asked_for(
-    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:
     """The transaction was done, and that is what its caller is told."""
-    store = opening(through_proxy, products)["catalog"]
+    store = opening(through_proxy, plain_products)["catalog"]
     proxy.cut_after = b"COMMIT"
     assert store.run(add, "a") > 0
     proxy.cut_after = None
@@ -75,10 +69,10 @@ def test_a_commit_whose_answer_is_lost_is_asked_for(
 
 @pytest.mark.parametrize("last", [b"INSERT", b"SELECT txid_current"])
 def test_a_transaction_that_did_not_reach_its_commit_is_run_again(
-    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, last: bytes
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy, last: bytes
 ) -> None:
     """Where its only statement was lost, nothing of it can have been kept."""
-    store = opening(through_proxy, products)["catalog"]
+    store = opening(through_proxy, plain_products)["catalog"]
     attempts: list[int] = []
 
     def add_once(session: Session) -> int:
@@ -91,10 +85,10 @@ def test_a_transaction_that_did_not_reach_its_commit_is_run_again(
 
 
 def test_a_write_whose_outcome_nobody_can_know_says_so(
-    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:
     """A single statement whose answer is lost, and a commit after which the server can't be asked."""
-    store = opening(replace(through_proxy, patience=0.5), products)["catalog"]
+    store = opening(replace(through_proxy, patience=0.5), plain_products)["catalog"]
     proxy.cut_after = b"INSERT"
     with pytest.raises(OutcomeUnknown) as caught:
         store.single(add, "single")
@@ -116,10 +110,10 @@ def test_a_write_whose_outcome_nobody_can_know_says_so(
 
 
 def test_a_table_that_was_taken_away_is_told(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
 ) -> None:
     """It is no defect of the plugin: the store is damaged, its check says so, and it is found again with the table."""
-    store = opening(config, products)["catalog"]
+    store = opening(config, plain_products)["catalog"]
     store.run(add, "a")
     with store.database.administer() as db:
         db.script("ALTER TABLE products RENAME TO away")
@@ -134,10 +128,10 @@ def test_a_table_that_was_taken_away_is_told(
 
 
 def test_a_write_that_overran_is_not_run_again(
-    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store
 ) -> None:
     """What the server cut off would take as long once more."""
-    store = opening(replace(through_proxy, statement_timeout=0.2), products)["catalog"]
+    store = opening(replace(through_proxy, statement_timeout=0.2), plain_products)["catalog"]
     attempts: list[int] = []
 
     def sleep(session: Session) -> None:
@@ -152,10 +146,10 @@ def test_a_write_that_overran_is_not_run_again(
 
 @pytest.mark.parametrize("busy", ["store", "pool"])
 def test_who_waited_in_vain_is_in_nobodys_way(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store, busy: str
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, busy: str
 ) -> None:
     """Whoever gave up waiting, for a connection or to write, leaves the queue, and the next one has the turn."""
-    store = opening(replace(config, pool_size=1), products)["catalog"]
+    store = opening(replace(config, pool_size=1), plain_products)["catalog"]
     holds, go_on = threading.Event(), threading.Event()
 
     def hold(session: Session) -> None:
@@ -177,10 +171,10 @@ def test_who_waited_in_vain_is_in_nobodys_way(
 
 
 def test_a_write_that_is_under_way_is_not_told_to_be_busy(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
 ) -> None:
     """Who waits for too long while another thread runs its statement learns what comes of that."""
-    store = opening(replace(sqlite_config, patience=2), products)["catalog"]
+    store = opening(replace(sqlite_config, patience=2), plain_products)["catalog"]
     holds, go_on = threading.Event(), threading.Event()
 
     def hold(session: Session) -> None:
@@ -276,10 +270,10 @@ def test_a_transaction_that_is_refused_at_its_commit_is_undone(
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_a_transaction_that_is_ended_from_inside_is_refused(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, end: str
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, end: str
 ) -> None:
     """On SQLite the caller is not told that all was kept, and others write on."""
-    store = opening(sqlite_config, products)["catalog"]
+    store = opening(sqlite_config, plain_products)["catalog"]
     with pytest.raises(StoreError, match="ended from inside"):
         store.run(lambda session: [add(session, "a"), session.rows(end)])
     store.run(add, "b")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.stores.conftest import PRODUCTS, Declare
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import (
@@ -36,15 +35,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def products(declare: Declare) -> Store:
-    """A store of products without entities."""
-    return declare(PRODUCTS, entities=None, tables=("products",))
-
-
-@pytest.fixture
-def serving(opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store) -> OpenStore[Session]:
+def serving(opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store) -> OpenStore[Session]:
     """An open store in a file, with products enough for several pages."""
-    store: OpenStore[Session] = opening(sqlite_config, products)["catalog"]
+    store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
     for number in range(40):
         store.single(add, f"{number:03}{'x' * 200}")
     return store
@@ -95,7 +88,11 @@ def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
 
 
 def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_first(
-    serving: OpenStore[Session], file: Path, sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
+    serving: OpenStore[Session],
+    file: Path,
+    sqlite_config: StoresConfig,
+    plain_products: Store,
+    wait_for: Callable[..., None],
 ) -> None:
     """Nobody purges it under the hands of the host, which had let go of the one before."""
     saved, lock = file.with_name("saved"), file.with_name(f"{file.name}.lock")
@@ -112,7 +109,7 @@ def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_f
     lock.rmdir()
     wait_for(lambda: check(serving).up)
     with pytest.raises(Busy, match="A host serves"):
-        purge(prepare_stores({"plugin": (products,)}, sqlite_config)["catalog"])
+        purge(prepare_stores({"plugin": (plain_products,)}, sqlite_config)["catalog"])
     assert len(serving.read(skus)) == 40
 
 
@@ -160,7 +157,7 @@ def test_a_header_that_is_destroyed_is_noticed(serving: OpenStore[Session], file
 def test_a_store_that_is_looked_through_at_the_start_is_not_served_damaged(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
-    products: Store,
+    plain_products: Store,
     serving: OpenStore[Session],
     file: Path,
 ) -> None:
@@ -170,7 +167,7 @@ def test_a_store_that_is_looked_through_at_the_start_is_not_served_damaged(
     damaged.folder.mkdir(mode=0o700)
     shutil.copy(file, damaged.folder)
     _overwrite(damaged.folder / file.name, 3 * 4096, b"x" * 4096)
-    store = opening(damaged, products)["catalog"]
+    store = opening(damaged, plain_products)["catalog"]
     assert check(store).data["error"] == "Damaged"
     with pytest.raises(Unavailable, match="damaged"):
         store.read(skus)

@@ -12,13 +12,15 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.stores.conftest import PRODUCTS, Declare
 from tests.stores.operations import add as add_entity
 
 from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, Session, StoreError, Stores, StoresConfig
+
+if TYPE_CHECKING:
+    from plughost import Store
 
 INSERT = "INSERT INTO products (sku, price, stock) VALUES (?, ?, ?)"
 
@@ -42,9 +44,9 @@ def skus(session: Session) -> list[str]:
 
 
 @pytest.fixture
-def store(opening: Callable[..., Stores], config: StoresConfig, declare: Declare) -> OpenStore[Session]:
+def store(opening: Callable[..., Stores], config: StoresConfig, plain_products: Store) -> OpenStore[Session]:
     """An open store of products, without entities."""
-    return opening(config, declare(PRODUCTS, entities=None, tables=("products",)))["catalog"]
+    return opening(config, plain_products)["catalog"]
 
 
 def test_rows_are_tuples_and_records_what_they_are_made_of(store: OpenStore[Session]) -> None:
@@ -120,12 +122,11 @@ def test_decimals_and_moments_can_be_kept(store: OpenStore[Session]) -> None:
 
 
 def test_racing_single_statements_are_each_kept_or_refused(
-    opening: Callable[..., Stores], config: StoresConfig, declare: Declare
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
     """Statements that share a commit fail each for itself."""
     # Patient, since twelve that share five connections to a slow disk rightly find it busy soon.
-    declared = declare(PRODUCTS, entities=None, tables=("products",))
-    store: OpenStore[Session] = opening(replace(config, patience=60), declared)["catalog"]
+    store: OpenStore[Session] = opening(replace(config, patience=60), plain_products)["catalog"]
 
     def create(number: int) -> int | None:
         try:
@@ -140,12 +141,10 @@ def test_racing_single_statements_are_each_kept_or_refused(
 
 
 def test_single_statements_that_wait_share_a_commit(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:
     """Those that queue behind a transaction are committed together: the file sees one commit for all."""
-    store: OpenStore[Session] = opening(sqlite_config, declare(PRODUCTS, entities=None, tables=("products",)))[
-        "catalog"
-    ]
+    store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
     store.single(add, "zero")
     log = sqlite_config.folder / "catalog.sqlite3-wal"
     holds, go_on = threading.Event(), threading.Event()
@@ -172,10 +171,10 @@ def test_single_statements_that_wait_share_a_commit(
 
 
 def test_a_writer_waits_as_long_as_it_says(
-    opening: Callable[..., Stores], config: StoresConfig, declare: Declare
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
     """A row or file that somebody holds is waited for once: the operation is not begun again afterwards."""
-    store: OpenStore[Session] = opening(config, declare(PRODUCTS, entities=None, tables=("products",)))["catalog"]
+    store: OpenStore[Session] = opening(config, plain_products)["catalog"]
     store.single(add, "a")
     attempts: list[int] = []
     holds, done = threading.Event(), threading.Event()
@@ -203,11 +202,10 @@ def test_a_writer_waits_as_long_as_it_says(
 
 
 def test_a_wait_for_another_process_is_counted(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:
     """On SQLite, who waits for the file's lock is seen as who waits in the queue of this process."""
-    declared = declare(PRODUCTS, entities=None, tables=("products",))
-    store: OpenStore[Session] = opening(sqlite_config, declared)["catalog"]
+    store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
     with closing(sqlite3.connect(sqlite_config.folder / "catalog.sqlite3", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Busy):
@@ -217,7 +215,7 @@ def test_a_wait_for_another_process_is_counted(
 
 
 def test_entities_and_rows_share_a_transaction(
-    opening: Callable[..., Stores], config: StoresConfig, declare: Declare, products: Any
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
     """`db.session` sees what the entities changed, and both are undone together."""
     store: OpenStore[Any] = opening(config, products)["catalog"]
@@ -255,9 +253,9 @@ def test_an_error_that_an_operation_swallows_keeps_nothing_half(store: OpenStore
         assert store.read(skus) == []
 
 
-def test_pony_is_imported_only_for_entities(tmp_path: Any, declare: Declare) -> None:
+def test_pony_is_imported_only_for_entities(tmp_path: Any, plain_products: Store) -> None:
     """A host whose stores have none does without it."""
-    folder = declare(PRODUCTS, entities=None, tables=("products",)).migrations
+    folder = plain_products.migrations
     code = f"""
 import sys
 from pathlib import Path
