@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +17,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import structlog
 from pony import orm
+from tests.stores.server import Server
 
 from plughost._api.declarations import Store
-from plughost.stores import OpenStore, Stores, StoresConfig, open_stores
+from plughost.stores import OpenStore, Stores, StoresConfig, migrate_stores, prepare_stores
 
 SERVER = os.environ.get("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
 IDENTITY = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT", "postgresql": "BIGSERIAL PRIMARY KEY"}
@@ -112,6 +115,18 @@ def postgresql(psycopg2: ModuleType) -> Iterator[str]:
             cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.fixture
+def server(psycopg2: Any, wait_for: Callable[..., None]) -> Iterator[Server]:
+    """A server, in a folder that another user may enter."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        home = Path(folder, "server")
+        home.mkdir()
+        running = Server(home, psycopg2, wait_for)
+        yield running
+        running.crash()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> StoresConfig:
     """Settings with short waits, for each engine."""
@@ -126,12 +141,25 @@ def sqlite_config(tmp_path: Path) -> StoresConfig:
 
 
 @pytest.fixture
-def opening() -> Iterator[Callable[..., Stores]]:
+def told() -> list[dict[str, Any]]:
+    """What the stores that `opening` opens tell the log."""
+    return []
+
+
+@pytest.fixture
+def opening(told: list[dict[str, Any]]) -> Iterator[Callable[..., Stores]]:
     """Return a function that opens stores, which are closed after the test."""
     opened: list[Stores] = []
 
+    def tell(logger: Any, level: str, line: Any) -> Any:
+        told.append(dict(line))
+        raise structlog.DropEvent
+
     def open_(config: StoresConfig, *declared: Store) -> Stores:
-        opened.append(open_stores({f"{store.name}-plugin": (store,) for store in declared}, config))
+        logger = structlog.wrap_logger(None, processors=[tell])
+        prepared = prepare_stores({f"{each.name}-plugin": (each,) for each in declared}, config, logger=logger)
+        opened.append(migrate_stores(prepared))
+        opened[-1].open()
         return opened[-1]
 
     yield open_

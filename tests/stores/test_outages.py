@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 import falcon
 import pytest
-import structlog
 from tests.stores.operations import add, count, skus
 from tests.stores.proxy import Proxy
 
-from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error, migrate_stores, prepare_stores
+from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error
 from plughost.stores._looking import check
 
 if TYPE_CHECKING:
@@ -163,29 +162,23 @@ def test_a_database_that_is_read_only_is_not_ready_and_is_read(
 
 
 def test_what_the_health_check_found_is_over_when_it_finds_nothing(
-    postgresql: str, products: Store, tmp_path: Path, psycopg2: Any, wait_for: Any
+    store: OpenStore[Any], postgresql: str, psycopg2: Any, wait_for: Any, told: list[dict[str, Any]]
 ) -> None:
     """The log says once that the store can't be written, and once that it is well again, though nobody writes."""
-    log = structlog.testing.CapturingLogger()
-    config = StoresConfig(folder=tmp_path, url=postgresql, patience=1, pause=0.01)
-    prepared = prepare_stores({"plugin": (products,)}, config, logger=structlog.wrap_logger(log, processors=[]))
-    stores = migrate_stores(prepared)
-    stores.open()
-    store = stores["catalog"]
     name = urlsplit(postgresql).path[1:]
     end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
 
     def said(event: str) -> int:
-        return sum(call.kwargs.get("event") == event for call in log.calls)
+        return sum(line["event"] == event for line in told)
 
-    with closing(stores), closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
+    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
         server.autocommit = True
         cursor.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         cursor.execute(end_all, (name,))
         wait_for(lambda: not check(store).up and said("the store can't be written"))
         for _ in range(3):
             assert not check(store).up
-            assert store.read(skus) == []
+            assert store.read(skus) == ["before"]
         assert (said("the store can't be written"), said("the store is well again")) == (1, 0)
         cursor.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
         cursor.execute(end_all, (name,))

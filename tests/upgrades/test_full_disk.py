@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.kit import until
+from tests.stores.disks import full, small_disk
 from tests.upgrades.keeping import RENAME, create, install, keeping_host, listed
 
 if TYPE_CHECKING:
@@ -22,25 +21,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """The folder of a host's stores, on a disk of its own that is small."""
     folder = tmp_path / "data" / "stores"
     folder.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"a disk that is full is not tested: only root can mount one ({done.stderr.strip()})")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-@contextmanager
-def full(disk: Path) -> Iterator[None]:
-    """Leave no room on a disk while a block runs."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"x" * 4096)
-    try:
-        yield
-    finally:
-        filler.unlink()
+    with small_disk(folder):
+        yield folder
 
 
 def told(host: HostProcess, *, of: str) -> list[dict[str, str]]:
