@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -107,6 +109,24 @@ def test_a_write_whose_outcome_nobody_can_know_says_so(
     proxy.cut_after = None
     proxy.mend()
     assert store.read(skus) == ["commit", "single"]
+
+
+def test_connections_that_broke_are_forgotten(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
+) -> None:
+    """A host that runs for months keeps none of them, and watches none that nobody uses."""
+    store = opening(through_proxy, plain_products)["catalog"]
+    broken: list[weakref.ref[Any]] = []
+
+    def lose(session: Session) -> None:
+        broken.append(weakref.ref(session.connection))
+        proxy.drop()
+
+    for _ in range(3):
+        store.read(lose)
+    assert store.read(skus) == []
+    gc.collect()
+    assert [each() for each in broken] == [None] * 3
 
 
 def test_a_table_that_was_taken_away_is_told(

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost.stores._connections import Pool, Waits
@@ -43,7 +43,6 @@ class PostgreSQLSessions(Sessions):
         size, idle = config.pool_size, config.pool_idle
         self.pool = Pool(open_one, _clean, alive=_alive, label=label, size=size, idle=idle)
         self.lock_waits = Waits()
-        self._open_one = open_one
         self._limit, self._only_read = config.statement_timeout, config.read_only
         self._used: dict[int, tuple[Any, float]] = {}
         self._watching = threading.Lock()  # held by the thread that watches, once there is one
@@ -85,16 +84,14 @@ class PostgreSQLSessions(Sessions):
             transaction: Its number.
             life: Which life of the server it belongs to.
         """
-        with closing(self._open_one()) as connection, connection.cursor() as cursor:
-            self._used[id(connection)] = connection, time.monotonic() + self.patience + self._limit
-            try:
+        connection = self.take(time.monotonic() + self.patience)
+        try:
+            with connection.cursor() as cursor:
                 cursor.execute("SELECT txid_status(%s)", (transaction,))
                 told: str | None = cursor.fetchone()[0]
-                if told == "committed" and connection.life != life:
-                    return None
-            finally:
-                self._used.pop(id(connection), None)
-            return told
+        finally:
+            self.give(connection)
+        return None if told == "committed" and connection.life != life else told
 
     def close(self) -> bool:
         self.pool.close()
