@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.stores.conftest import Declare, product_entities
+from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
 from plughost.stores import StoreError, Stores, StoresConfig, Unavailable, migrate_stores, open_stores, prepare_stores
@@ -100,6 +100,21 @@ def test_a_connection_that_is_in_use_when_its_store_closes_is_closed_when_it_is_
 
     assert getattr(stores["catalog"], mode)(close) == (1, True)
     assert not log.exists()
+
+
+def test_older_code_is_closed_by_a_migration_that_it_cannot_live_with(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, declare: Declare
+) -> None:
+    """What waited meanwhile, or comes later, finds it closed, and doesn't try to open it on the newer schema."""
+    older = opening(config, plain_products)["catalog"]
+    declared = declare(PRODUCTS, "ALTER TABLE products DROP COLUMN name;", entities=None, tables=("products",))
+    newer = prepare_stores({"catalog-plugin": (replace(declared, breaking=(2,)),)}, config)["catalog"]
+    newer.migrate(older)
+    assert newer.open()
+    assert (older.state, newer.state) == ("closed", "open")
+    with pytest.raises(Unavailable, match="another version of its plugin serves"):
+        older.read(lambda session: session.rows("SELECT sku FROM products"))
+    newer.close()
 
 
 def test_a_store_that_closes_before_it_opened_says_so(config: StoresConfig, products: Store) -> None:
