@@ -164,6 +164,25 @@ def test_a_write_that_overran_is_not_run_again(
     assert len(attempts) == 3
 
 
+def test_a_read_that_somebody_cancelled_is_run_again(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store
+) -> None:
+    """An operator who cancels a statement by hand is not taken for the server's time limit; a write is busy."""
+    store = opening(replace(through_proxy, patience=20), plain_products)["catalog"]
+    attempts: list[int] = []
+
+    def cancelled_once(session: Session) -> list[str]:
+        attempts.append(1)
+        if len(attempts) % 2:
+            session.rows("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(30)")
+        return skus(session)
+
+    assert (store.read(cancelled_once), len(attempts)) == ([], 2)
+    with pytest.raises(Busy):
+        store.run(cancelled_once)
+    assert len(attempts) == 3
+
+
 @pytest.mark.parametrize("busy", ["store", "pool"])
 def test_who_waited_in_vain_is_in_nobodys_way(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, busy: str

@@ -283,11 +283,8 @@ class OpenStore(Generic[E]):
         outcome = "ok"
         try:
             return call()
-        except StoreError as error:
-            outcome = type(error).__name__
-            raise
-        except Exception:
-            outcome = "undone"
+        except Exception as error:
+            outcome = type(error).__name__ if isinstance(error, StoreError) else "undone"
             raise
         finally:
             if self.events is not None:
@@ -346,7 +343,10 @@ class OpenStore(Generic[E]):
         if lost or isinstance(found, (Damaged, OutcomeUnknown)):
             self._presence.note(found)
         if not lost:
-            again = isinstance(found, Busy) and not isinstance(found, Overran) and time.monotonic() < deadline
+            left = deadline - time.monotonic()
+            # Before the server's limit can be over, somebody has cancelled the statement by hand.
+            by_hand = mode is Mode.READ and self._patience - left < self.database.config.statement_timeout
+            again = isinstance(found, Busy) and left > 0 and (by_hand or not isinstance(found, Overran))
         if again:
             return lost
         raise found from None if found is error else error
