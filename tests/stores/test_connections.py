@@ -22,6 +22,7 @@ from plughost.stores import (
     StoresConfig,
     Unavailable,
 )
+from plughost.stores._looking import check
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -141,6 +142,30 @@ def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs
         assert holding.result() == []
     assert store.figures["connections_in_use"] == 0
     store.single(add, "next")
+    stores.close()
+
+
+def test_who_may_make_no_table_any_more_is_well_again_when_writes_succeed(
+    opening: Callable[..., Stores],
+    two_at_most: str,
+    *,
+    postgresql: str,
+    psycopg2: Any,
+    plain_products: Store,
+    tmp_path: Path,
+    told: list[dict[str, Any]],
+) -> None:
+    """An operator took that right away after the migrations, so nobody can try whether there is room for a table."""
+    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=5), plain_products)
+    store = stores["catalog"]
+    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
+        cursor.execute(f"REVOKE CREATE ON SCHEMA public FROM {urlsplit(two_at_most).username}")
+        server.commit()
+    with pytest.raises(Unavailable):
+        store.run(lambda session: [session.rows("SET TRANSACTION READ ONLY"), add(session, "a")])
+    store.single(add, "b")
+    assert [line["event"] for line in told[1:]] == ["the store can't be written", "the store is well again"]
+    assert check(store).up
     stores.close()
 
 

@@ -138,18 +138,42 @@ class Presence:
 
     def failed(self, error: StoreError, mode: Mode) -> None:
         """Take note that something failed for a reason outside of it, though the store is there."""
-        if self.failing is None:
+        with self._noting:
+            if self.failing is not None:
+                return
             self.failing = time.monotonic(), min(mode, Mode.WRITE)
-            what = "the store can't be read" if mode is Mode.READ else "the store can't be written"
-            self._logger.error(what, reason=str(error), place=self._database.config.place)
+        what = "the store can't be read" if mode is Mode.READ else "the store can't be written"
+        self._logger.error(what, reason=str(error), place=self._database.config.place)
 
     def succeeded(self, mode: Mode) -> None:
-        """Take note that something succeeded; call it only where something failed."""
+        """Take note that something succeeded; call it only where something failed.
+
+        On a full disk whatever deletes succeeds, and so may a small row: that is over once there is room for a table.
+        """
         failing = self.failing
-        if failing is not None and mode >= failing[1]:
+        if failing is None or self.opened is None or (mode is Mode.READ and failing[1] is not mode):
+            return
+        if failing[1] is Mode.WRITE:
+            self._write(self.opened)
+        with self._noting:
+            if self.failing is not failing:  # another thread told it
+                return
             self.failing = None
-            seconds = round(time.monotonic() - failing[0], 1)
-            self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
+        seconds = round(time.monotonic() - failing[0], 1)
+        self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
+
+    def _write(self, opened: Opened) -> None:
+        """See that a table finds room, and leave none; who may not make one, which is a `StoreError`, can't tell."""
+        session = opened.sessions.session(Mode.WRITE, time.monotonic() + self._database.config.patience)
+        try:
+            session.rows("CREATE TABLE plughost_room AS SELECT 1 AS room")
+            session.rows("DROP TABLE plughost_room")
+            session.commit()
+        except Exception as error:
+            if type(translate(error, self._database.label)) is not StoreError:
+                raise
+        finally:
+            session.undo()
 
     def explain(self, error: StoreError) -> StoreError:
         """Return what is behind what looks like a defect of the operation: newer code, a damaged file, a lost table."""

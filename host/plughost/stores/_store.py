@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
@@ -316,7 +316,8 @@ class OpenStore(Generic[E]):
                     session = opened.sessions.session(mode, deadline)
                     result = opened.perform(session, operation, args, kwargs)
                     if presence.failing is not None:
-                        presence.succeeded(mode)
+                        with suppress(Exception):
+                            presence.succeeded(mode)
                     return result
                 except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
                     again = not lost and session is not None and session.untouched

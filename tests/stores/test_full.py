@@ -1,0 +1,79 @@
+"""A disk that is full, under either database: writes fail, reads don't, and the log tells it once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.stores.disks import full, small_disk
+from tests.stores.test_rows import add, skus
+
+from plughost.stores import Session, Stores, StoresConfig, Unavailable
+from plughost.stores._looking import check
+
+if TYPE_CHECKING:
+    from plughost import Store
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def disk_and_config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, StoresConfig]]:
+    """A small disk, and the settings of a store that is on it."""
+    folder, url = tmp_path / "stores", None
+    if request.param == "postgresql":
+        server, psycopg2 = request.getfixturevalue("server"), request.getfixturevalue("psycopg2")
+        folder, url = server.folder / "small", server.url
+    folder.mkdir()
+    with small_disk(folder):
+        if url is not None:
+            space = folder / "space"
+            space.mkdir()
+            shutil.chown(space, folder.parent.owner())
+            with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+                connection.autocommit = True
+                cursor.execute(f"CREATE TABLESPACE small LOCATION '{space}'")
+                cursor.execute("ALTER DATABASE postgres SET default_tablespace = small")
+        yield folder, StoresConfig(folder=folder, url=url, patience=1, pause=0.01)
+
+
+def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
+    disk_and_config: tuple[Path, StoresConfig],
+    opening: Callable[..., Stores],
+    plain_products: Store,
+    wait_for: Callable[..., None],
+    told: list[dict[str, Any]],
+) -> None:
+    """What needs no room succeeds meanwhile, which doesn't mean that the store is well again."""
+    disk, config = disk_and_config
+    stores = opening(config, plain_products)
+    store = stores["catalog"]
+
+    def said() -> list[str]:
+        return [line["event"] for line in told if line["event"] != "the store was migrated"]
+
+    def fill(session: Session) -> None:
+        for number in range(200):
+            session.change("INSERT INTO products (sku, name, price, stock) VALUES (?, ?, 1, 1)", f"{number}", "x" * 250)
+
+    with closing(stores):  # before its disk is gone
+        store.single(add, "before")
+        for _ in range(2):
+            with full(disk):
+                for _ in range(3):
+                    with pytest.raises(Unavailable):
+                        store.run(fill)
+                    assert store.run(Session.change, "DELETE FROM products WHERE sku = 'none'") == 0
+                    assert (store.read(skus), check(store).up) == (["before"], False)
+                assert said() == ["the store can't be written"]
+            wait_for(lambda: check(store).up)
+            assert said() == ["the store can't be written", "the store is well again"]
+            told.clear()
+        with full(disk), pytest.raises(Unavailable):
+            store.run(fill)
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda number: store.single(add, f"after {number}"), range(16)))
+        assert said() == ["the store can't be written", "the store is well again"]
