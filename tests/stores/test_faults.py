@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from plughost.stores import (
 )
 from plughost.stores._errors import Damaged
 from plughost.stores._looking import check
+from plughost.stores._manager import database_for
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -181,6 +183,31 @@ def test_a_read_that_somebody_cancelled_is_run_again(
     with pytest.raises(Busy):
         store.run(cancelled_once)
     assert len(attempts) == 3
+
+
+@contextmanager
+def held(config: StoresConfig) -> Iterator[None]:
+    """Hold what writers of products need, over a connection of somebody else."""
+    with database_for("catalog", config.of("catalog")).administer() as other:
+        other.script("BEGIN IMMEDIATE;" if config.url is None else "BEGIN; LOCK TABLE products")
+        yield
+
+
+def test_a_store_that_others_hold_for_too_long_is_told(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, told: list[dict[str, Any]]
+) -> None:
+    """Once in a while, however many are refused: which store of which plugin, where it is, and what for."""
+    store = opening(config, plain_products)["catalog"]
+    told.clear()
+    with held(config):
+        for operation in (store.single, store.run, store.single):
+            with pytest.raises(Busy):
+                operation(add, "a")
+    store.single(add, "a")
+    (line,) = told
+    assert (line["event"], line["store"], line["plugin"]) == ("the store is busy", "catalog", "catalog-plugin")
+    assert "lock" in line["reason"]
+    assert line["place"] == config.of("catalog").place
 
 
 @pytest.mark.parametrize("busy", ["store", "pool"])

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from plughost.stores._errors import ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable, translate
+from plughost.stores._errors import Busy, ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable, translate
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from plughost.stores._opening import Opened
 
 _LOOK_AGAIN: Final = 0.02
+_TELL_AGAIN: Final = 60.0
 
 
 class Presence:
@@ -43,7 +44,7 @@ class Presence:
         self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
         self._tables = tables
         self._served = 0
-        self._wait_until = self._retry_at = 0.0
+        self._wait_until = self._retry_at = self._tell_at = 0.0
         self._opening = threading.Lock()
         self._noting = threading.Lock()
 
@@ -161,6 +162,12 @@ class Presence:
             self.failing = None
         seconds = round(time.monotonic() - failing[0], 1)
         self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
+
+    def held(self, error: Busy) -> None:
+        """Tell, once in a while, what an operation waited for in vain."""
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + _TELL_AGAIN
+            self._logger.warning("the store is busy", reason=str(error), place=self._database.config.place)
 
     def _write(self, opened: Opened) -> None:
         """See that a table finds room, and leave none; who may not make one, which is a `StoreError`, can't tell."""

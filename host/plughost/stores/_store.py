@@ -350,6 +350,8 @@ class OpenStore(Generic[E]):
             again = isinstance(found, Busy) and left > 0 and (by_hand or not isinstance(found, Overran))
         if again:
             return lost
+        if isinstance(found, Busy):
+            self._presence.held(found)
         raise found from None if found is error else error
 
     def _ping(self) -> None:
