@@ -191,10 +191,8 @@ class Presence:
                     if db.schema_number() > self.opened.schema:
                         return Unavailable(f"The {self._database.label} was migrated by newer code: {error}")
                     self._look_for_tables(db)
-        except Damaged as found:
-            return found
-        except Exception:  # noqa: BLE001 - of the two, the operation's own error tells more
-            return error
+        except Exception as found:  # noqa: BLE001 - unless that is it, the operation's own error tells more
+            return found if isinstance(found, Damaged) else error
         return error
 
     def _look_for_tables(self, db: Administration) -> None:
