@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from pony.orm import core
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 
 from plughost._logging import silent_logger
-from plughost.stores import MigrationError, SetupError, StoresConfig, open_stores
+from plughost.stores import MigrationError, SetupError, Stores, StoresConfig, Unavailable, open_stores
 from plughost.stores._manager import database_for
 from plughost.stores._migrations import Place, read_migrations
 from plughost.stores._opening import Opening
@@ -104,6 +105,48 @@ def test_numbers_that_do_not_follow_each_other_are_refused(declare: Declare, fil
     store = declare(*((file, "SELECT 1;") for file in files))
     with pytest.raises(MigrationError, match=reason):
         read_migrations(store, "sqlite")
+
+
+def test_what_an_editor_leaves_beside_migrations_is_none(declare: Declare) -> None:
+    """Only files of SQL and Python count."""
+    store = declare(NOTES, ("0001_step.sql~", NOTES), ("README.md", "What is here."))
+    assert [step.name for step in read_migrations(store, "sqlite")] == ["0001_step.sql"]
+
+
+def test_a_breaking_migration_that_there_is_not_is_refused(declare: Declare) -> None:
+    """A wrong number would let older code go on with a schema that it can't live with."""
+    with pytest.raises(MigrationError, match="calls its migration 0002 breaking, and has none of this number"):
+        read_migrations(replace(declare(NOTES), breaking=(1, 2)), "sqlite")
+
+
+def test_a_store_that_is_made_keeps_no_other_host_out(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
+) -> None:
+    """Where there is no schema yet, no older code can use it, whatever the migrations say."""
+    with database_for("catalog", sqlite_config.of("catalog")).serving():
+        assert opening(sqlite_config, replace(declare(NOTES), breaking=(1,)))["catalog"].schema == 1
+
+
+def test_a_step_that_finds_no_room_is_done_later(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
+) -> None:
+    """It is no failure of the plugin: the store is unavailable until there is room."""
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9999) SELECT i FROM n"
+    fill = f"PRAGMA max_page_count = 10; INSERT INTO notes (text) {many};"
+    stores = opening(sqlite_config, declare(NOTES, fill))
+    assert stores.failures == {}
+    assert stores["catalog"].state == "unavailable"
+    with pytest.raises(Unavailable, match="full"):
+        stores["catalog"].read(lambda db: None)
+
+
+def test_a_constraint_that_a_commit_would_look_at_is_looked_at_before(
+    opening: Callable[..., Stores], config: StoresConfig, declare: Declare
+) -> None:
+    """Else the first of several stores would be committed when another one turns out to be unfit."""
+    parts = "CREATE TABLE parts (product BIGINT REFERENCES products (id) DEFERRABLE INITIALLY DEFERRED);"
+    stores = opening(config, declare(PRODUCTS, parts, "INSERT INTO parts (product) VALUES (0);"))
+    assert "the migrations of the store catalog break a constraint" in str(stores.failures["catalog-plugin"])
 
 
 def test_an_engine_without_migrations_is_refused(declare: Declare, tmp_path: Path) -> None:
@@ -270,6 +313,7 @@ def test_a_step_in_python_is_part_of_the_transaction(config: StoresConfig, decla
     ("source", "reason"),
     [
         ("def migrate(session):\n    {}['lost']", "KeyError at line 2: 'lost'"),
+        ("def lose():\n    {}['lost']\ndef migrate(session):\n    lose()", "KeyError at line 2: 'lost'"),
         ("def migrate(session):\n    session.rows('SELECT nothing')", "nothing"),
         ("def other(session): pass", "it has no function migrate"),
         ("def migrate(", "SyntaxError"),
