@@ -103,17 +103,18 @@ def test_a_connection_that_is_in_use_when_its_store_closes_is_closed_when_it_is_
 
 
 def test_older_code_is_closed_by_a_migration_that_it_cannot_live_with(
-    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, declare: Declare
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
     """What waited meanwhile, or comes later, finds it closed, and doesn't try to open it on the newer schema."""
-    older = opening(config, plain_products)["catalog"]
-    declared = declare(PRODUCTS, "ALTER TABLE products DROP COLUMN name;", entities=None, tables=("products",))
+    older = opening(config, products)["catalog"]
+    step = "ALTER TABLE products ADD note VARCHAR(9);"
+    declared = declare(PRODUCTS, step, entities=product_entities, tables=("products",))
     newer = prepare_stores({"catalog-plugin": (replace(declared, breaking=(2,)),)}, config)["catalog"]
     newer.migrate(older)
     assert newer.open()
     assert (older.state, newer.state) == ("closed", "open")
     with pytest.raises(Unavailable, match="another version of its plugin serves"):
-        older.read(lambda session: session.rows("SELECT sku FROM products"))
+        older.read(skus)
     newer.close()
 
 

@@ -127,6 +127,30 @@ def test_a_store_that_is_made_keeps_no_other_host_out(
         assert opening(sqlite_config, replace(declare(NOTES), breaking=(1,)))["catalog"].schema == 1
 
 
+@pytest.mark.parametrize(
+    ("step", "entities", "reason"),
+    [
+        ("CREATE nonsense;", None, "0002_step.sql failed, and nothing of it was kept"),
+        ("ALTER TABLE products DROP COLUMN name;", product_entities, "do not fit its tables"),
+    ],
+    ids=["SQL", "entities"],
+)
+def test_a_breaking_migration_is_tried_while_another_host_serves(
+    opening: Callable[..., Stores],
+    config: StoresConfig,
+    plain_products: Store,
+    declare: Declare,
+    *,
+    step: str,
+    entities: Any,
+    reason: str,
+) -> None:
+    """A host that is to take that one's place learns that it can't before the other has left."""
+    opening(config, plain_products)["catalog"].read(lambda session: session.rows("SELECT sku FROM products"))
+    newer = declare(PRODUCTS, step, entities=entities, tables=("products",))
+    assert reason in str(opening(config, replace(newer, breaking=(2,))).failures["catalog-plugin"])
+
+
 def test_a_step_that_finds_no_room_is_done_later(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
 ) -> None:
