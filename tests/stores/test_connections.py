@@ -89,6 +89,19 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
     assert turns == [True], "who waits for more than a moment lets others have the turn, though none is seen to wait"
 
 
+def test_a_read_that_begins_a_transaction_leaves_none_behind(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
+) -> None:
+    """Whoever has its connection next neither writes into that one nor reads what was there before."""
+    store = opening(replace(config, pool_size=1), plain_products)["catalog"]
+    store.read(Session.rows, "BEGIN")
+    assert store.read(skus) == []
+    store.single(add, "a")
+    assert store.read(skus) == ["a"]
+    with store.database.administer() as other:
+        assert skus(other) == ["a"]
+
+
 @pytest.fixture
 def two_at_most(postgresql: str, psycopg2: Any) -> Iterator[str]:
     """The URL of a database whose server takes two connections at most."""

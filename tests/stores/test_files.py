@@ -143,6 +143,22 @@ def test_a_file_that_is_put_back_waits_for_those_who_use_the_one_before(
     assert len(serving.read(skus)) == 40
 
 
+def test_those_who_only_read_notice_that_their_file_is_gone(
+    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
+) -> None:
+    """A connection to a deleted file would serve what was in it for as long as nobody writes."""
+
+    def is_noticed() -> bool:
+        try:
+            return not serving.read(skus)
+        except Unavailable:
+            return True
+
+    assert serving.read(skus)
+    file.unlink()
+    wait_for(is_noticed)
+
+
 def test_a_header_that_is_destroyed_is_noticed(serving: OpenStore[Session], file: Path) -> None:
     """Readiness looks at it over a connection of its own, and from then on nobody gets an empty answer."""
     with closing(sqlite3.connect(file)) as other:

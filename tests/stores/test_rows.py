@@ -253,6 +253,21 @@ def test_an_error_that_an_operation_swallows_keeps_nothing_half(store: OpenStore
         assert store.read(skus) == []
 
 
+def test_an_operation_may_go_on_after_it_undid_what_it_wrote(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """What comes after Pony's `rollback` is a transaction again, and is kept."""
+    store: OpenStore[Any] = opening(config, products)["catalog"]
+
+    def undo_one(db: Any) -> None:
+        add_entity(db, "undone")
+        db.rollback()
+        add_entity(db, "kept")
+
+    store.run(undo_one)
+    assert store.read(lambda db: db.session.rows("SELECT sku FROM products")) == [("kept",)]
+
+
 def test_pony_is_imported_only_for_entities(tmp_path: Any, plain_products: Store) -> None:
     """A host whose stores have none does without it."""
     folder = plain_products.migrations
