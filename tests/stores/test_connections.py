@@ -89,6 +89,27 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
     assert turns == [True], "who waits for more than a moment lets others have the turn, though none is seen to wait"
 
 
+def test_connections_that_nobody_needs_are_closed_though_nobody_asks_for_one(
+    opening: Callable[..., Stores],
+    postgresql: str,
+    plain_products: Store,
+    tmp_path: Path,
+    wait_for: Callable[..., None],
+) -> None:
+    """After a crowd, PostgreSQL has its connections back without a further operation, but for the last."""
+    config = StoresConfig(folder=tmp_path, url=postgresql, statement_timeout=1, pool_idle=0.5)
+    store = opening(config, plain_products)["catalog"]
+    both_read = threading.Barrier(2, timeout=30)
+
+    def read_together(session: Session) -> None:
+        skus(session)
+        both_read.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(store.read, [read_together] * 2))
+    wait_for(lambda: store.figures["connections_open"] == 1)
+
+
 def test_a_read_that_begins_a_transaction_leaves_none_behind(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:

@@ -178,6 +178,21 @@ def test_a_folder_that_takes_no_files_is_read(
         wait_for(lambda: check(store).up and store.read(skus) == ["after"])
 
 
+def test_a_folder_that_takes_no_files_is_not_read_beside_a_log(
+    opening: Callable[..., Stores], products: Store, folder: Path
+) -> None:
+    """What was committed last is in the log, and can't be read without memory to share with its writer."""
+    config = StoresConfig(folder=folder / "stores", patience=0.3, pause=0.01)
+    opening(config, products).close()
+    file = config.folder / "catalog.sqlite3"
+    file.with_name(f"{file.name}-wal").touch()
+    reading = prepare_stores({"plugin": (products,)}, replace(config, read_only=True))
+    assert reading["catalog"].migrations  # read here: the other user may not
+    with closing(reading), forbidden(config.folder, file):
+        migrate_stores(reading).open()
+        assert not check(reading["catalog"]).up
+
+
 @contextmanager
 def forbidden(*paths: Path) -> Iterator[None]:
     """Let nothing be written to a file or folder, as somebody for whom this holds."""
