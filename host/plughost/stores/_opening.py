@@ -6,10 +6,10 @@ Whatever fails in between, of the store or of the host, undoes the first step, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from plughost.stores._errors import Busy, MigrationError, MisusedStore, SetupError, StoreError
 from plughost.stores._migrations import MAKE_TABLE, apply, pending
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from plughost.stores._entities import Entities
     from plughost.stores._migrations import Place
     from plughost.stores._sessions import Session, Sessions
-    from plughost.stores._store import OpenStore
 
 T = TypeVar("T")
 
@@ -52,10 +51,22 @@ class Opened:
         return result
 
 
+class OlderStore(Protocol):
+    """A store as older code of this process serves it."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Let its operations wait while a block runs."""
+        ...
+
+    def close(self) -> None:
+        """Close it for good."""
+        ...
+
+
 class Opening:
     """A store whose migrations are applied, and seen by nobody else before `finish`."""
 
-    def __init__(self, place: Place, *, older: OpenStore[Any] | None = None, rehearse: bool = False) -> None:
+    def __init__(self, place: Place, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
         """Migrate, and see whether the entities fit; to rehearse is to try what must wait for another host.
 
         Raises:

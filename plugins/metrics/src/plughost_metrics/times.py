@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -87,12 +88,19 @@ class StoreTimes(Collector):
 
     def __init__(self, context: PluginContext[Any]) -> None:
         """Go on from what was counted so far."""
-        name, labels = "plughost_store_operation_seconds", ("store", "kind", "outcome")
-        about = "Seconds that an operation of a store took, waiting included."
-        self._operations = Times(Figures.kept_by(context, name), name, about, labels)
-        name, labels = "plughost_store_wait_seconds", ("store",)
-        about = "Seconds that an operation of a store waited for others or for a connection, where it had to."
-        self._waits = Times(Figures.kept_by(context, name), name, about, labels)
+        operations, waits = "plughost_store_operation_seconds", "plughost_store_wait_seconds"
+        self._operations = Times(
+            Figures.kept_by(context, operations),
+            operations,
+            "Seconds that an operation of a store took, waiting included.",
+            ("store", "kind", "outcome"),
+        )
+        self._waits = Times(
+            Figures.kept_by(context, waits),
+            waits,
+            "Seconds that an operation of a store waited for others or for a connection, where it had to.",
+            ("store",),
+        )
         self._pending: dict[Labels, deque[tuple[float, float]]] = context.keep("pending operations of stores", dict)
 
     def __call__(self, event: Event) -> None:
@@ -107,12 +115,10 @@ class StoreTimes(Collector):
             self._count(labels, pending)
 
     def _count(self, labels: Labels, pending: deque[tuple[float, float]]) -> None:
-        noted = []
-        try:
-            for _ in range(len(pending)):
+        noted: list[tuple[float, float]] = []
+        with suppress(IndexError):  # another thread counts the others
+            while len(noted) < _MOST_PENDING:
                 noted.append(pending.popleft())
-        except IndexError:  # another thread counts the others
-            pass
         self._operations.add(labels, [seconds for seconds, _ in noted])
         if waits := [waited for _, waited in noted if waited]:
             self._waits.add(labels[:1], waits)
