@@ -218,7 +218,7 @@ class Host(HostState):
             self.logger.info("readiness", ready=False, reason=self.unready)
             self._stops.wait(2, self.readiness.left_of(delay))
 
-    def stop(self, grace: float | None = None) -> bool:
+    def stop(self) -> bool:
         """Answer what is in flight, close every listener, then let the plugins stop.
 
         Returns:
@@ -229,7 +229,7 @@ class Host(HostState):
         with self._changing:
             if self.phase is Phase.STOPPED:  # by an earlier call, for which this one waited
                 return True
-            grace = self.settings.host.grace_time if grace is None else grace
+            grace = self.settings.host.grace_time
             self.jobs.leave()
             if self.generation is not None:
                 self.generation.notify("draining")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from plughost._servers.connections import open_socket, turn_away
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, MutableMapping
+    from collections.abc import Iterator, Mapping
 
     from plughost._api.host import Listener
 
@@ -98,15 +98,13 @@ class Sockets:
         ]
 
 
-def inherit(
-    environment: MutableMapping[str, str] = os.environ,
-) -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
+def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
     """Take what this process was started with. Children of it are not to take it for theirs.
 
     Returns:
         Listening sockets by name, and further descriptors by name.
     """
-    pid, count, names = (environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
+    pid, count, names = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     sockets: dict[str, list[socket.socket]] = {}
     others: dict[str, int] = {}
     if pid != str(os.getpid()) or not count.isdecimal():

@@ -49,8 +49,6 @@ def load_production(
     pkcs12: Path | None,
     password: str | None,
     work_dir: Path,
-    *,
-    now: datetime | None = None,
 ) -> PreparedTLS:
     """Return the operator's own certificate, checked, in files that an engine can serve.
 
@@ -63,7 +61,6 @@ def load_production(
         pkcs12: A key store, in place of both.
         password: What the key or the key store is encrypted with.
         work_dir: Where converted files are kept.
-        now: The present, with a time zone. The clock's by default.
 
     Raises:
         CertificateError: A file cannot be used, the pair doesn't match, or the certificate has expired.
@@ -76,7 +73,7 @@ def load_production(
         source, pair = certificate, read_pem(certificate, key, password)
     else:
         raise CertificateError("`key` is set under [tls] and `certificate` is not; set both, or `pkcs12`")
-    warnings = _production_warnings(source, pair, now or datetime.now(UTC))
+    warnings = _production_warnings(source, pair)
     if certificate is not None and key is not None and usable_in_place(certificate, key):
         if key.stat().st_mode & 0o007:
             warnings.append(f"{key}: every user of this machine may read the private key; `chmod 600 {key}`")
@@ -148,13 +145,13 @@ def _password(settings: Settings) -> str | None:
     return None if password is None else password.get_secret_value()
 
 
-def _production_warnings(source: Path, pair: KeyPair, now: datetime) -> list[str]:
+def _production_warnings(source: Path, pair: KeyPair) -> list[str]:
     """Return what the operator should know about a certificate that can be served.
 
     Raises:
         CertificateError: It has expired.
     """
-    leaf = pair.leaf
+    leaf, now = pair.leaf, datetime.now(UTC)
     if now >= leaf.not_valid_after_utc:
         raise CertificateError(
             f"{source}: the certificate expired on {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; "
