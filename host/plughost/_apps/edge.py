@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
 from plughost._apps.streams import Bounded, close_stream
 from plughost._logging import this_thread
-from plughost.http._request import OVERLOADED, UNCHECKED, has_checked_host, is_host
+from plughost.http._request import OVERLOADED, UNCHECKED, address_of, has_checked_host, is_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,18 +95,10 @@ def refuse_cross_site(req: Request) -> None:
         raise falcon.HTTPForbidden(
             description="Web pages of other sites may not write here; the setting cors.origins lets them in."
         )
-    if not has_checked_host(req) and not _is_address(req.host):
+    if not has_checked_host(req) and address_of(req.host.strip("[]")) is None:
         raise falcon.HTTPForbidden(
             description="Web pages may write here once the setting allowed_hosts names the host that they are of."
         )
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 def _is_own(origin: str | None, host: str) -> bool:
@@ -132,7 +123,5 @@ def _matcher(allowed: Sequence[str]) -> Callable[[str], bool]:
 
 def is_loopback(address: str) -> bool:
     """Tell whether an address that a listener binds is reached from this machine only."""
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address.startswith(("localhost", "unix:"))
+    found = address_of(address)
+    return found.is_loopback if found is not None else address.startswith(("localhost", "unix:"))

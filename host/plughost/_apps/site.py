@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._apps.streams import blocks, close_stream
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
-from plughost.http._request import OVERLOADED, TRUSTED, is_host
+from plughost.http._request import OVERLOADED, TRUSTED, address_of, is_host
 from plughost.http._routing import covering, raw_path
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Site:
         environ[TRUSTED] = True
         addresses = [address.strip() for address in claimed.get("HTTP_X_FORWARDED_FOR", "").split(",")]
         for address in reversed([address for address in addresses if address]):
-            if not _is_address(address):
+            if address_of(address) is None:
                 break
             environ["REMOTE_ADDR"] = address
             if not self._is_trusted(address):
@@ -214,11 +214,8 @@ class Site:
             environ["HTTP_HOST"] = host
 
     def _is_trusted(self, address: str) -> bool:
-        if not _is_address(address):
-            return False
-        parsed = ip_address(address)
-        parsed = getattr(parsed, "ipv4_mapped", None) or parsed  # as a dual-stack socket shows IPv4
-        return any(parsed in network for network in self._trusted)
+        parsed = address_of(address)
+        return parsed is not None and any(parsed in network for network in self._trusted)
 
 
 class _Streamed:
@@ -262,11 +259,3 @@ def _plugin_of(environ: dict[str, Any]) -> str:
     """Return the plugin that answers a request. An empty name where none does, or it was not routed yet."""
     mounted: Mounted | None = environ.get("plughost.mounted")
     return mounted.plugin if mounted is not None else ""
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from random import getrandbits
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,16 @@ def is_host(text: str) -> bool:
     """Tell whether a text is a host name or address, with an optional port (RFC 9110, 7.2)."""
     found = _host(text)
     return found is not None and int(found[1] or 0) <= 65535
+
+
+@lru_cache(maxsize=256)
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """Return an IP address, of IPv4 also where a dual-stack socket shows it as one of IPv6. None for what is none."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return (found.ipv4_mapped if isinstance(found, IPv6Address) else None) or found
 
 
 class Request(falcon.Request):
@@ -100,11 +110,8 @@ class Request(falcon.Request):
         environ = self.env
         if "plughost.forwarded" in environ or "HTTP_VIA" in environ:
             return False
-        try:
-            address = ip_address(environ.get("REMOTE_ADDR", ""))
-        except ValueError:
-            return False
-        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+        address = address_of(environ.get("REMOTE_ADDR", ""))
+        return address is not None and address.is_loopback
 
     @property
     def may_look(self) -> bool:
@@ -121,12 +128,11 @@ def has_checked_host(req: falcon.Request) -> bool:
     return host == environ["SERVER_NAME"] or _is_own(host)
 
 
-@lru_cache(maxsize=256)
 def _is_own(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.rpartition(".")[2] == "localhost"  # such as api.localhost (RFC 6761, 6.3)
+    address = address_of(host)
+    if address is not None:
+        return address.is_loopback
+    return host.rpartition(".")[2] == "localhost"  # such as api.localhost (RFC 6761, 6.3)
 
 
 def secure_url(req: falcon.Request) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import falcon
 
 from plughost.http._authentication import principal_of
+from plughost.http._request import address_of
 from plughost.ratelimits._shared import PAUSE, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -96,12 +97,7 @@ def network_of(address: str) -> str:
     Args:
         address: A client's address. One that is none, as on a Unix socket, is returned as it is.
     """
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
+    ip = address_of(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
         return str(ipaddress.ip_network((ip, 64), strict=False))
-    return str(ip)
+    return address if ip is None else str(ip)
