@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -28,16 +29,7 @@ def status_of(host: HostState) -> dict[str, Any]:
         "started_at": host.started_at.isoformat() if host.started_at is not None else None,
         "uptime_seconds": round((now - host.started_at).total_seconds(), 1) if host.started_at is not None else None,
         "in_flight": {name: site.in_flight for name, site in host.serving.sites.items()},
-        "listeners": [
-            {
-                "site": listener.site,
-                "scheme": listener.scheme,
-                "address": listener.address,
-                "port": engine.port,
-                "engine": listener.engine,
-            }
-            for listener, engine in host.serving.engines.items()
-        ],
+        "listeners": [asdict(replace(each, port=port)) for each, port in host.view.listeners.items()],
         "certificate": _certificate(host),
         "plugins": [_plugin(entry) for entry in sorted(host.entries, key=lambda each: each.name)],
         "last_reload": host.last_reload.as_plain() if host.last_reload is not None else None,
