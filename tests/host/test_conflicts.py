@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime
+from http.client import HTTPConnection
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import create_model
@@ -392,3 +394,15 @@ def test_a_middleware_that_raises_is_500_with_the_common_headers(scope: Scope, f
     chosen = scope == "plugin" or fails == "out"  # middleware around a site comes before the group's version is chosen
     assert answer.headers.get("api-version") == ("1.0" if chosen else None)
     assert "secret" not in answer.text
+
+
+def test_a_group_at_the_root_owns_the_root_alone() -> None:
+    """What begins with two slashes is nobody's, and 404 of the host's own beside a plugin at `/`."""
+    with running_host(distributions=[plugin_distribution("front", Speaker("front", "/"))]) as host:
+        connection = HTTPConnection("127.0.0.1", urlsplit(host.url()).port or 80, timeout=30)
+        for path, status in (("/", 200), ("//say", 404), ("//say/x", 404), ("///", 404), ("/say", 404)):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert (path, answer.status) == (path, status)
+            assert b"front" not in answer.read() or path == "/"
+        connection.close()

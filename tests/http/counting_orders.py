@@ -40,6 +40,9 @@ class Orders:
         if order == "refused":
             raise falcon.HTTPConflict(description="Sold out.")
         resp.status = 201
+        if order == "streamed":
+            resp.stream = iter([b"a", b"b"])
+            return
         resp.set_header("Location", "/orders/1")
         resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
 

@@ -83,6 +83,12 @@ def test_what_was_not_done_may_be_asked_again(client: Client) -> None:
     assert client.calls == 3
 
 
+def test_an_answer_that_streams_is_not_given_again_as_an_empty_one(client: Client) -> None:
+    """Nobody knows then what it was, so the key has no answer, as one of a request in progress."""
+    assert client.order("streamed").content == b"ab"
+    assert (client.order("streamed").status_code, client.calls) == (409, 1)
+
+
 def test_a_key_is_for_one_request(client: Client) -> None:
     """With another body it is refused, and so is one that is no key."""
     client.order("x")

@@ -78,11 +78,11 @@ class Idempotency:
             )
 
     def process_response(self, req: Request, resp: Any, resource: object, req_succeeded: bool) -> None:
-        """Keep the answer. Nothing was done where it says to try again later, so the key is free again."""
+        """Keep the answer, unless it streams. One that says to try again later frees the key, since nothing was done."""
         identity = getattr(req.context, "idempotent", None)
         if identity is None:
             return
-        if resp.status_code < 500:
+        if resp.status_code < 500 and resp.stream is None:
             headers = json.dumps({name: value for name, value in resp.headers.items() if name not in _COMMON})
             body = resp.render_body() or b""
             self._store.run(_keep, self._table, identity, (resp.status_code, headers, body))

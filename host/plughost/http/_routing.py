@@ -138,7 +138,7 @@ def covering(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
         mounted = prefixes.get(path)
         if mounted is not None:
             return mounted
-        path = path.rpartition("/")[0]
+        path = path.rpartition("/")[0].rstrip("/")  # the prefix / is for the root alone, and covers no //x
     return None
 
 
