@@ -14,6 +14,7 @@ from pydantic import create_model
 from tests.host.plugins import Plugin, Says, Speaker, group_of, reason, serving
 
 from plughost import Check, Health, Middleware, Operation, Page, Response, Route, RouteGroup, Store
+from plughost.http import PLAIN_TEXT
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -397,12 +398,14 @@ def test_a_middleware_that_raises_is_500_with_the_common_headers(scope: Scope, f
 
 
 def test_a_group_at_the_root_owns_the_root_alone() -> None:
-    """What begins with two slashes is nobody's, and 404 of the host's own beside a plugin at `/`."""
-    with running_host(distributions=[plugin_distribution("front", Speaker("front", "/"))]) as host:
+    """What begins with two slashes is nobody's, and 404 in the host's own format beside a plugin at `/`."""
+    front = Plugin(register_routes=lambda context: [group_of(Says("front"), "/", errors=PLAIN_TEXT)])
+    with running_host(distributions=[plugin_distribution("front", front)]) as host:
         connection = HTTPConnection("127.0.0.1", urlsplit(host.url()).port or 80, timeout=30)
         for path, status in (("/", 200), ("//say", 404), ("//say/x", 404), ("///", 404), ("/say", 404)):
             connection.request("GET", path)
             answer = connection.getresponse()
-            assert (path, answer.status) == (path, status)
-            assert b"front" not in answer.read() or path == "/"
+            answer.read()
+            expected = "application/json" if status == 200 else "application/problem+json"
+            assert (path, answer.status, answer.headers["Content-Type"]) == (path, status, expected)
         connection.close()

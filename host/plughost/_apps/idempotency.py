@@ -78,7 +78,7 @@ class Idempotency:
             )
 
     def process_response(self, req: Request, resp: Any, resource: object, req_succeeded: bool) -> None:
-        """Keep the answer, unless it streams. One that says to try again later frees the key, since nothing was done."""
+        """Keep the answer, unless it streams. Where it says to try again later, nothing was done: the key is free."""
         identity = getattr(req.context, "idempotent", None)
         if identity is None:
             return
