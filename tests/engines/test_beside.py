@@ -7,13 +7,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.engines.dispatching import QUEUE, THREADS, Receivers, Task, leave
 
 from plughost._servers.dispatcher import Dispatcher
-from plughost._servers.processor import Processor
+from plughost._servers.processor import Processor, quiet
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
 ) -> None:
     """What computes for long may use the others, and comes back. The main thread is never bound."""
     allowed = os.sched_getaffinity(0)
-    shared = {sorted(allowed)[(dispatcher.processor._number or 0) % len(allowed)]}
+    shared = {dispatcher.processor._ours}
     seen: dict[str, set[int]] = {}
     slow: list[int] = []
     done = threading.Semaphore(0)
@@ -247,3 +248,39 @@ def test_native_threads_are_kept_off_the_shared_processor() -> None:
         thread.join()
     assert len(seen[0]) == 1
     assert seen[1:] == [allowed - seen[0] or allowed, allowed, allowed]
+
+
+INTERRUPTS = """\
+            CPU0       CPU1       CPU3       CPU4
+  1:           9          0          4          0  IO-APIC   1-edge  i8042
+ 36:           5        900          0         20  PCI-MSIX  1-edge  disk
+NMI:           0          0     999999          0  Non-maskable interrupts
+LOC:           1          2     999999          4  Local timer interrupts
+ERR:           0
+"""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "told", "chosen"),
+    [
+        ({0, 1, 3, 4}, INTERRUPTS, [3, 0]),
+        ({0, 1, 4}, INTERRUPTS, [0, 4]),
+        ({1, 4}, INTERRUPTS, [4]),
+        ({1}, INTERRUPTS, [1]),
+        ({0, 1}, "", [0, 1]),
+    ],
+)
+def test_the_shared_processor_is_one_that_devices_interrupt_little(
+    allowed: set[int], told: str, chosen: list[int]
+) -> None:
+    """It is of the quieter half of those that may be used, or any where the system doesn't tell."""
+    assert quiet(allowed, told) == chosen
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+def test_this_system_tells_which_processors_are_quiet() -> None:
+    """What Linux tells is understood, and one of its processors is shared."""
+    told = Path("/proc/interrupts").read_text(encoding="ascii")
+    allowed = os.sched_getaffinity(0)
+    assert len(quiet(allowed, told)) == (len(allowed) + 1) // 2
+    assert Processor(shared=True)._ours in allowed

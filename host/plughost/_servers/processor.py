@@ -5,6 +5,9 @@ processor and begins with a cold cache, which takes longer than most requests do
 One with a slow request leaves it, as do jobs: what computes for long without the interpreter's lock must not be in the
 way of others. An engine's native threads avoid it: there, they would interrupt whoever runs Python.
 
+So do devices, and what waits for them: a database of this machine wakes where its disk interrupts. A create took twice
+as long there. So the processor is one of the half that devices have interrupted the least.
+
 The main thread is never bound, so its mask says which processors are allowed. Elsewhere than on Linux, nothing is done.
 """
 
@@ -14,16 +17,22 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class Processor:
     """The processor that some threads share, or none."""
 
     def __init__(self, *, shared: bool) -> None:
-        """Choose one, if threads are to share one. At random: in containers, processes have the same number."""
-        self._number = random.getrandbits(16) if shared and sys.platform == "linux" else None  # nosec B311 - no secret
+        """Choose one, if threads are to share one; at random, for several hosts would choose the same."""
+        self._ours: int | None = None
+        if shared and sys.platform == "linux":
+            told = ""
+            with contextlib.suppress(OSError):
+                told = Path("/proc/interrupts").read_text(encoding="ascii", errors="replace")
+            self._ours = random.choice(quiet(os.sched_getaffinity(os.getpid()), told))  # noqa: S311 - no secret  # nosec B311
 
     def join(self) -> None:
         """Bind this thread to the shared processor."""
@@ -47,8 +56,26 @@ class Processor:
             self.join()
 
     def _bind(self, choose: Callable[[set[int], int], set[int]], thread: int = 0) -> None:
-        if self._number is not None and sys.platform == "linux":
+        if self._ours is not None and sys.platform == "linux":
             with contextlib.suppress(OSError):
                 allowed = os.sched_getaffinity(os.getpid())
-                ours = sorted(allowed)[self._number % len(allowed)]
+                ours = self._ours if self._ours in allowed else min(allowed)
                 os.sched_setaffinity(thread, choose(allowed, ours))
+
+
+def quiet(allowed: Collection[int], told: str) -> list[int]:
+    """Return the half of some processors that devices have interrupted the least.
+
+    Args:
+        allowed: The processors' numbers.
+        told: What `/proc/interrupts` says; where it is empty, all are alike.
+    """
+    counts = dict.fromkeys(sorted(allowed), 0)
+    heading, *lines = told.splitlines() or [""]
+    numbers = [int(name.removeprefix("CPU")) for name in heading.split()]
+    for kind, *fields in map(str.split, lines):
+        if kind[:-1].isdigit():  # the others are the system's own, such as its timer
+            for number, count in zip(numbers, fields, strict=False):
+                if number in counts:
+                    counts[number] += int(count)
+    return sorted(counts, key=counts.__getitem__)[: (len(counts) + 1) // 2] if told else list(counts)
