@@ -66,6 +66,14 @@ def test_a_form_that_takes_anything_is_found(plant: Callable[..., Any]) -> None:
         _run(suite, "planted-deaf")
 
 
+def test_a_rate_limit_is_named(plant: Callable[..., Any]) -> None:
+    """A plugin that answers 429 is told how to set a limit that the suite doesn't reach."""
+    refusal = "import falcon; raise falcon.HTTPTooManyRequests"
+    suite = plant("planted-limited", READS.format(reads=refusal, declared=FORM))
+    with pytest.raises(AssertionError, match=r"POST /reads: 429\. Set a rate limit .*\"rate_limit\""):
+        _run(suite, "planted-limited")
+
+
 def _run(suite: Any, name: str) -> None:
     with (
         running_host([name], strict=True) as host,

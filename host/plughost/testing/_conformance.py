@@ -47,6 +47,11 @@ _NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5")
 _OTHER_TYPES: Final = ("text/plain", "application/xml", "application/x-www-form-urlencoded")
 _PARTS: Final = "multipart/form-data"
 _MOST_SENT: Final = 4 * 1024 * 1024
+_LIMITED: Final = 429
+_RAISE_THE_LIMIT: Final = (
+    "Set a rate limit that the tests don't reach, such as "
+    'conformance("shelf", settings={"plugins": {"shelf": {"rate_limit": "100000/minute"}}})'
+)
 
 
 class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
@@ -233,6 +238,7 @@ class _Ask:
         client = self._clients[site]
         answer = client.request(method or called.method, path if path is not None else called.path, **sent)
         assert answer.status_code < 500, f"{called.label}: {answer.status_code} {answer.text[:200]}"
+        assert answer.status_code != _LIMITED, f"{called.label}: 429. {_RAISE_THE_LIMIT}"
         return answer
 
     def close(self) -> None:
