@@ -38,7 +38,8 @@ _MENDED: Final = {
 NAVIGATION: Final = {
     "Start": ["tour", "how-it-works", "api-clients/index", "operators/index", "plugin-authors/index"],
     "Operators": [
-        *("operators/install", "operators/serving", "operators/settings", "operators/tls", "certificates/index"),
+        *("operators/install", "operators/serving", "operators/containers", "operators/settings"),
+        *("operators/tls", "certificates/index"),
         *("operators/stores", "operators/clients", "operators/console", "operators/monitoring", "operators/security"),
         *("operators/upgrade", "operators/rollback", "operators/restart", "operators/removal", "operators/bundle"),
         *("operators/troubleshooting", "operators/cli"),
