@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 import plughost_openapi.plugin
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
+from plughost_openapi.settings import About
 
 if TYPE_CHECKING:
     import falcon
@@ -122,3 +124,17 @@ class More:
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
         """Mount it."""
         return [RouteGroup(prefix="/more", routes=(Route("", self, {"GET": Operation(summary="Show more")}),))]
+
+
+def test_licence_and_contact_are_the_operators_word(client: httpx.Client) -> None:
+    """Nobody's terms are made up: the description names a licence and a contact only where the settings do."""
+    said = client.get("/q/openapi", headers={"Accept": "application/json"}).json()["info"]
+    assert not {"license", "contact"} & said.keys()
+
+
+def test_a_licence_has_a_name() -> None:
+    """An address alone is refused, since OpenAPI wants the name; both are shown."""
+    given = {"name": "MIT", "url": "https://acme.example/terms"}
+    assert About.model_validate({"license": given}).shown() == {"license": given}
+    with pytest.raises(ValidationError, match="url needs name"):
+        About.model_validate({"license": {"url": given["url"]}})

@@ -9,6 +9,7 @@ import pytest
 from plughost.testing import RunningHost, running_host
 
 SITES = ("main", "library")
+LICENSE = {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"}
 # Clients that try everything ask often, and with wrong passwords.
 SETTINGS = {
     "plugins": {
@@ -16,6 +17,8 @@ SETTINGS = {
             ("login_limit_account", "login_limit_address", "login_limit_anywhere"), "100000/minute"
         ),
         "profile-template": {"rate_limit": "100000/minute"},
+        # Linters want to know whom to ask and under which terms.
+        "openapi": {"about": {"contact": {"name": "ACME", "url": "https://acme.example"}, "license": LICENSE}},
     }
 }
 

@@ -14,9 +14,9 @@ class Contact(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field("The operator of this host", description="A person or a team")
-    url: str | None = Field(None, description="A page")
-    email: str | None = Field(None, description="An address")
+    name: str | None = Field(None, description="A person or a team", examples=["The API team"])
+    url: str | None = Field(None, description="A page", examples=["https://api.example.org"])
+    email: str | None = Field(None, description="An address", examples=["api@example.org"])
 
 
 class License(BaseModel):
@@ -24,10 +24,15 @@ class License(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field("Apache-2.0", description="Its name")
-    url: str | None = Field(
-        "https://www.apache.org/licenses/LICENSE-2.0", description="Where it can be read; none for no address"
-    )
+    name: str | None = Field(None, description="Its name", examples=["MIT"])
+    url: str | None = Field(None, description="Where it can be read", examples=["https://opensource.org/license/mit"])
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.url and not self.name:
+            message = "url needs name: OpenAPI has no licence without a name"
+            raise ValueError(message)
+        return self
 
 
 class About(BaseModel):
@@ -35,9 +40,15 @@ class About(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    title: str | None = Field(None, description="The API's name; by default plughost and the site's")
-    description: str | None = Field(None, description="What it is for, in CommonMark")
-    terms_of_service: str | None = Field(None, description="Address of the terms")
+    title: str | None = Field(
+        None, description="The API's name; by default plughost and the site's", examples=["The shop"]
+    )
+    description: str | None = Field(
+        None, description="What it is for, in CommonMark", examples=["Products and orders."]
+    )
+    terms_of_service: str | None = Field(
+        None, description="Address of the terms", examples=["https://api.example.org/terms"]
+    )
     contact: Contact = Contact()
     license: License = License()
 
@@ -58,8 +69,10 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    enabled: bool | None = Field(None, description="Serve /q/openapi; by default with --dev only")
-    swagger_ui: bool | None = Field(None, description="Serve /q/swagger-ui too; by default with --dev only")
+    enabled: bool | None = Field(None, description="Serve /q/openapi; by default with --dev only", examples=[True])
+    swagger_ui: bool | None = Field(
+        None, description="Serve /q/swagger-ui too; by default with --dev only", examples=[True]
+    )
     servers: dict[str, tuple[Server, ...]] = Field(
         {}, description="Addresses by site that clients use instead of the listeners' own, such as those of a proxy"
     )
