@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,16 +71,27 @@ def test_settings_shows_what_is_asked_for(line: Line) -> None:
 
 
 def test_init_writes_every_setting_and_changes_nothing(line: Line) -> None:
-    """The host takes the file, and every line of it that is uncommented; all is the default then."""
+    """The host takes the file, and every line of it that is uncommented and no example; all is the default then."""
     line.install("good")
     assert line.run("init", "new.toml").exit_code == 0
     written = (line.folder / "new.toml").read_text()
-    (line.folder / "all.toml").write_text(re.sub(r"(?m)^#(\w+ = .)", r"\1", written))
+    (line.folder / "all.toml").write_text(re.sub(r"(?m)^#(\w+ = .*)(?<!# an example)$", r"\1", written))
     for file, changed in (("new.toml", 0), ("all.toml", 50)):
         shown = json.loads(line.run("settings", "--json", "--config", file).output)
         assert not [each for each in shown if each["value"] != each["default"]]
         assert len([each for each in shown if each["source"] != "default"]) >= changed
         assert changed or not [each for each in shown if each["source"] != "default"]
+
+
+def test_init_shows_an_example_where_there_is_no_default(line: Line) -> None:
+    """Every line may be uncommented: none of the host's settings is left without a value."""
+    line.install("good")
+    assert line.run("init", "new.toml").exit_code == 0
+    written = (line.folder / "new.toml").read_text()
+    assert '\n#allowed = ["plughost-messages >= 1, < 2"]  # an example\n' in written
+    assert "# no default" not in written
+    tables = tomllib.loads(re.sub(r"(?m)^#(\w+ = )", r"\1", written))
+    assert tables["rate_limits"]["storage"].startswith("redis://")
 
 
 def test_init_overwrites_nothing(line: Line) -> None:

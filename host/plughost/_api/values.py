@@ -16,6 +16,7 @@ class Value:
         default: What it is where nobody sets it.
         source: `default`, the file's name, or the environment variable's.
         description: What it is for, and its unit, as its model says. Empty where that says nothing.
+        example: A value it may have, the first of its model's `examples`. None where that has none.
     """
 
     key: str
@@ -23,6 +24,7 @@ class Value:
     default: Any
     source: str
     description: str = ""
+    example: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

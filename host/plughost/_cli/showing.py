@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 _MASK: Final = str(SecretStr("any"))
 _HEAD: Final = """\
-# The settings of a plughost. Each line that is commented out shows the default: remove the # to set it.
+# The settings of a plughost. Each line that is commented out shows the default, or an example where it says so: remove
+# the # to set it.
 # Lists of plugins are names as `plughost plugins` shows them. `plughost check` says whether all can be used,
 # `plughost reload` lets a running host take changes up.
 """
@@ -167,8 +168,8 @@ def settings(
 def init(file: Path) -> None:
     """Write FILE, by default ./plughost.toml, with every setting of the host and of the installed plugins.
 
-    All are commented out, with their default and what they are for: the file changes nothing until you do. A file
-    that is there already is left alone.
+    All are commented out, with their default or an example and what they are for: the file changes nothing until you
+    do. A file that is there already is left alone.
     """
     lines = _lines(look(no_settings()).setting_values())
     try:
@@ -245,6 +246,10 @@ def _lines(values: Iterable[Value]) -> Iterator[str]:
             yield f"\n[{table}]"
         for value in rows:
             yield from textwrap.wrap(value.description, 110, initial_indent="# ", subsequent_indent="# ")
-            shown = value.default is not None and value.default != _MASK
-            default = json.dumps(value.default, ensure_ascii=False) if shown else ""
-            yield f"#{value.key.rpartition('.')[2]} = {default}".rstrip()
+            yield f"#{value.key.rpartition('.')[2]} = {_suggested(value)}"
+
+
+def _suggested(value: Value) -> str:
+    if value.default is not None and value.default != _MASK:
+        return _toml(value.default)
+    return " # no default: write a value" if value.example is None else f"{_toml(value.example)}  # an example"

@@ -101,7 +101,9 @@ class RateLimitSettings(Table):
     model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True)
 
     storage: SecretStr = Field(
-        SecretStr(MEMORY), description="memory, or a redis:// URL that several hosts share to count together"
+        SecretStr(MEMORY),
+        description="memory, or a redis:// URL that several hosts share to count together",
+        examples=["redis://redis.example.org:6379/0"],
     )
     on_storage_failure: Literal["allow", "refuse"] = Field(
         "allow", description="Without Redis, let requests through uncounted, or answer them 503"
@@ -125,7 +127,9 @@ class RateLimitSettings(Table):
 class SiteSettings(Table):
     """A site and its listeners."""
 
-    address: str | None = Field(None, description="Address to bind; the host's `address` by default")
+    address: str | None = Field(
+        None, description="Address to bind; the host's `address` by default", examples=["192.0.2.1"]
+    )
     listeners: tuple[Scheme, ...] = Field(("http", "https"), description="Which listeners to open", min_length=1)
     http_port: HTTPPort
     https_port: HTTPSPort
@@ -136,7 +140,9 @@ class SiteSettings(Table):
     allowed_hosts: tuple[HostName, ...] = Field(
         (), description="Names and addresses it is reached by, *.example.org for subdomains; any other Host is 400"
     )
-    client_ca: Path | None = Field(None, description="PEM file of authorities: HTTPS clients need a certificate of one")
+    client_ca: Path | None = Field(
+        None, description="PEM file of authorities: HTTPS clients need a certificate of one", examples=["clients.pem"]
+    )
     cors: CORSSettings = CORSSettings()
     compression: CompressionSettings = CompressionSettings()
     security_headers: SecurityHeadersSettings = SecurityHeadersSettings()
@@ -161,7 +167,9 @@ class AdminSite(SiteSettings):
 
     http_port: HTTPPort = 9090
     https_port: HTTPSPort = 9493
-    required_role: str | None = Field(None, description="Role that a bearer token needs for anything on this site")
+    required_role: str | None = Field(
+        None, description="Role that a bearer token needs for anything on this site", examples=["admin"]
+    )
 
 
 class Sites(Table):
@@ -175,10 +183,16 @@ class Sites(Table):
 class TLSSettings(Table):
     """The certificate that the HTTPS listeners show."""
 
-    certificate: Path | None = Field(None, description="PEM file with the certificate and its chain")
-    key: Path | None = Field(None, description="PEM file with the private key")
-    pkcs12: Path | None = Field(None, description="PKCS#12 key store, instead of certificate and key")
-    password: SecretStr | None = Field(None, description="What the key or the key store is encrypted with")
+    certificate: Path | None = Field(
+        None, description="PEM file with the certificate and its chain", examples=["fullchain.pem"]
+    )
+    key: Path | None = Field(None, description="PEM file with the private key", examples=["privkey.pem"])
+    pkcs12: Path | None = Field(
+        None, description="PKCS#12 key store, instead of certificate and key", examples=["host.p12"]
+    )
+    password: SecretStr | None = Field(
+        None, description="What the key or the key store is encrypted with", examples=["a secret"]
+    )
     self_signed: bool = Field(False, description="Make a self-signed certificate outside of --dev too")
     names: tuple[str, ...] = Field((), description="Further names of the self-signed certificate")
     policy: Literal["intermediate", "modern"] = Field(
@@ -205,7 +219,11 @@ class StoreTuning(Table):
 class StoreSettings(StoreTuning):
     """Where plugins' data is kept."""
 
-    url: SecretStr | None = Field(None, description="postgresql:// URL of every store; SQLite files by default")
+    url: SecretStr | None = Field(
+        None,
+        description="postgresql:// URL of every store; SQLite files by default",
+        examples=["postgresql://plughost@db.example.org/plughost"],
+    )
     urls: dict[str, SecretStr] = Field({}, description="The same for single stores, by store name")
     tuning: dict[str, StoreTuning] = Field({}, description="patience to read_only for single stores, by store name")
 
@@ -217,6 +235,7 @@ class RequestSettings(Table):
         None,
         ge=1,
         description="Slow requests of one plugin at once; by default a quarter of all, at least two; with a store 10",
+        examples=[4],
     )
     plugin_queue: int = Field(1000, ge=0, description="Requests of one plugin that may wait while it has its share")
     queue_timeout: float = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
@@ -237,7 +256,9 @@ class LogSettings(Table):
     format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, else JSON lines")
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least severe level logged")
     access: bool = Field(True, description="Log a line for each request")
-    audit: Path | None = Field(None, description="File of the audit trail; by default it is in the log")
+    audit: Path | None = Field(
+        None, description="File of the audit trail; by default it is in the log", examples=["audit.jsonl"]
+    )
 
 
 class HostSettings(Table):
@@ -252,9 +273,12 @@ class HostSettings(Table):
         None,
         description="The distributions that may bring plugins, such as `plughost-messages >= 1, < 2`; "
         "others are neither installed nor imported. By default all may",
+        examples=[["plughost-messages >= 1, < 2"]],
     )
     plugins_dir: Path | None = Field(
-        None, description="Folder in which each Python file is a plugin, with --dev only, for development"
+        None,
+        description="Folder in which each Python file is a plugin, with --dev only, for development",
+        examples=["plugins"],
     )
     trusted: tuple[str, ...] = Field(
         ("dev-console",),
@@ -291,6 +315,6 @@ class MountSettings(Table):
     """What the host reads of a plugin's table. The rest is the plugin's own."""
 
     site: Literal["main", "library", "admin"] | None = Field(
-        None, description="Site to mount it on instead of its own choice"
+        None, description="Site to mount it on instead of its own choice", examples=["admin"]
     )
-    body_limit: ByteSize | None = Field(None, gt=0, description="Largest request body it accepts")
+    body_limit: ByteSize | None = Field(None, gt=0, description="Largest request body it accepts", examples=["2 MiB"])

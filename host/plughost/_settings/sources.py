@@ -182,7 +182,8 @@ class Settings:
                 source = variables.source((*path, name)) or "environment"
             elif name in table:
                 source = self._name
-            yield Value(f"{key}{name}", _shown(value), _shown(defaults.get(name)), source, info.description or "")
+            shown = _shown(value), _shown(defaults.get(name))
+            yield Value(f"{key}{name}", *shown, source, info.description or "", next(iter(info.examples or ()), None))
 
 
 def _with(model: ModelT, key: str, value: Any) -> ModelT:

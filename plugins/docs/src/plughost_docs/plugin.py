@@ -22,7 +22,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    enabled: bool | None = Field(None, description="Serve /q/docs; by default with --dev only")
+    enabled: bool | None = Field(None, description="Serve /q/docs; by default with --dev only", examples=[True])
 
 
 class Plugin:

@@ -88,8 +88,8 @@ class Settings(BaseModel):
 
     users: tuple[User, ...] = ()
     token_lifetime: int = Field(default=900, ge=1, le=2_592_000)
-    issuer: str | None = Field(default=None, min_length=1)
-    audience: str | None = Field(default=None, min_length=1)
+    issuer: str | None = Field(default=None, min_length=1, examples=["https://library.example.org/mylibrary"])
+    audience: str | None = Field(default=None, min_length=1, examples=["library"])
     algorithm: Algorithm = "RS256"
     require_tls: bool = False
     login_limit_account: Limit = "5/minute"

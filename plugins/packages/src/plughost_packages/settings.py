@@ -15,7 +15,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     index_url: SecretStr | None = Field(
-        None, description="Index to look in where no option names one; no other is, unless pip's own configuration does"
+        None,
+        description="Index to look in where no option names one; no other is, unless pip's own configuration does",
+        examples=["https://packages.example.org/simple"],
     )
     find_links: tuple[str, ...] = Field((), description="Folders and pages with distributions to look in, too")
     attested_by: tuple[Annotated[str, Field(pattern=f"^{PUBLISHER.pattern}$")], ...] = Field(
