@@ -317,11 +317,14 @@ def test_no_index_is_looked_in_that_nobody_named(sandbox: Sandbox) -> None:
     assert "No index was named" in told
     assert "127.0.0.1" not in told
     assert "Could not fetch" not in told
+    sandbox.put(speaker(sandbox.folder / "before", "greeter", "0.9", "hi"))
+    assert "No index or folder was named" in sandbox.run("install", "--upgrade", "greeter", code=1, **nowhere)
     wheel = speaker(sandbox.folder / "shop", "greeter", "1.0", "hello")
-    assert hash_of(wheel)[7:] in sandbox.run("install", "greeter", "-f", "shop", "--dry-run", **nowhere)
+    assert hash_of(wheel)[7:] in sandbox.run("install", "-U", "greeter", "-f", "shop", "--dry-run", **nowhere)
     with (sandbox.folder / "plughost.toml").open("a") as file:
         file.write('\n[plugins.packages]\nfind_links = ["shop"]\n')
-    assert hash_of(wheel)[7:] in sandbox.run("install", "greeter", **nowhere)
+    assert hash_of(wheel)[7:] in sandbox.run("install", "-U", "greeter", **nowhere)
+    assert "nothing to install" in sandbox.run("install", "-U", "greeter", **nowhere)
 
 
 def test_a_requirement_with_a_place_of_its_own_is_refused(sandbox: Sandbox) -> None:

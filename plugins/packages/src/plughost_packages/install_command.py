@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from plughost import Environment
+from plughost import CommandError, Environment
 from plughost_packages.attesting import verify_attestations
 from plughost_packages.bundling import read_bundle
 from plughost_packages.changing import Outcome, carry_out
@@ -27,8 +27,8 @@ from plughost_packages.commands import (
     working,
 )
 from plughost_packages.locking import LOCK_NAME, hash_of, write_lock
-from plughost_packages.names import is_source, place_of, refuse_options, to_requirement
-from plughost_packages.places import places, remember
+from plughost_packages.names import is_place, is_source, place_of, refuse_options, to_requirement
+from plughost_packages.places import are_nowhere, places, remember
 from plughost_packages.planning import plan_install, without_credentials
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
     from plughost import PluginContext
     from plughost_packages.settings import Settings
+
+_NOWHERE: Final = (
+    "No index or folder was named, so no newer version could be found. Name one by --index-url or --find-links, or by "
+    "index_url or find_links in [plugins.packages]."
+)
 
 
 @click.command()
@@ -98,6 +103,8 @@ def install(
                 kept = wheels_of(context)
                 planning = plan_install(requirements, options, kept, tell, allowed=allowed, attested=attested)
                 plan = stack.enter_context(planning)
+        if upgrade and not plan.changes and not all(map(is_place, requirements)) and are_nowhere(looked):
+            raise CommandError(_NOWHERE)
         show_plan(plan, as_json, "Installed already; nothing to install.")
         if dry_run:
             finish(Outcome(changes=plan.changes), as_json, dry_run=True)

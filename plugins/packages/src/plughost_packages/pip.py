@@ -29,7 +29,6 @@ OLDEST: Final = "22.3"
 _LAST_LINES: Final = 12
 _NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)==")
 _UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "Could not fetch URL")
-_INDEX: Final = re.compile(r"^\S*\.index-url=", re.MULTILINE)  # with a further one alone, PyPI would be the first
 _QUIETLY: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
 
 
@@ -123,8 +122,8 @@ def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
     return NotFound(message, missing["name"]) if missing and reached else PipError(message)
 
 
-def names_index() -> bool:
-    """Tell whether pip's own configuration, in files or variables, says which index to look in."""
+def configures(option: str) -> bool:
+    """Tell whether pip's own configuration, in files or variables, sets an option such as `index-url`."""
     listed = subprocess.run(  # noqa: S603 - pip, with a fixed command  # nosec B603
         [*pip_command(), "config", "list"],
         env={**os.environ, **_QUIETLY},
@@ -134,7 +133,7 @@ def names_index() -> bool:
         errors="replace",
         check=False,
     )
-    return bool(_INDEX.search(listed.stdout))
+    return re.search(rf"^\S*\.{option}=(?!''$)", listed.stdout, re.MULTILINE) is not None
 
 
 def report(arguments: Sequence[str], tell: Tell, places: Collection[str] = ()) -> list[dict[str, Any]]:

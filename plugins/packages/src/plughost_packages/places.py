@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from plughost import CommandError
-from plughost_packages.pip import names_index
+from plughost_packages.pip import configures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +41,14 @@ def places(given: Sequence[str], settings: Settings, folder: Path) -> list[str]:
             where += ["--index-url", settings.index_url.get_secret_value()]
         elif "--extra-index-url" in where:
             raise CommandError("Say with --index-url which index is the first: --extra-index-url adds to it.")
-        elif not names_index():
+        elif not configures("index-url"):  # with a further one alone, PyPI would be the first
             where.append("--no-index")
     return where
+
+
+def are_nowhere(places: Sequence[str]) -> bool:
+    """Tell whether pip has neither an index nor a folder to look in."""
+    return "--no-index" in places and "--find-links" not in places and not configures("find-links")
 
 
 def remember(where: Sequence[str]) -> None:
