@@ -93,6 +93,8 @@ def problems(text: str, folder: Path, **environment: str) -> str:
             "[plugins.shop.inner]\ndepht = 3",
             "plughost.toml: plugins.shop.inner.depht: unknown key; did you mean depth?",
         ),
+        ("address = '300.1.1.1'", "plughost.toml: address: '300.1.1.1' is neither an IP address nor a host name"),
+        ("[sites.main]\naddress = '127.0.0.1:80'", "plughost.toml: sites.main.address: '127.0.0.1:80' is neither"),
         ("[plugins.shop]\npin = 'abc'", "plughost.toml: plugins.shop.pin: a pin is made of digits"),
         ("[plugins.a-b]\n[plugins.a_b]", "plugins.a-b and plugins.a_b are the same plugin"),
         ("x = ", "it is not valid TOML"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ByteSize,
     ConfigDict,
@@ -18,17 +19,30 @@ from pydantic import (
     model_validator,
 )
 
+
+def _address(value: str) -> str:
+    """Return an IP address or a host name. One that ends in digits alone can only be meant as an address."""
+    if _HOST_NAME.fullmatch(value) is None or value.rpartition(".")[2].isdigit():
+        try:
+            ip_address(value.partition("%")[0])  # behind which the interface of a link-local address stands
+        except ValueError:
+            raise ValueError(f"{value!r} is neither an IP address nor a host name of this machine") from None
+    return value
+
+
 Scheme = Literal["http", "https"]
 EngineName = Literal["waitress", "granian"]
 HTTPPort = Annotated[int, Field(ge=0, le=65535, description="TCP port of the HTTP listener; 0 lets the system choose")]
 HTTPSPort = Annotated[
     int, Field(ge=0, le=65535, description="TCP port of the HTTPS listener; 0 lets the system choose")
 ]
+Address = Annotated[str, AfterValidator(_address)]
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
 Encoding = Literal["zstd", "gzip"]
 
 MEMORY: Final = "memory"
 _REDIS: Final = ("redis://", "rediss://", "redis+unix://")
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
@@ -127,7 +141,7 @@ class RateLimitSettings(Table):
 class SiteSettings(Table):
     """A site and its listeners."""
 
-    address: str | None = Field(
+    address: Address | None = Field(
         None, description="Address to bind; the host's `address` by default", examples=["192.0.2.1"]
     )
     listeners: tuple[Scheme, ...] = Field(("http", "https"), description="Which listeners to open", min_length=1)
@@ -264,7 +278,7 @@ class LogSettings(Table):
 class HostSettings(Table):
     """The host's own settings: all of `plughost.toml` but the tables of plugins."""
 
-    address: str = Field("127.0.0.1", description="Address that every listener binds")
+    address: Address = Field("127.0.0.1", description="Address that every listener binds")
     data_dir: Path = Field(Path("plughost-data"), description="Folder of all that is kept; relative to the settings")
     disabled: tuple[str, ...] = Field((), description="Plugins to skip before their code is imported")
     required: tuple[str, ...] = Field((), description="Plugins without which the host refuses to start")
