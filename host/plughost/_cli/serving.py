@@ -40,7 +40,7 @@ from plughost._servers import ListenError
 from plughost._tls.certificates import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
     from types import FrameType
 
     from plughost._runtime.control import Response
@@ -148,14 +148,20 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
     problems: list[str] = []
     warnings: tuple[str, ...] = ()
+    untried = 0
     try:
         generation = host.look(rehearsed=True, complete=True)
     except GenerationRefused as error:
         registry = error.registry
         problems.append(str(error))
     else:
-        registry, warnings = generation.registry, generation.warnings
-        problems += _certificate_problems(settings, generation.sites.keys(), dev=dev)
+        registry, untried = generation.registry, len(generation.stores.doubts)
+        try:
+            tls = prepare(settings, dev=dev) if _has_https(settings, generation.sites) else None
+        except CertificateError as error:
+            tls = None
+            problems.append(str(error))
+        warnings = (*generation.warnings, *(tls.warnings if tls else ()))
         generation.close()
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if files:
@@ -169,10 +175,11 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         for warning in warnings:
             click.echo(f"warning: {warning}")
         active = len(registry.active())
+        but = f"; {untried} {'store' if untried == 1 else 'stores'} could not be tried" if untried else ""
         click.echo(
             f"Not ready to serve: see above. {active} of {len(registry.entries)} plugins are well."
             if problems
-            else f"{active} plugins, all well."
+            else f"{active} plugins, all well{but}."
         )
     if problems:
         raise SystemExit(EXIT_PROBLEMS)
@@ -214,12 +221,5 @@ def _asking(host: Host) -> Callable[[int, FrameType | None], None]:
     return handle
 
 
-def _certificate_problems(settings: Settings, sites: Collection[str], *, dev: bool) -> list[str]:
-    listeners = [listener for site in sites for listener in listeners_of(site, settings)]
-    if not any(listener.scheme == "https" for listener in listeners):
-        return []
-    try:
-        prepare(settings, dev=dev)
-    except CertificateError as error:
-        return [str(error)]
-    return []
+def _has_https(settings: Settings, sites: Iterable[str]) -> bool:
+    return any(listener.scheme == "https" for site in sites for listener in listeners_of(site, settings))
