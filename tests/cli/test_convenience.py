@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.certificates.conftest import Authority
 
 from plughost._cli.main import COMMANDS, SECTIONS
 from plughost._cli.options import duration
@@ -20,6 +21,24 @@ from plughost._cli.plugin_commands import LENT
 
 if TYPE_CHECKING:
     from .conftest import Line
+
+KEEPER = """
+from pydantic import BaseModel, SecretStr
+from plughost import hookimpl
+
+
+class User(BaseModel):
+    token: SecretStr
+
+
+class Settings(BaseModel):
+    users: tuple[User, ...] = ()
+
+
+@hookimpl
+def register_settings():
+    return Settings
+"""
 
 
 def test_the_help_begins_with_what_people_do(line: Line) -> None:
@@ -166,6 +185,40 @@ def test_the_doctor_sees_a_settings_file_that_everybody_may_change(line: Line) -
     file.chmod(0o666)
     found = json.loads(line.run("doctor", "--dev", "--json").output)
     assert [each["todo"] for each in found if each["about"] == "permissions"] == [f"chmod o-w {Path(file).name}"]
+
+
+def test_check_and_doctor_advise_to_renew_a_certificate(line: Line) -> None:
+    """One of the operator's own that ends within 30 days will do, and both say what to do."""
+    line.install("good")
+    issued = Authority().issue(end=20)
+    (line.folder / "own.pem").write_bytes(issued.pem + issued.key_pem())
+    line.configure("[tls]\ncertificate = 'own.pem'")
+    checked = line.run("check")
+    assert checked.exit_code == 0
+    assert "own.pem: the certificate expires in 19 days; renew it, then `plughost reload`" in checked.output
+    found = json.loads(line.run("doctor", "--json").output)
+    assert ["Renew it, then `plughost reload`."] == [each["todo"] for each in found if each["about"] == "certificate"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("[plugins.keeper]\nusers = [{token = 'hash'}]", ["plugins.keeper.users"]),
+        ("[tls]\npassword = 'sesame'", ["tls.password"]),
+        ("[stores.urls]\none = 'postgresql://db/shelf'\ntwo = 'postgresql://me:sesame@db/shelf'", ["stores.urls"]),
+        ("[stores.urls]\none = 'postgresql://me@db:5432/shelf'", []),
+        ("", []),
+    ],
+)
+def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: str, told: list[str]) -> None:
+    """Those of plugins' tables, too; a URL without a password is none."""
+    line.install("keeper", KEEPER)
+    line.configure(settings)
+    (line.folder / "plughost.toml").chmod(0o644)
+    found = json.loads(line.run("doctor", "--dev", "--json").output)
+    advice = ["Let the host's user alone read it: chmod 600 plughost.toml"] * len(told)
+    assert [each["todo"] for each in found if each["about"] == "permissions"] == advice
+    assert all(key in str(found) for key in told)
 
 
 @pytest.mark.parametrize(

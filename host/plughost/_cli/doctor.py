@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
+from pydantic import SecretStr
 from rich.filesize import decimal
 from rich.text import Text
 
@@ -37,6 +40,7 @@ from plughost._plugins.environment import Environment
 from plughost._runtime.control import send_command
 from plughost._runtime.sites import exposed_addresses, listeners_of
 from plughost._tls.certificates import certificate_in_use, describe
+from plughost._tls.prepared import RENEW_BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -46,8 +50,9 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 _FREE_BYTES: Final = 1 << 30
-_CERTIFICATE_DAYS: Final = 14
 _BACKUP_AGE: Final = timedelta(days=7)
+_MASK: Final = str(SecretStr("any"))
+_PASSWORD: Final = re.compile(r"://[^/@]*:[^/@]+@|password=")  # in a URL
 _SPARE_FILES: Final = 256  # beside connections: stores, logs, modules
 _STYLES: Final = {"good": "green", "advice": "yellow", "problem": "bold red"}
 
@@ -87,7 +92,7 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], strict: bool
         *_disk(settings.data_dir),
         *_versions(settings),
         *_reach(settings, generation),
-        *_permissions(settings),
+        *_permissions(settings, generation),
         *_backups(settings, generation),
     ]
     if as_json:
@@ -148,8 +153,8 @@ def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> It
         return
     found = f"until {info.not_after:%Y-%m-%d}, {info.days_left} days, for {', '.join(info.names)}"
     renewed = tls.certificate is None and tls.pkcs12 is None
-    if info.days_left < 0 or (info.days_left < _CERTIFICATE_DAYS and not renewed):
-        todo = "Replace the file, then `plughost reload`."
+    if info.days_left < 0 or (info.days_left < RENEW_BEFORE.days and not renewed):
+        todo = "Renew it, then `plughost reload`."
         yield Finding("certificate", "problem" if info.days_left < 0 else "advice", found, todo)
     elif info.self_signed and not dev:
         yield Finding(
@@ -206,15 +211,37 @@ def _reach(settings: Settings, generation: Generation) -> Iterator[Finding]:
         yield Finding("settings", "advice", what, todo)
 
 
-def _permissions(settings: Settings) -> Iterator[Finding]:
-    host = settings.host
-    secret = host.tls.password or host.stores.url or host.stores.urls or host.rate_limits.shared
+def _permissions(settings: Settings, generation: Generation) -> Iterator[Finding]:
     for file in filter(None, (settings.file, settings.data_dir)):
         mode = file.stat().st_mode if file.exists() else 0
         if mode & 0o002:
             yield Finding("permissions", "problem", f"{file} can be changed by everybody", f"chmod o-w {file}")
-        elif file == settings.file and mode & 0o004 and secret:
-            yield Finding("permissions", "advice", f"{file} holds secrets and everybody reads it", f"chmod 640 {file}")
+        elif file == settings.file and mode & 0o004 and (secrets := _secrets(file, settings, generation)):
+            told = f"{file} holds secrets ({', '.join(secrets)}), and everybody reads it"
+            yield Finding("permissions", "advice", told, f"Let the host's user alone read it: chmod 600 {file}")
+
+
+def _secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:
+    """Return the keys of the secrets that the settings file holds; a URL without a password is none."""
+    tables: dict[str, Any] = {**settings.raw, "plugins": settings.tables}
+    masked = [each.key for each in generation.setting_values() if each.source == file.name and _MASK in str(each.value)]
+    return [key for key in masked if any(map(_is_secret, _texts(reduce(_inner, key.split("."), tables))))]
+
+
+def _inner(table: Any, key: str) -> Any:
+    return table.get(key) if isinstance(table, dict) else None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
+def _is_secret(text: str) -> bool:
+    return "://" not in text or _PASSWORD.search(text) is not None
 
 
 def _backups(settings: Settings, generation: Generation) -> Iterator[Finding]:
