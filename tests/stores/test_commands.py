@@ -66,14 +66,18 @@ def test_purge_asks_for_the_plugins_name(invoke: Invoke, config: StoresConfig) -
     assert invoke(purge_command, "catalog-plugin", "--yes").exit_code == 0
 
 
-def test_purge_refuses_what_a_host_serves(
+def test_purge_and_restore_refuse_what_a_host_serves(
     invoke: Invoke, opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """The message says what to do."""
+    """The message says what to do, and nobody is asked for anything before."""
     stores = opening(config, products)
-    refused = invoke(purge_command, "catalog-plugin", "--yes")
-    assert refused.exit_code == 1
-    assert "A host serves the store catalog" in refused.stderr
+    purging = (purge_command, "catalog-plugin")
+    for command in (purging, (*purging, "--yes"), (stores_command, "restore", "catalog", "copy")):
+        refused = invoke(*command)
+        assert refused.exit_code == 1
+        assert "A host serves the store catalog" in refused.stderr
+        assert "This cannot be undone" not in refused.output
+        assert "Replace all" not in refused.output
     assert stores["catalog"].read(count) == 2
 
 

@@ -121,6 +121,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
     """Replace all that the store STORE holds by the backup FILE; no host may serve it. PostgreSQL by pg_restore."""
     wanted = _named(_prepared(settings), store)
     if not yes:
+        _refuse_served([wanted])
         click.confirm(f"Replace all that {wanted.database.config.place} holds?", abort=True)
     audit = command_audit(settings)
     with _readable_errors(), audit.around("restore", target=[store], file=str(file)), working(f"Restoring {store}"):
@@ -137,6 +138,8 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     mine = [store for store in _prepared(settings).values() if store.plugin == plugin]
     if not mine:
         raise click.ClickException(f"No installed plugin named {plugin} has a store.")
+    if not yes:
+        _refuse_served(mine)
     _show(_look_into(mine), console(stderr=True))
     if not yes:
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all of it", default="", show_default=False)
@@ -219,6 +222,15 @@ def _named(stores: Stores, name: str) -> OpenStore[Any]:
     if name not in stores:
         raise click.ClickException(f"There is no store {name}; there are: {', '.join(sorted(stores)) or 'none'}.")
     return stores[name]
+
+
+def _refuse_served(stores: Iterable[OpenStore[Any]]) -> None:
+    """Refuse what a host serves before anybody is asked about it."""
+    with _readable_errors():
+        for store in stores:
+            if store.database.exists():
+                with store.database.alone():
+                    pass
 
 
 @contextmanager
