@@ -125,10 +125,15 @@ def test_settings_that_cannot_be_used_are_exit_code_2(line: Line, command: str) 
     assert len(result.stderr.splitlines()) == 2
 
 
-def test_a_config_that_is_missing_is_told(line: Line) -> None:
-    """`--config` with no such file is exit code 2, and names it."""
+def test_a_config_that_is_missing_is_told(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No such file is exit code 2; the message names it, and `--config` or the variable, whichever named it."""
     result = line.run("plugins", "--config", "ghost.toml")
     assert (result.exit_code, "ghost.toml: there is no such file" in result.stderr) == (2, True)
+    assert "leave --config out" in result.stderr
+    monkeypatch.setenv("PLUGHOST_CONFIG", "ghost.toml")
+    result = line.run("plugins")
+    assert result.exit_code == 2
+    assert "PLUGHOST_CONFIG: ghost.toml: there is no such file; create it, or unset the variable" in result.stderr
 
 
 def test_check_finds_all_without_opening_a_port(line: Line) -> None:

@@ -209,6 +209,8 @@ def read_settings(
     environment = dict(os.environ) if environment is None else environment
     if file is None and environment.get("PLUGHOST_CONFIG"):
         file = Path(environment["PLUGHOST_CONFIG"])
+        if not file.exists():
+            raise SettingsError([f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"])
     elif file is None and Path(DEFAULT_FILE).is_file():
         file = Path(DEFAULT_FILE)
     if base is None:
