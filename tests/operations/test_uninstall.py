@@ -22,7 +22,7 @@ def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> N
         host.get("/other")
         host.post("/notes")
         told = sandbox.run("uninstall", "keeper", "--yes")
-        assert "Their data is kept" in told
+        assert "Their data is kept: the store notes in " in told
         assert host.get("/notes").status_code == 404
         assert "plughost_keeper" not in sandbox.versions()
         sandbox.run("install", "keeper")
@@ -40,7 +40,9 @@ def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
         host.post("/notes")
         sandbox.run("uninstall", "keeper", "--purge", code=1, typed="no\n")
         assert host.get("/notes").json()["notes"] == 1
-        sandbox.run("uninstall", "keeper", typed="y\nkeeper\n")
+        assert "Drop this data" not in sandbox.run("uninstall", "keeper", code=1, typed="n\n")
+        told = sandbox.run("uninstall", "keeper", typed="y\ny\nkeeper\n")
+        assert told.index("Uninstall?") < told.index("Drop this data") < told.index("Dropped the store notes in ")
         assert not store.exists()
         sandbox.put(wheel)
         sandbox.run("reload")

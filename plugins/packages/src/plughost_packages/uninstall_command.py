@@ -78,13 +78,13 @@ def uninstall(
         return
 
     def drop_stores() -> None:
-        for place, store in drop.items():
+        for where, store in drop.items():
             with context.audited("purge", target=[store.name]):
                 try:
                     purge(store)
                 except StoreError as error:
                     raise CommandError(str(error)) from error
-            say(f"Dropped the store {store.name} in {place}.")
+            say(f"Dropped {where}.")
 
     with readable_errors(), audited(context, plan) as event, working(as_json) as tell:
         take_up = taking_up(context, no_reload, accept=_blocked(environment, keys))
@@ -121,11 +121,11 @@ def _blocked(environment: Environment, keys: Collection[str]) -> list[str]:
 
 
 def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool) -> dict[str, OpenStore[Any]]:
-    """Return the stores of plugins that hold something, by place, prepared while their code is still there."""
+    """Return the stores of plugins that hold something, by name and place, prepared while their code is still there."""
     prepared = [store for store in context.control.stores.values() if store.plugin in plugins]
     broken = [f"{each.name}: {each.reason}" for each in context.host.plugins if each.name in plugins and each.reason]
     try:
-        found = {place: store for store in prepared if (place := place_of(store)) is not None}
+        found = {f"the store {each.name} in {place}": each for each in prepared if (place := place_of(each)) is not None}
     except StoreError as error:
         found, broken = {}, [*broken, str(error)]
     if broken and needed:
@@ -140,7 +140,7 @@ def _asked(
     if yes:
         return stores if with_data else {}
     if not stores:
-        click.confirm("Go on?", default=True, abort=True)
+        click.confirm("Uninstall?", default=True, abort=True)
         return {}
     found = [statistics(store) for store in stores.values()]
     print_table(
@@ -152,9 +152,10 @@ def _asked(
             "place": [each.place for each in found],
         }
     )
-    if not with_data and not click.confirm("Drop this data for good, too? (No keeps it)", default=False):
-        click.confirm("Uninstall, and keep the data?", default=True, abort=True)
-        return {}
+    if not with_data:
+        click.confirm("Uninstall?", default=True, abort=True)
+        if not click.confirm("Drop this data for good, too? (No keeps it)", default=False):
+            return {}
     names = " ".join(plugins)
     if click.prompt(f"This cannot be undone. Type {names} to drop all of it", default="", show_default=False) != names:
         raise click.Abort
