@@ -116,8 +116,8 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
     else:
         out = console()
         wide = is_wide(out)
-        names = ("site", "methods", "path", "plugin", "versions")
-        table = plain_table(*names, *(["does"] if wide else []), whole=names[:-1])
+        names = ("site", "methods", "path", "plugin")
+        table = plain_table(*names, *(["versions", "does"] if wide else []), whole=names)
         for row in rows:
             told = row["operations"] if wide else {" ".join(row["operations"]): ""}
             for method, summary in told.items():
@@ -126,11 +126,10 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
                     text(method),
                     text(row["path"]),
                     text(row["plugin"]),
-                    text(" ".join(row["versions"])),
-                    *([text(summary)] if wide else []),
+                    *([text(" ".join(row["versions"])), text(summary)] if wide else []),
                 )
         out.print(table)
-        say_left_out(out, "what each does", wide=wide)
+        say_left_out(out, "the versions, a row for each method, and what it does", wide=wide)
 
 
 @click.command("settings")
