@@ -82,13 +82,28 @@ def test_users_of_the_store_come_and_go_while_the_host_serves(run: Run, host: Ru
     assert (shown["bob@example.org"]["kept"], shown["bob@example.org"]["last_login"]) == ("settings", None)
 
 
-def test_settings_win_where_both_have_a_user(run: Run, host: RunningHost) -> None:
-    """The store's password of a user whom the settings have is of no use, and whoever adds it is told."""
+def test_settings_win_where_both_have_a_user(run: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    """Whoever changes the store's is told that it has no effect, and the table says where the user is kept."""
+    assert run("users", "add", ALICE[0], given="store\n").returncode == 0
+    users = settings["plugins"]["library-auth"]["users"]
+    users.append({**users[0], "email": "Alice@example.org"})
+    (tmp_path / "plughost.toml").write_text(tomlkit.dumps({"data_dir": str(tmp_path / "data"), **settings}))
+    told = run("users", "role", ALICE[0], "user").stdout
+    assert told == f"Changed in the store, without effect: as long as the settings have {ALICE[0]}, too, they win.\n"
+    head, alice, bob = run("users", "list").stdout.splitlines()
+    at = [head.index(word) for word in ("role", "kept in", "state", "last login", "audit name")]
+    assert [alice[: at[0]].strip(), alice[at[1] : at[2]].strip()] == ["Alice@example.org", "settings, store"]
+    assert [bob[: at[0]].strip(), bob[at[1] : at[2]].strip()] == ["bob@example.org", "settings"]
+    with running_host(["library-auth"], settings=settings, data_dir=tmp_path / "data", strict=True, dev=True) as host:
+        with host.client("library") as client:
+            assert client.get(LOGIN, auth=(ALICE[0], "store")).status_code == 401
+            assert client.get(LOGIN, auth=(ALICE[0], "settings")).status_code == 200
+
+
+def test_a_user_of_the_settings_is_not_added(run: Run) -> None:
+    """In whatever spelling: it would have no effect."""
     added = run("users", "add", "Bob@example.org", given="store\n")
-    assert "they win" in added.stdout
-    with host.client("library") as client:
-        assert client.get(LOGIN, auth=("bob@example.org", "store")).status_code == 401
-        assert client.get(LOGIN, auth=("bob@example.org", "settings")).status_code == 200
+    assert (added.returncode, "the settings have the user Bob@example.org, and they win" in added.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,11 @@ def list_command(context: PluginContext[Settings], as_json: bool) -> None:
         return
     if not rows:
         click.echo("There are no users. Add one: plughost library-auth users add EMAIL")
-    for row in rows:
-        state = " disabled" if row["disabled"] else ""
-        login = f"last login {row['last_login']}" if row["last_login"] else "no login yet"
-        click.echo(f"{row['email']}  {row['role']}{state}  ({row['kept']})  {login}  audit name {row['audit_name']}")
+        return
+    table = [("user", "role", "kept in", "state", "last login", "audit name"), *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        click.echo("  ".join(map(str.ljust, cells, widths)).rstrip())
 
 
 @users_group.command("add")
@@ -52,6 +53,8 @@ def list_command(context: PluginContext[Settings], as_json: bool) -> None:
 @click.pass_obj
 def add_command(context: PluginContext[Settings], email: str, role: Any) -> None:
     """Add the user EMAIL; the password is asked for, or read from standard input."""
+    if _is_of_settings(context, email):
+        raise click.ClickException(f"the settings have the user {email}, and they win: change it there")
     with _readable_errors():
         try:
             user = User(email=email, password_hash=_new_hash(context), role=role)
@@ -115,11 +118,16 @@ def _rows(context: PluginContext[Settings]) -> Iterator[dict[str, Any]]:
         yield {
             "email": user.email,
             "role": user.role,
-            "kept": "settings" if key in of_settings else "store",
+            "kept": ", ".join(["settings"] * (key in of_settings) + ["store"] * (key in stored)),
             "disabled": key not in of_settings and stored[key].disabled,
             "last_login": _moment(logins.get(key)),
             "audit_name": context.pseudonym(key),
         }
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    state = "disabled" if row["disabled"] else "enabled"
+    return row["email"], row["role"], row["kept"], state, row["last_login"] or "-", row["audit_name"]
 
 
 def _moment(seconds: int | None) -> str | None:
@@ -136,9 +144,13 @@ def _new_hash(context: PluginContext[Settings]) -> SecretStr:
 
 def _tell(context: PluginContext[Settings], what: str, email: str, line: str, **more: Any) -> None:
     context.audit(what, "ok", who=email, **more)
+    if _is_of_settings(context, email):
+        line = f"Changed in the store, without effect: as long as the settings have {email}, too, they win."
     click.echo(line)
-    if account_key(email) in {user.key for user in context.settings.users}:
-        click.echo(f"The settings have a user {email}, too, and they win: this has no effect until it is gone there.")
+
+
+def _is_of_settings(context: PluginContext[Settings], email: str) -> bool:
+    return account_key(email) in {user.key for user in context.settings.users}
 
 
 @contextmanager
