@@ -197,7 +197,7 @@ def test_check_and_doctor_advise_to_renew_a_certificate(line: Line) -> None:
     assert checked.exit_code == 0
     assert "own.pem: the certificate expires in 19 days; renew it, then `plughost reload`" in checked.output
     found = json.loads(line.run("doctor", "--json").output)
-    assert ["Renew it, then `plughost reload`."] == [each["todo"] for each in found if each["about"] == "certificate"]
+    assert [each["todo"] for each in found if each["about"] == "certificate"] == ["Renew it, then `plughost reload`."]
 
 
 @pytest.mark.parametrize(

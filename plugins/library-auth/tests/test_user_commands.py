@@ -94,10 +94,10 @@ def test_settings_win_where_both_have_a_user(run: Run, settings: dict[str, Any],
     at = [head.index(word) for word in ("role", "kept in", "state", "last login", "audit name")]
     assert [alice[: at[0]].strip(), alice[at[1] : at[2]].strip()] == ["Alice@example.org", "settings, store"]
     assert [bob[: at[0]].strip(), bob[at[1] : at[2]].strip()] == ["bob@example.org", "settings"]
-    with running_host(["library-auth"], settings=settings, data_dir=tmp_path / "data", strict=True, dev=True) as host:
-        with host.client("library") as client:
-            assert client.get(LOGIN, auth=(ALICE[0], "store")).status_code == 401
-            assert client.get(LOGIN, auth=(ALICE[0], "settings")).status_code == 200
+    serving = running_host(["library-auth"], settings=settings, data_dir=tmp_path / "data", strict=True, dev=True)
+    with serving as host, host.client("library") as client:
+        assert client.get(LOGIN, auth=(ALICE[0], "store")).status_code == 401
+        assert client.get(LOGIN, auth=(ALICE[0], "settings")).status_code == 200
 
 
 def test_a_user_of_the_settings_is_not_added(run: Run) -> None:

@@ -125,7 +125,7 @@ def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool
     prepared = [store for store in context.control.stores.values() if store.plugin in plugins]
     broken = [f"{each.name}: {each.reason}" for each in context.host.plugins if each.name in plugins and each.reason]
     try:
-        found = {f"the store {each.name} in {place}": each for each in prepared if (place := place_of(each)) is not None}
+        found = {f"the store {each.name} in {place}": each for each in prepared if (place := place_of(each))}
     except StoreError as error:
         found, broken = {}, [*broken, str(error)]
     if broken and needed:
