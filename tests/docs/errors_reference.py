@@ -34,7 +34,7 @@ COMMANDS: Final = {
 WORDS: Final = {
     "<cause>; <rule>": "a metric whose name, labels or bounds can't be used, and the rule for them",
     "<declared>: <wrong>": "a value of a declaration that is of another type, and what it is to be",
-    "<entry>": "two routes that can't be told apart, and whose the other one is",
+    "<groups>": "two routes of the plugin that can't stand beside each other, and why",
     "<error>": "a hook of a name, or with an argument, that there is none of",
     "any <error>": "an import or a hook that did not return in time",
     "<failures>": "why its store can't be opened or migrated",

@@ -21,7 +21,8 @@ def find_store_conflicts(registry: Registry) -> None:
     """Fail every plugin that claims a store or a table that an earlier one has. See `find_conflicts`."""
     owners: dict[str, Entry] = {}
     for entry in registry.active():
-        _claim(registry, entry, list(_stores(entry)), owners)
+        claims = list(_stores(entry))
+        _claim(registry, entry, claims, owners, _taken(claims, owners))
 
 
 def find_conflicts(registry: Registry) -> None:
@@ -33,11 +34,9 @@ def find_conflicts(registry: Registry) -> None:
     for entry in registry.active():
         if entry.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
             continue
-        clash = _clash(entry, owners.values())
-        if clash is not None:
-            registry.fail(entry, Failure("conflict", clash, "Disable one of the two plugins."))
-        else:
-            _claim(registry, entry, list(_mounts(entry)), owners)
+        claims = list(_mounts(entry))
+        # What is claimed twice says more than the routes that clash because of it.
+        _claim(registry, entry, claims, owners, _taken(claims, owners) or _clash(entry, owners.values()))
 
 
 def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
@@ -59,17 +58,26 @@ def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]
             registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
 
 
-def _claim(registry: Registry, entry: Entry, claims: list[str], owners: dict[str, Entry]) -> None:
-    """Let a plugin have what it claims, or fail it where something of that is taken."""
+def _claim(
+    registry: Registry, entry: Entry, claims: list[str], owners: dict[str, Entry], failure: Failure | None
+) -> None:
+    """Let a plugin have what it claims, or fail it."""
+    if failure is not None:
+        registry.fail(entry, failure)
+    else:
+        owners.update(dict.fromkeys(claims, entry))
+
+
+def _taken(claims: list[str], owners: dict[str, Entry]) -> Failure | None:
+    """Return why a plugin can't have what it claims. None where nothing of that is taken."""
     twice = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
     if twice is not None:
-        registry.fail(entry, Failure("conflict", f"it claims the {twice} twice", "Report this to its author."))
-    elif taken is not None:
-        cause = f"the {taken} belongs to {owners[taken].installed.label} already"
-        registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
-    else:
-        owners.update(dict.fromkeys(claims, entry))
+        return Failure("conflict", f"it claims the {twice} twice", "Report this to its author.")
+    if taken is None:
+        return None
+    cause = f"the {taken} belongs to {owners[taken].installed.label} already"
+    return Failure("conflict", cause, "Disable one of the two plugins.")
 
 
 def _stores(entry: Entry) -> Iterator[str]:
@@ -93,12 +101,12 @@ def _mounts(entry: Entry) -> Iterator[str]:
     yield from (f"page {entry.name}/{each.name}" for each in declared.pages)
 
 
-def _clash(entry: Entry, others: Iterable[Entry]) -> str | None:
+def _clash(entry: Entry, others: Iterable[Entry]) -> Failure | None:
     """Return how a plugin's routes can't stand beside others' on one site, by Falcon's own rules."""
     accepted = list({each.name: each for each in others}.values())
     problem = unroutable(entry.declared.groups)
     if problem is not None:
-        return f"{problem}, beside its own other routes"
+        return Failure("conflict", problem, "Report this to its author.")
     for group in entry.declared.groups:
         site = entry.mount.site or group.site
         beside = [
@@ -108,9 +116,10 @@ def _clash(entry: Entry, others: Iterable[Entry]) -> str | None:
             if (other.mount.site or mounted.site) == site and _meet(mounted.prefix, group.prefix)
         ]
         for other, mounted in beside:
-            problem = unroutable([mounted, group])
-            if problem is not None:
-                return f"{problem}, beside the routes of {other.installed.label}"
+            clash = unroutable([mounted, group])
+            if clash is not None:
+                cause = f"{clash}; the other route belongs to {other.installed.label}"
+                return Failure("conflict", cause, "Disable one of the two plugins.")
     return None
 
 

@@ -149,13 +149,28 @@ def _(group: RouteGroup, where: str) -> None:
 
 def unroutable(groups: Iterable[RouteGroup]) -> str | None:
     """Return why Falcon's router refuses some groups beside each other. None where it takes them all."""
+    templates = [(group.prefix + route.path, route) for group in groups for route in group.routes]
+    error = _refusal(templates)
+    if error is None:
+        return None
+    for number, (template, route) in enumerate(templates):
+        for other in templates[:number]:
+            if not any(_refusal([each]) for each in (other, (template, route))) and _refusal([other, (template, route)]):
+                return (
+                    f"route {template} can't stand beside route {other[0]}: a field at the same place of both needs "
+                    "the same name and converter"
+                )
+    return error
+
+
+def _refusal(templates: Iterable[tuple[str, Route]]) -> str | None:
+    """Return which route Falcon's router refuses, and why in its words. None where it takes them all."""
     router = CompiledRouter()
-    for group in groups:
-        for route in group.routes:
-            try:
-                router.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
-            except (ValueError, TypeError) as error:
-                return f"route {group.prefix + route.path}: {' '.join(str(error).split())}"
+    for template, route in templates:
+        try:
+            router.add_route(template, route.resource, suffix=route.suffix)
+        except (ValueError, TypeError) as error:
+            return f"route {template}: {' '.join(str(error).split())}"
     return None
 
 
