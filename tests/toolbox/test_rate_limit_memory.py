@@ -95,8 +95,10 @@ class _Settings(BaseModel):
 @pytest.mark.parametrize("text", ["", "often", "0/minute", "-1/minute", "5/minute;3/second", "5/fortnight"])
 def test_a_limit_that_makes_no_sense_is_refused(text: str) -> None:
     """A limit is one amount per time, and allows something."""
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="such as 100/minute or 5 per 2 hours, not "):
         _Settings(limit=text)
+    with pytest.raises(ValueError, match="the limit of the counter test/default must be one limit"):
+        RateLimits().counter("test/default", text)
 
 
 @pytest.mark.parametrize("text", ["100/minute", "5 per 2 hours", "1/second"])

@@ -5,12 +5,26 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+_RULES: Final = {
+    "valid IPv[46] network$": 'must be an address or a network without host bits, such as "10.0.0.0/8"',
+    "valid integer": "must be a whole number",
+    "valid number": "must be a number",
+    "valid string": "must be a text, in quotes",
+    "valid boolean": "must be true or false",
+    "valid (tuple|list)": "must be a list, in brackets",
+    "valid path": "must be a path, in quotes",
+    "valid dictionary": "must be a table",
+    "^Field required": "is missing: set it",
+    "byte (string|unit)": 'must be a size in bytes, or one with a unit, such as "10 MB"',
+}
+"""What pydantic's messages begin or end with, and what the house says instead."""
 
 _key_part = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
 
@@ -54,8 +68,16 @@ def problems_of(
             known = list(_model_at(model, where[:-1]).model_fields)
             lines.append(f"{source}: unknown key{did_you_mean(where[-1], known)}")
         else:
-            lines.append(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
-    return lines
+            lines.append(f"{source}: {_in_words(problem['msg'])}")
+    return list(dict.fromkeys(lines))  # each member of a union says the same
+
+
+def _in_words(message: str) -> str:
+    """Return a message of pydantic's in the words of the others; a validator's own as it is."""
+    if message.startswith("Value error, "):
+        return message.removeprefix("Value error, ")
+    told = next((rule for pattern, rule in _RULES.items() if re.search(pattern, message)), message)
+    return re.sub("^(Input|String|Value) should ", "must ", told)
 
 
 def did_you_mean(name: str, known: list[str]) -> str:

@@ -258,7 +258,8 @@ def _parsed(text: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError([f"{file}: it is not valid TOML: {error}"]) from None
+        told = str(error).replace(r"Illegal character '\n'", "a text lacks its quote at the end of the line")
+        raise SettingsError([f"{file}: it is not valid TOML: {told}"]) from None
     except RecursionError:
         raise SettingsError([f"{file}: it is not valid TOML: it nests too deeply"]) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -24,11 +25,12 @@ _LONGEST_KEY: Final = 64
 def _limit(text: str) -> str:
     from limits import parse_many  # noqa: PLC0415 - takes long to import, and few commands count
 
-    parsed = parse_many(text)  # its ValueError says what is wrong
-    if len(parsed) != 1 or parsed[0].amount < 1 or parsed[0].get_expiry() < 1:
-        message = "must be one limit that allows at least one, such as 100/minute"
-        raise ValueError(message)
-    return text
+    with suppress(ValueError):
+        parsed = parse_many(text)
+        if len(parsed) == 1 and parsed[0].amount >= 1 and parsed[0].get_expiry() >= 1:
+            return text
+    message = f"must be one limit that allows at least one, such as 100/minute or 5 per 2 hours, not {text!r}"
+    raise ValueError(message)
 
 
 Limit = Annotated[str, AfterValidator(_limit)]
@@ -95,7 +97,11 @@ class Counter:
         from limits import parse  # noqa: PLC0415 - see above
 
         self.limit = limit
-        self._item = parse(limit)
+        try:
+            self._item = parse(_limit(limit))
+        except ValueError as error:  # of a default, which pydantic doesn't look at
+            message = f"the limit of the counter {name} {error}"
+            raise ValueError(message) from None
         self._name = name
         self._shared = shared
         self._refuse = refuse
