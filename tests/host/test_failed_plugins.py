@@ -152,13 +152,22 @@ def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
     assert loaded == []
 
 
+def test_a_skipped_plugin_that_nobody_brings_is_a_warning() -> None:
+    """A misspelt name is told with the nearest one."""
+    with running_host(distributions=beside(ImportError("x")), settings={"disabled": ["godo"]}) as host:
+        told = "godo is to be skipped, and no plugin of this name is installed; did you mean good?"
+        assert host.host.generation is not None
+        assert told in host.host.generation.warnings
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"strict": True}, "bad is failed"),
         ({"settings": {"strict": True}}, "bad is failed"),
         ({"settings": {"required": ["bad"]}}, "the required plugin bad is failed"),
-        ({"settings": {"required": ["ghost"]}}, "the required plugin ghost is not installed"),
+        ({"settings": {"required": ["ghost"]}}, "the required plugin ghost is not installed; known: bad, good"),
+        ({"settings": {"required": ["godo"]}}, r"the required plugin godo is not installed; did you mean good\?"),
         ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
     ],
 )

@@ -116,4 +116,4 @@ def test_check_looks_through_all_stores(invoke: Invoke, config: StoresConfig) ->
 def test_an_unknown_store_names_those_there_are(invoke: Invoke, tmp_path: Path) -> None:
     """A typing mistake is mended in one go."""
     refused = invoke(stores_command, "backup", "catlog", str(tmp_path / "copy"))
-    assert "There is no store catlog; there are: catalog." in refused.stderr
+    assert "There is no store catlog; did you mean catalog?" in refused.stderr

@@ -117,8 +117,9 @@ def _start(host: Host, control: Control, predecessor: Predecessor, teller: Telle
     except GenerationRefused as error:
         control.stop()
         reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
-        predecessor.tell_failure("\n".join([f"{error}.", *reasons]))
-        teller.fail("refused to start", f"plughost does not start: {error}.", error.registry)
+        told = f"{error}." if not str(error).endswith("?") else str(error)
+        predecessor.tell_failure("\n".join([told, *reasons]))
+        teller.fail("refused to start", f"plughost does not start: {told}", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
         control.stop()
         predecessor.tell_failure(str(error))

@@ -30,6 +30,7 @@ from plughost._cli.options import (
     working,
 )
 from plughost._runtime.audit import command_audit
+from plughost._settings.errors import did_you_mean
 from plughost.stores import Stores, purge
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._looking import Statistics, statistics
@@ -220,7 +221,7 @@ def stores_of_installed_plugins(settings: Settings) -> Stores:
 
 def _named(stores: Stores, name: str) -> OpenStore[Any]:
     if name not in stores:
-        raise click.ClickException(f"There is no store {name}; there are: {', '.join(sorted(stores)) or 'none'}.")
+        raise click.ClickException(f"There is no store {name}{did_you_mean(name, sorted(stores))}")
     return stores[name]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +15,7 @@ from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._settings.editing import edit_setting
+from plughost._settings.errors import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,9 +149,7 @@ def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
 def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            close = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-            others = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
-            raise click.ClickException(f"No plugin named {name} is installed; {others}")
+            raise click.ClickException(f"No plugin named {name} is installed{did_you_mean(name, sorted(known))}")
 
 
 def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:

@@ -13,6 +13,7 @@ from plughost._runtime.assembly import SiteApp, assemble
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
+from plughost._settings.errors import did_you_mean
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
@@ -204,7 +205,8 @@ def refuse_incomplete(generation: Generation, *, strict: bool) -> None:
     for name in host.required:
         entry = registry.get(name)
         if entry is None:
-            problems.append(f"the required plugin {name} is not installed")
+            known = [each.name for each in registry]
+            problems.append(f"the required plugin {name} is not installed{did_you_mean(name, known)}")
         elif entry.state is not State.ACTIVE:
             problems.append(f"the required plugin {name} is {entry.state}")
     if strict or host.strict:
@@ -311,7 +313,7 @@ def _warnings(
     yield from settings.unknown_variables({entry.name: entry.settings_model for entry in registry})
     for name in (*settings.host.disabled, *without):
         if name not in installed:
-            yield f"{name} is to be skipped, and no plugin of this name is installed"
+            yield f"{name} is to be skipped, and no plugin of this name is installed{did_you_mean(name, installed)}"
     for name in sites:
         site: SiteSettings = getattr(settings.host.sites, name)
         address = site.address or settings.host.address
