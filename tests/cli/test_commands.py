@@ -52,6 +52,8 @@ def test_plugins_lists_each_with_its_state(line: Line) -> None:
     assert result.exit_code == 1
     assert "bad (cli-bad 1.0) is failed.\n  import: RuntimeError at cli_bad.py:1: broken on purpose." in result.output
     assert "needy (cli-needy 1.0) is blocked." in result.output
+    assert "The traceback is in the log, or shown by `plughost plugins --why bad`;" in result.output
+    assert "Traceback (most recent call last)" in line.run("plugins", "--why", "bad").output
     states = {row.split()[0]: row.split()[3] for row in result.output.splitlines()[1:4]}
     assert states == {"good": "active", "bad": "failed", "needy": "blocked"}
 

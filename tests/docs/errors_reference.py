@@ -40,7 +40,6 @@ WORDS: Final = {
     "<failures>": "why its store can't be opened or migrated",
     "<violations>": "each wrong field or parameter, and what it must be",
     "<name><place>: <text>": "an exception of the plugin's code, and where it was raised",
-    "<plugin>": "Name the hook that is meant.",
     "<problem>": "what is wrong with its entry point, or with the metadata of its distribution",
     "<problems>": "each wrong key of its table, and what it must be",
     "<reason>": "why the body is no JSON that can be read, and at which byte",

@@ -233,7 +233,7 @@ def test_what_cannot_be_mounted_is_told(declare: Any, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("declared", "told"),
-    [(["GET"], "answers POST, for which it declares no operation"), (["GET", "POST", "PUT"], "no responder for PUT")],
+    [(["GET"], "answers POST, which the operations of the Route lack: add an Operation for it"), (["GET", "POST", "PUT"], "no responder for PUT")],
 )
 def test_operations_and_responders_belong_together(declared: list[str], told: str) -> None:
     """A responder without an operation, and an operation without a responder, are told by their method."""

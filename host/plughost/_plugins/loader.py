@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from plughost._api import hookspecs
 from plughost._api.errors import PluginError
+from plughost._api.hookspecs import documented_hooks
+from plughost._settings.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,10 +57,10 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
         manager.register(plugin, name=entry.name)
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
-        advice = "Compare the hook with plughost's hook reference, and the versions of both."
         if manager.has_plugin(entry.name):
-            advice = _nearest_hooks(manager.get_hookcallers(plugin) or []) or advice
             manager.unregister(name=entry.name)
+        _check_signatures(manager, plugin)
+        advice = "Compare the hook with plughost's hook reference, and the versions of both."
         raise PluginError(" ".join(str(error).split()), advice) from error
     callers = manager.get_hookcallers(plugin) or []
     try:
@@ -71,13 +72,25 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
     entry.hooks = tuple(sorted(caller.name for caller in callers))
 
 
-def _nearest_hooks(callers: Iterable[pluggy.HookCaller]) -> str:
-    """Return which hooks unknown ones may be meant to be. Empty where none is similar."""
-    known = [caller.name for caller in callers if caller.has_spec()]
-    unknown = [caller.name for caller in callers if not caller.has_spec()]
-    hooks = [name for name, each in vars(hookspecs).items() if hasattr(each, f"{hookspecs.PROJECT}_spec")]
-    near = [(name, get_close_matches(name, set(hooks) - set(known), n=1)) for name in unknown]
-    return " ".join(f"Is {name} meant to be {close[0]}?" for name, close in near if close)
+def _check_signatures(manager: pluggy.PluginManager, plugin: Any) -> None:
+    """Refuse hooks that there are none of, and arguments that a hook is not called with. pluggy's texts name neither."""
+    hooks = documented_hooks()
+    marked = {name: manager.parse_hookimpl_opts(plugin, name) for name in dir(plugin)}
+    own = {name: options.get("specname") or name for name, options in marked.items() if options is not None}
+    module = plugin.__name__ if inspect.ismodule(plugin) else type(plugin).__module__
+    for name, hook in own.items():
+        if hook not in hooks:
+            meant = did_you_mean(hook, sorted(set(hooks) - set(own.values())))
+            raise PluginError(
+                f"its module {module} has a hook {hook}, and plughost has none of this name{meant}",
+                "Rename it, or take @hookimpl off.",
+            )
+        known = getattr(manager.hook, hook).spec.argnames
+        given = pluggy.HookImpl(plugin, name, getattr(plugin, name), marked[name]).argnames
+        if not set(given) <= set(known):
+            wrong = f"the hook {hook} of its module {module} takes ({', '.join(given)})"
+            advice = f"Write it as {hook}({', '.join(known)}): arguments are given by name."
+            raise PluginError(wrong, advice)
 
 
 def _check_hooks(implementations: Iterable[pluggy.HookImpl]) -> None:

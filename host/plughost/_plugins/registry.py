@@ -43,7 +43,7 @@ class Failure:
         stage: Where it happened: `import`, `settings`, `conflict`, or the name of a hook.
         cause: What happened, in one line.
         advice: What to do next.
-        trace: The traceback, for the log only.
+        trace: The traceback, for the log and who asks for it.
     """
 
     stage: str
@@ -226,7 +226,7 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
-            return None, explain(stage, error)
+            return None, explain(stage, error, entry.name)
         finally:
             if not entry.reused:
                 entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
@@ -247,7 +247,7 @@ class Registry:
         entry.failure = Failure("dependency", cause, advice)
 
 
-def explain(stage: str, error: BaseException) -> Failure:
+def explain(stage: str, error: BaseException, name: str) -> Failure:
     """Return the failure that an exception of a plugin's code stands for, with the place in its code."""
     package, place = _place(error)
     text = _message(error)
@@ -259,7 +259,10 @@ def explain(stage: str, error: BaseException) -> Failure:
     elif isinstance(error, SystemExit):
         cause, advice = f"it called sys.exit{place}", "Report this to the plugin's author."
     else:
-        advice = "The traceback is in the log; report it to the plugin's author, or disable the plugin."
+        advice = (
+            f"The traceback is in the log, or shown by `plughost plugins --why {name}`; "
+            "report it to the plugin's author, or disable the plugin."
+        )
     return Failure(stage, cause, advice, "".join(traceback.format_exception(error)))
 
 

@@ -215,9 +215,12 @@ def _check_route(route: Route, where: str) -> None:
         wrong = problem_of(operation)
         _require(wrong is None, f"{where}: {method}: {wrong}")
     missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
-    _require(not missing, f"{where}: {resource} answers {', '.join(missing)}, for which it declares no operation")
+    _require(
+        not missing,
+        f"{where}: {resource} answers {', '.join(missing)}, which the operations of the Route lack: add an Operation for it",
+    )
     surplus = sorted(set(route.operations) - set(methods))
-    _require(not surplus, f"{where}: {resource} has no responder for {', '.join(surplus)}, which it declares")
+    _require(not surplus, f"{where}: {resource} has no responder for {', '.join(surplus)}, which its Route declares")
     _require(bool(methods), f"{where}: {resource} has no responder such as on_get")
 
 

@@ -58,6 +58,8 @@ def _state(entry: Entry) -> Iterator[str]:
     if entry.failure is not None:
         yield f"{label} is {entry.state}."
         yield f"  {entry.failure}"
+        if entry.failure.trace:
+            yield f"\n{entry.failure.trace.rstrip()}"
     elif entry.state is State.DISABLED:
         yield f"{label} is disabled, by the setting disabled or by --without; `plughost enable {entry.name}` serves it."
     else:

@@ -267,7 +267,7 @@ class Jobs:
             else:
                 outcome = "elsewhere"
         except BaseException as raised:
-            outcome, error = "failed", explain("job", raised).cause
+            outcome, error = "failed", explain("job", raised, entry.name).cause
             logger.error("job failed", reason=error, exc_info=raised)
         seconds = monotonic() - begun
         self._events.emit("job", entry.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
