@@ -32,9 +32,10 @@ _ROOM: Final = 640  # bytes of an access line at most, beside its path
 
 
 class _Thread(threading.local):
-    """The id of the request that this thread answers. None while it answers none."""
+    """What this thread does: the id of the request that it answers, and whether a person is shown a report after it."""
 
     request_id: str | None = None
+    reports: bool = False
 
 
 this_thread: Final = _Thread()
@@ -57,6 +58,7 @@ def make_logger(
     render: list[Any] = (
         # Plain tracebacks: the default shows the local variables of every frame, passwords and tokens among them.
         [
+            _without_report,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             _without_nothing,
             structlog.dev.ConsoleRenderer(
@@ -227,6 +229,15 @@ def _of_request(logger: object, method: str, event: MutableMapping[str, Any]) ->
     if this_thread.request_id is not None:
         event.setdefault("request_id", this_thread.request_id)
     return event
+
+
+def _without_report(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leave out what the report of a reload says; tracebacks are in the log alone."""
+    import structlog  # noqa: PLC0415 - see make_logger
+
+    if this_thread.reports and event["event"] == "reload":
+        raise structlog.DropEvent
+    return {key: value for key, value in event.items() if not (this_thread.reports and key == "reason")}
 
 
 def _without_nothing(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

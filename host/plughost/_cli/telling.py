@@ -92,7 +92,8 @@ class Teller:
 
     def reloaded(self, report: ReloadReport) -> None:
         """Tell a person of a reload that nobody asked for. A program finds it in the log."""
-        if self._in_sentences and (report.added or report.changed or report.removed or not report.ok):
+        changed = (report.added, report.changed, report.disabled, report.removed, report.certificate)
+        if self._in_sentences and (any(changed) or not report.ok):
             with suppress(OSError):  # nobody reads any more
                 console(stderr=True).print(report)
 

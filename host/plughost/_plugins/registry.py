@@ -273,11 +273,11 @@ def _place(error: BaseException) -> tuple[str, str]:
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not _is_hosts(frame.f_code.co_filename)
     ]
-    if not frames:
-        return "", ""
-    package = frames[0][0]
+    package = frames[0][0] if frames else ""
     if _is_of_a_file(error):
         return package, f" at {Path(error.filename or '').name}:{error.lineno}"
+    if not frames:
+        return "", ""
     filename, line = next((filename, line) for name, filename, line in reversed(frames) if name == package)
     return package, f" at {Path(filename).name}:{line}"
 
