@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -225,6 +226,17 @@ def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None
     assert ("routes" in words or "does" in words) == (width == 120)
     if command == "routes" and width < 120:
         assert "Left out for want of room: the versions, a row for each method, and what it does" in " ".join(shown)
+
+
+def test_sentences_are_wrapped_at_words_and_a_fingerprint_at_bytes(line: Line) -> None:
+    """A terminal breaks no word of a check; half of the fingerprint's bytes are in each of two rows."""
+    line.configure('disabled = ["a-plugin-that-nobody-has"]\naddress = "0.0.0.0"')
+    line.install("good")
+    shown = line.on_terminal(80, "check")
+    assert max(map(len, shown)) <= 80, shown
+    assert "is to be skipped, and no plugin of this name is installed;" in " ".join(shown)
+    line.run("cert", "create")
+    assert sum(bool(re.search(r"(\b[0-9A-F]{2}(:|$)){16}$", row)) for row in line.on_terminal(80, "cert", "show")) == 2
 
 
 def test_what_only_talks_to_a_host_imports_no_server() -> None:

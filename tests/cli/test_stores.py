@@ -126,6 +126,8 @@ def test_no_word_is_broken_on_a_terminal_of_80_columns(line: Line, serving: Call
     """A table's name and the number of its rows stand in one line, whatever else is left out."""
     install_keeper(line, "keptforeveryrevokedtoken")
     serving().end(signal.SIGTERM)
+    shown = line.on_terminal(120, "stores")
+    assert any(str(line.folder) in row and row.endswith(".sqlite3") for row in shown), shown  # to be copied
     shown = line.on_terminal(80, "stores")
     assert any("keptforeveryrevokedtoken 0" in row for row in shown)
     assert max(map(len, shown)) <= 80

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.table import Table
 
 from plughost._api.errors import CertificateError, NotRunning
-from plughost._cli.options import config_option, console, group_config_option, json_option, print_json, text
+from plughost._cli.options import config_option, console, group_config_option, is_wide, json_option, print_json, say, text
 from plughost._runtime.control import send_command
 from plughost._tls.certificates import certificate_in_use, describe, tls_folder
 from plughost._tls.keypairs import chain_pem, read_chain
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from plughost._api.host import CertificateInfo
     from plughost._settings.sources import Settings
+
+_HALF: Final = 16 * len("AB:")
 
 
 @click.group()
@@ -47,15 +49,15 @@ def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
         files = ensure_self_signed(tls_folder(settings), [*tls.names, *names], force=force)
     info = describe(files)
     for warning in files.warnings:
-        click.echo(f"Warning: {warning}")
+        say(f"Warning: {warning}")
     click.echo(f"{'Made' if files.made else 'Already there:'} {info.path}")
     click.echo(f"  for    {', '.join(info.names)}")
     click.echo(f"  until  {info.not_after:%Y-%m-%d}, {info.days_left} days")
     click.echo(f"  key    {files.key}")
     if set(names) - set(tls.names):
-        click.echo("Put the names under [tls] too (`names = [...]`), or the next start makes it anew without them.")
+        say("Put the names under [tls] too (`names = [...]`), or the next start makes it anew without them.")
     if tls.certificate or tls.pkcs12:
-        click.echo(f"The listeners don't show it: [tls] sets {tls.certificate or tls.pkcs12}.")
+        say(f"The listeners don't show it: [tls] sets {tls.certificate or tls.pkcs12}.")
 
 
 @cert.command()
@@ -77,9 +79,10 @@ def show(settings: Settings, as_json: bool) -> None:
         times = {"not_before": info.not_before.isoformat(), "not_after": info.not_after.isoformat()}
         print_json({**dataclasses.asdict(info), **times, "served": served})
         return
-    console().print(_as_table(info))
+    out = console()
+    out.print(_as_table(info, wide=is_wide(out)))
     if shown and not served:
-        click.echo(
+        say(
             f"The running host shows another one, until {shown['not_after'][:10]}: plughost reload takes this up."
         )
 
@@ -101,7 +104,7 @@ def export(settings: Settings, file: Path) -> None:
             click.echo(f"Wrote {file}; try `curl --cacert {file} https://localhost:8443/`", err=True)
 
 
-def _as_table(info: CertificateInfo) -> Table:
+def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
     """Return what a certificate says as a table of two columns."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -114,7 +117,7 @@ def _as_table(info: CertificateInfo) -> Table:
         ("valid from", f"{info.not_before:%Y-%m-%d %H:%M} UTC"),
         ("valid until", f"{info.not_after:%Y-%m-%d %H:%M} UTC, {left}"),
         ("key", info.key_type),
-        ("SHA-256", info.sha256),
+        ("SHA-256", info.sha256 if wide else f"{info.sha256[:_HALF]}\n{info.sha256[_HALF:]}"),
         ("file", str(info.path)),
     ):
         table.add_row(label, text(value))

@@ -19,6 +19,7 @@ from plughost._cli.options import (
     plain_table,
     plugins_table,
     print_json,
+    say,
     text,
 )
 from plughost._runtime.control import send_command
@@ -66,12 +67,12 @@ def restart(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     elif answer["ok"]:
-        click.echo(f"Process {answer['pid']} serves, after {answer['seconds']:.2f} s.")
+        say(f"Process {answer['pid']} serves, after {answer['seconds']:.2f} s.")
         for plugin in _asked(settings.data_dir, "status")["plugins"]:
             if plugin["reason"]:
-                click.echo(f"{plugin['name']} is {plugin['state']}: {plugin['reason']}", err=True)
+                say(f"{plugin['name']} is {plugin['state']}: {plugin['reason']}", err=True)
     else:
-        click.echo(f"Error: Not restarted, the host goes on as before: {answer['reason']}", err=True)
+        say(f"Error: Not restarted, the host goes on as before: {answer['reason']}", err=True)
     if not answer["ok"]:
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -90,9 +91,9 @@ def drain(data_dir: Path, undo: bool, as_json: bool) -> None:
     if as_json:
         print_json(state)
     elif state["unready"] is None:
-        click.echo("Readiness is up.")
+        say("Readiness is up.")
     else:
-        click.echo(f"Readiness is down: {state['unready']}.")
+        say(f"Readiness is down: {state['unready']}.")
     if undo and state["unready"] is not None:
         raise SystemExit(EXIT_PROBLEMS)
 

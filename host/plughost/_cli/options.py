@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -107,7 +108,7 @@ def settings_of(config: Path | None) -> Settings:
         settings = read_settings(config)
     except SettingsError as error:
         for problem in error.problems:
-            click.echo(f"Error: {problem}", err=True)
+            say(f"Error: {problem}", err=True)
         raise SystemExit(EXIT_USAGE) from None
     running = click.get_current_context(silent=True)
     if running is not None:
@@ -140,7 +141,7 @@ def _data_dir_of(config: Path | None) -> Path:
         return read_settings(config).data_dir
     except SettingsError as error:
         for problem in error.problems:
-            click.echo(f"Warning: {problem}", err=True)
+            say(f"Warning: {problem}", err=True)
         return _stated_data_dir(config)
 
 
@@ -197,6 +198,23 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     file = cast("IO[str]", _Trimmed(stream))
     return Console(file=file, highlight=False, width=None if stream.isatty() else 200)
+
+
+def say(message: str, *, err: bool = False) -> None:
+    """Write sentences, on a terminal wrapped at words; what has no blank, such as a path or a link, stays whole."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = console(stderr=err).width
+        message = "\n".join(
+            textwrap.fill(
+                line,
+                width,
+                subsequent_indent=" " * (len(line) - len(line.lstrip())),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in message.splitlines()
+        )
+    click.echo(message, err=err)
 
 
 class _Trimmed:

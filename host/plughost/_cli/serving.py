@@ -20,6 +20,7 @@ from plughost._cli.options import (
     host_options,
     json_option,
     print_json,
+    say,
 )
 from plughost._cli.telling import Teller
 from plughost._logging import make_logger, silent_logger
@@ -172,12 +173,12 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         print_json({"ok": not problems, "problems": problems, "warnings": list(warnings)})
     else:
         for problem in problems:
-            click.echo(f"problem: {problem}")
+            say(f"problem: {problem}")
         for warning in warnings:
-            click.echo(f"warning: {warning}")
+            say(f"warning: {warning}")
         active = len(registry.active())
         but = f"; {untried} {'store' if untried == 1 else 'stores'} could not be tried" if untried else ""
-        click.echo(
+        say(
             f"Not ready to serve: see above. {active} of {len(registry.entries)} plugins are well."
             if problems
             else f"{active} plugins, all well{but}."

@@ -23,6 +23,7 @@ from plughost._cli.options import (
     look,
     plain_table,
     print_json,
+    say,
     say_left_out,
     state_text,
     text,
@@ -75,7 +76,7 @@ def plugins(
     if as_json:
         print_json([_plugin(entry) for entry in entries])
     elif not entries:
-        click.echo("No plugin is installed. Install one: plughost install catalog-v2 -f FOLDER")
+        say("No plugin is installed. Install one: plughost install catalog-v2 -f FOLDER")
     else:
         names = ("plugin", "distribution", "version", "state", "site")
         out = console()
@@ -94,10 +95,10 @@ def plugins(
         say_left_out(out, "hooks", wide=wide)
         for entry in entries:
             if entry.failure is not None:
-                click.echo(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
+                say(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
     if not as_json:
         for told in (*(f"problem: {each}" for each in generation.problems), *_warnings(generation)):
-            click.echo(f"\n{told}")
+            say(f"\n{told}")
     if generation.problems or any(entry.failure is not None for entry in entries):
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -112,7 +113,7 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
     if as_json:
         print_json(rows)
     elif not rows:
-        click.echo("No route is mounted.")
+        say("No route is mounted.")
     else:
         out = console()
         wide = is_wide(out)
@@ -159,7 +160,7 @@ def settings(
             line.append(f"  # {value.source}; by default {_toml(value.default)}", style="dim not bold")
         out.print(line, soft_wrap=True)
     for told in _warnings(generation):
-        click.echo(told, err=True)
+        say(told, err=True)
 
 
 @click.command()
@@ -178,7 +179,7 @@ def init(file: Path) -> None:
         raise click.ClickException(f"{file} is there already. Name another file, or move it away.") from None
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}.") from None
-    click.echo(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")
+    say(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")
 
 
 def _is_wanted(key: str, keys: Collection[str]) -> bool:

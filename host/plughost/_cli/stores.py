@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.filesize import decimal
@@ -24,6 +24,7 @@ from plughost._cli.options import (
     look,
     plain_table,
     print_json,
+    say,
     say_left_out,
     settings_of,
     text,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
+
+_LONG: Final = 4096
 
 
 @click.group("stores", invoke_without_command=True)
@@ -58,12 +61,12 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found and not stores.failures:
-        click.echo("No installed plugin keeps anything in a store.")
+        say("No installed plugin keeps anything in a store.")
     elif found:
         _show(found, console())
     for each in found:
         if each.trouble is not None:
-            click.echo(f"{each.store}: {each.trouble}", err=True)
+            say(f"{each.store}: {each.trouble}", err=True)
     if stores.failures or any(each.trouble is not None for each in found):
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -78,7 +81,7 @@ def backup_command(settings: Settings, store: str, file: Path) -> None:
     with _readable_errors(), working(f"Copying {store}"):
         backup(wanted, file)
     note_backup(settings.data_dir, store)
-    click.echo(f"Wrote {file} ({decimal(file.stat().st_size)}).")
+    say(f"Wrote {file} ({decimal(file.stat().st_size)}).")
 
 
 @stores_command.command("check")
@@ -93,7 +96,7 @@ def check_command(settings: Settings, names: tuple[str, ...]) -> None:
     with working("Looking through every page and row"):
         troubles = {name: _trouble(_named(stores, name)) for name in names or sorted(stores)}
     for name, trouble in troubles.items():
-        click.echo(f"{name}: {trouble or 'in order'}")
+        say(f"{name}: {trouble or 'in order'}")
     if any(troubles.values()) or (stores.failures and not names):
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -127,7 +130,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
     audit = command_audit(settings)
     with _readable_errors(), audit.around("restore", target=[store], file=str(file)), working(f"Restoring {store}"):
         schema = restore(wanted, file)
-    click.echo(f"Restored {store} with schema {schema}.")
+    say(f"Restored {store} with schema {schema}.")
 
 
 @click.command("purge")
@@ -150,7 +153,7 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     for store in mine:
         with _readable_errors(), audit.around("purge", target=[store.name]):
             purge(store)
-            click.echo(f"Dropped the store {store.name} in {store.database.config.place}.")
+            say(f"Dropped the store {store.name} in {store.database.config.place}.")
 
 
 def _look_into(stores: Iterable[OpenStore[Any]]) -> list[Statistics]:
@@ -171,6 +174,8 @@ def _show(found: Iterable[Statistics], out: Console) -> None:
             text(decimal(each.size)),
             *([text(each.place)] if wide else []),
         )
+    if wide:
+        out.width = _LONG  # a place stays whole, so that it can be copied
     out.print(table)
     say_left_out(out, "the plugin and the database of each, and where it is", wide=wide)
 
@@ -185,9 +190,9 @@ def _prepared(settings: Settings) -> Stores:
     """Return the stores to work on, prepared and not open, and tell what is wrong with them."""
     stores = stores_of_installed_plugins(settings)
     for plugin, failure in stores.failures.items():
-        click.echo(f"{plugin}: {failure}", err=True)
+        say(f"{plugin}: {failure}", err=True)
     for doubt in stores.doubts:
-        click.echo(doubt, err=True)
+        say(doubt, err=True)
     return stores
 
 

@@ -10,7 +10,7 @@ import click
 
 from plughost._api.errors import CommandError, NotRunning
 from plughost._cli.completing import plugin_names
-from plughost._cli.options import EXIT_PROBLEMS, FunctionT, config_option, console, json_option, print_json
+from plughost._cli.options import EXIT_PROBLEMS, FunctionT, config_option, console, json_option, print_json, say
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
@@ -98,13 +98,13 @@ def _switch(
 ) -> None:
     if not as_json:
         for line in lines:
-            click.echo(line)
+            say(line)
     told = {"disabled": disabled, "blocked": sorted(accept), "dry_run": dry_run}
     if dry_run or disabled == list(settings.host.disabled):
         if as_json:
             print_json({"ok": True, **told, "undone": False, "reload": None})
         else:
-            click.echo("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
+            say("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
     target = sorted({*disabled} ^ {*settings.host.disabled})
     try:
@@ -134,13 +134,13 @@ def _switch(
 
 def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
     if not undone:
-        click.echo(f"Wrote {file}.")
+        say(f"Wrote {file}.")
     if report is None:
-        click.echo("No running host took it up; the next reload or start does.")
+        say("No running host took it up; the next reload or start does.")
         return
     console().print(report)
     if report.restart_needed:
-        click.echo("Restart the host to take it up: plughost restart")
+        say("Restart the host to take it up: plughost restart")
     if undone:
         told = f"The running host refused the change: {file} is as it was before. --keep would leave the change."
         click.secho(told, err=True, fg="red", bold=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from rich.text import Text
 
-from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, plugins_table, text
+from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, plugins_table, say, text
 from plughost._logging import Bridge, is_text
 from plughost._runtime.reports import trouble_of
 from plughost._runtime.sites import listeners_of
@@ -51,7 +51,7 @@ class Teller:
             self._logger.info(event, **fields)
             return
         with suppress(OSError):  # nobody reads any more, and what is in flight is answered nevertheless
-            click.echo(sentence, err=True)
+            say(sentence, err=True)
 
     def fail(self, event: str, reason: str, registry: Registry | None = None) -> NoReturn:
         """End with exit code 1, and tell why.
@@ -73,10 +73,11 @@ class Teller:
         generation = host.generation
         assert generation is not None, "the host has started"
         lines = [*generation.announcements()]
-        warnings = [f"Warning: {warning}" for warning in generation.warnings]
+        told = generation.warnings
         if host.tls is not None:
             lines.append(f"Certificate: {host.tls.certificate}")
-            warnings = [*host.tls.warnings, *warnings]
+            told = (*host.tls.warnings, *told)
+        warnings = [f"Warning: {warning}" for warning in told]
         on_terminal = sys.stdout.isatty()
         if on_terminal:
             show_start(host, [*lines, *warnings], console())
@@ -133,7 +134,7 @@ def show_start(host: Host, lines: list[str], out: Console) -> None:
     out.print(_plugins(generation.registry))
     out.print()
     for line in (*lines, "Press Ctrl+C to stop."):
-        out.print(text(f"  {line}"), soft_wrap=True)
+        say(f"  {line}")
 
 
 def _plugins(registry: Registry) -> Table:

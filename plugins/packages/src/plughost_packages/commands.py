@@ -20,6 +20,8 @@ from plughost import CommandError, NotRunning
 from plughost_packages.pip import PipError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from plughost import PluginContext, ReloadReport
     from plughost_packages.changing import Outcome
     from plughost_packages.pip import Tell
@@ -193,11 +195,10 @@ def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
 
 
 def _show_outcome(outcome: Outcome) -> None:
-    out = console()
     if outcome.reload is None:
         click.echo("No running host took it up; the next reload or start does.")
     else:
-        out.print(outcome.reload)
+        _print(outcome.reload)
         if outcome.reload.restart_needed:
             click.echo("Restart the host to take it up: plughost restart")
     if outcome.undone:
@@ -224,7 +225,12 @@ def print_table(columns: Mapping[str, Sequence[str | Text | None]]) -> None:
         table.add_column(column, overflow="fold")
     for row in zip(*columns.values(), strict=True):
         table.add_row(*(value if isinstance(value, Text) else Text(value or "-") for value in row))
+    _print(table)
+
+
+def _print(shown: RenderableType) -> None:
+    """Print what rich renders, without the blanks at the ends of lines."""
     out = console()
     with out.capture() as printed:
-        out.print(table)
+        out.print(shown)
     click.echo(_trailing.sub(r"\1", printed.get()), nl=False)

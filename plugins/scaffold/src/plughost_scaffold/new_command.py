@@ -16,7 +16,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST: Final = 30
-_RUNNING: Final = "\nA host that runs already takes it up by `plughost reload`, in the folder that it was started in."
+_RUNNING: Final = "\nA host that runs already takes it up by `plughost reload`,\nin the folder that it was started in."
 
 
 def _feature_options(command: FunctionT) -> FunctionT:
