@@ -113,7 +113,16 @@ def test_a_job_runs_every_so_often_and_at_the_start() -> None:
         until(lambda: job(host).runs == 3)
         seen = job(host)
     assert [(due - MORNING).total_seconds() for due in runs.due] == [0, 60, 120]
-    assert (seen.schedule, seen.outcome, seen.failures, seen.missed) == ("at start, every 60 s", "ok", 0, 0)
+    assert (seen.schedule, seen.outcome, seen.failures, seen.missed) == ("at start, every minute", "ok", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("every", "told"),
+    [(86400, "every day"), (7200, "every 2 hours"), (90, "every 90 s"), (0.5, "every 0.5 s"), (1, "every 1 s")],
+)
+def test_an_interval_is_told_in_its_largest_unit(every: float, told: str) -> None:
+    """A person reads hours, not thousands of seconds."""
+    assert Job(name="sweep", run=print, every=every).schedule == told
 
 
 def test_a_cron_time_is_that_of_its_time_zone() -> None:

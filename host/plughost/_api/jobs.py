@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 
 from plughost._waiting import about_to_wait
+
+_UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +45,18 @@ class Job:
     @property
     def schedule(self) -> str:
         """When it runs, in words."""
-        often = f"every {self.every:g} s" if self.every is not None else ""
+        often = f"every {_interval(self.every)}" if self.every is not None else ""
         cron = f"{self.cron} ({self.timezone})" if self.cron is not None else ""
         return ", ".join(filter(None, ("at start" if self.at_start else "", often, cron)))
+
+
+def _interval(seconds: float) -> str:
+    """Return an interval in the largest unit that it is a whole number of."""
+    size, unit = next(each for each in _UNITS if each[0] == 1 or seconds % each[0] == 0)
+    count = seconds / size
+    if size == 1:
+        return f"{count:g} s"
+    return unit if count == 1 else f"{count:g} {unit}s"
 
 
 class JobRun:

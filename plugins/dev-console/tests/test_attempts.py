@@ -50,7 +50,9 @@ class Desk:
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
         """Mount it."""
         many = Parameter(name="many", place="query", description="How `many`.", schema={"type": "integer"})
-        sell = Operation(summary="Sell", request=Sale, parameters=(many,), security=("bearer",))
+        sorting = {"type": "array", "items": {"type": "string"}, "examples": [["price,-stock"]]}
+        sort = Parameter(name="sort", place="query", description="", schema=sorting)
+        sell = Operation(summary="Sell", request=Sale, parameters=(many, sort), security=("bearer",))
         return [RouteGroup(prefix="/desk", routes=(Route("/{name}", self, {"POST": sell}),))]
 
 
@@ -69,6 +71,8 @@ def test_the_form_comes_from_the_description(start: Start) -> None:
         assert console.get("/try", params={**_OPERATION, "path": "/other"}).status_code == 404
     for part in ('name="path:name"', 'name="query:many"', '"item": "tea"', "ann, a demo account", "<code>many</code>"):
         assert part in page
+    assert 'placeholder="such as price,-stock"' in page
+    assert 'href="/q/dev/routes" class="within"' in page
 
 
 def test_the_answer_is_shown_with_what_sends_it_again(start: Start) -> None:

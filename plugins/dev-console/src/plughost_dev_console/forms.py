@@ -161,15 +161,20 @@ def _each(value: str) -> Iterator[str]:
     return (each for each in value.splitlines() if each)
 
 
+def _written(value: object) -> str:
+    """Return an example as one types it: of a list, whose values are given one by one, the first."""
+    return str(next(iter(value), "")) if isinstance(value, list | tuple) else str(value)
+
+
 def _input(parameter: Parameter, given: Mapping[str, str]) -> Input:
     schema = parameter.schema
     name = f"{parameter.place}:{parameter.name}"
     choices = tuple(str(each) for each in schema.get("enum", ()))
     if schema.get("type") == "boolean":
         choices = ("true", "false")
-    examples = [str(each) for each in schema.get("examples", ())]
+    examples = [_written(each) for each in schema.get("examples", ())]
     required = parameter.required or parameter.place == "path"
-    default = str(schema["default"]) if schema.get("default") is not None else ""
+    default = _written(schema["default"]) if schema.get("default") is not None else ""
     first = (examples or choices or ("",))[0] if required else ""
     return Input(
         name=name,
