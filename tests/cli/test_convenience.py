@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -14,13 +15,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.certificates.conftest import Authority
+from tests.host.plugins import until
 
 from plughost._cli.main import COMMANDS, SECTIONS
 from plughost._cli.options import duration
 from plughost._cli.plugin_commands import LENT
+from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
-    from .conftest import Line
+    from collections.abc import Callable
+
+    from .conftest import Line, Serving
 
 KEEPER = """
 from pydantic import BaseModel, SecretStr
@@ -227,3 +232,18 @@ def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: s
 def test_durations_are_for_people(seconds: float, shown: str) -> None:
     """At most two units are told, the largest that apply."""
     assert duration(seconds) == shown
+
+
+def test_a_save_that_fails_is_told_once(line: Line, serving: Callable[..., Serving]) -> None:
+    """A person reads the report with the place in the file; the log adds the traceback, and says nothing twice."""
+    line.configure('plugins_dir = "single"\nlog.format = "text"')
+    file = line.folder / "single" / "hello.py"
+    file.parent.mkdir()
+    file.write_text("from plughost import hookimpl\n@hookimpl\ndef register_pages(context):\n    return []\n")
+    host = serving("--reload")
+    file.write_text("x = (\n")
+    until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
+    _, errors = host.end(signal.SIGTERM)
+    assert errors.count("import: SyntaxError at hello.py:1: '(' was never closed") == 1
+    assert errors.count("Traceback (most recent call last)") == 1
+    assert "[error] reload" not in errors

@@ -225,21 +225,6 @@ def test_what_outlasts_the_grace_time_is_cut_off(line: Line, serving: Serve) -> 
     assert re.search(r"cut off after \d+\.\d s \(the setting grace_time is 0\.2 s\)", errors), errors
 
 
-def test_a_save_that_fails_is_told_once(line: Line, serving: Serve) -> None:
-    """A person reads the report with the place in the file; the log adds the traceback, and says nothing twice."""
-    line.configure('plugins_dir = "single"\nlog.format = "text"')
-    file = line.folder / "single" / "hello.py"
-    file.parent.mkdir()
-    file.write_text("from plughost import hookimpl\n@hookimpl\ndef register_pages(context):\n    return []\n")
-    host = serving("--reload")
-    file.write_text("x = (\n")
-    until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
-    _, errors = host.end(signal.SIGTERM)
-    assert errors.count("import: SyntaxError at hello.py:1: '(' was never closed") == 1
-    assert errors.count("Traceback (most recent call last)") == 1
-    assert "[error] reload" not in errors
-
-
 def test_sighup_reloads(line: Line, serving: Serve) -> None:
     """SIGHUP takes up what was installed since; `status` and `reload` reach the host and have stable shapes."""
     line.install("good")

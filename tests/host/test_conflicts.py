@@ -154,12 +154,6 @@ def test_a_plugin_can_be_at_odds_with_itself(plugin: Plugin) -> None:
         assert reason(host, "a").startswith("failed: ")
 
 
-class Posts:
-    """A resource with a method that is not declared."""
-
-    on_get = on_post = Says.on_get
-
-
 class Async:
     """A resource for another kind of server."""
 
@@ -229,22 +223,6 @@ def test_what_cannot_be_mounted_is_told(declare: Any, told: str) -> None:
         failure = reason(host, "bad")
     assert failure.startswith("failed: register_routes: route group '")
     assert told in failure
-
-
-@pytest.mark.parametrize(
-    ("declared", "told"),
-    [(["GET"], "answers POST, which the operations of the Route lack: add an Operation for it"), (["GET", "POST", "PUT"], "no responder for PUT")],
-)
-def test_operations_and_responders_belong_together(declared: list[str], told: str) -> None:
-    """A responder without an operation, and an operation without a responder, are told by their method."""
-    group = group_of(Posts())
-    operation = group.routes[0].operations["GET"]
-    vars_of_route: Any = group.routes[0].operations
-    vars_of_route.clear()
-    vars_of_route.update(dict.fromkeys(declared, operation))
-    plugin = Plugin(register_routes=lambda context: [group])
-    with running_host(distributions=[plugin_distribution("bad", plugin)]) as host:
-        assert told in reason(host, "bad")
 
 
 class Traces:

@@ -210,12 +210,17 @@ def test_a_forgotten_return_is_told(hook: str) -> None:
 @pytest.mark.parametrize(
     ("plugin", "told"),
     [
-        (Plugin(register_router=lambda context: []), "has a hook register_router, and plughost has none of this name; did you mean register_routes?"),
-        (Plugin(on_banana=lambda context: []), "has a hook on_banana, and plughost has none of this name; known: draining, "),
+        (
+            Plugin(register_router=lambda context: []),
+            "has a hook register_router, and plughost has none of this name; did you mean register_routes?",
+        ),
+        (
+            Plugin(on_banana=lambda context: []),
+            "has a hook on_banana, and plughost has none of this name; known: draining, ",
+        ),
         (
             Plugin(register_routes=lambda context, app: []),
-            "the hook register_routes of its module tests.host.plugins takes (context, app). "
-            "Write it as register_routes(context): arguments are given by name.",
+            "takes (context, app). Write it as register_routes(context): arguments are given by name.",
         ),
         (object(), "implements no hook"),
         (7, "implements no hook"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from tests.host.plugins import Plugin as Small
+from tests.host.plugins import Says, group_of, reason
 
 from plughost import Operation, Parameter, Route, RouteGroup, hookimpl
 from plughost.testing import plugin_distribution, running_host
@@ -186,3 +188,28 @@ def _keeping(logged: list[Any]) -> Any:
         raise structlog.DropEvent
 
     return structlog.wrap_logger(structlog.ReturnLogger(), processors=[keep])
+
+
+class Posts:
+    """A resource with a method that is not declared."""
+
+    on_get = on_post = Says.on_get
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        (["GET"], "answers POST, which the operations of the Route lack: add an Operation for each"),
+        (["GET", "POST", "PUT"], "no responder for PUT"),
+    ],
+)
+def test_operations_and_responders_belong_together(declared: list[str], told: str) -> None:
+    """A responder without an operation, and an operation without a responder, are told by their method."""
+    group = group_of(Posts())
+    operation = group.routes[0].operations["GET"]
+    vars_of_route: Any = group.routes[0].operations
+    vars_of_route.clear()
+    vars_of_route.update(dict.fromkeys(declared, operation))
+    plugin = Small(register_routes=lambda context: [group])
+    with running_host(distributions=[plugin_distribution("bad", plugin)]) as host:
+        assert told in reason(host, "bad")

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from plughost._waiting import about_to_wait
 
-_UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "s"))
+_UNITS: Final[tuple[tuple[int, str], ...]] = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Job:
 
 def _interval(seconds: float) -> str:
     """Return an interval in the largest unit that it is a whole number of."""
-    size, unit = next(each for each in _UNITS if each[0] == 1 or seconds % each[0] == 0)
+    size, unit = next(each for each in _UNITS if each == _UNITS[-1] or seconds % each[0] == 0)
     count = seconds / size
     if size == 1:
         return f"{count:g} s"

@@ -14,7 +14,16 @@ import click
 from rich.table import Table
 
 from plughost._api.errors import CertificateError, NotRunning
-from plughost._cli.options import config_option, console, group_config_option, is_wide, json_option, print_json, say, text
+from plughost._cli.options import (
+    config_option,
+    console,
+    group_config_option,
+    is_wide,
+    json_option,
+    print_json,
+    say,
+    text,
+)
 from plughost._runtime.control import send_command
 from plughost._tls.certificates import certificate_in_use, describe, tls_folder
 from plughost._tls.keypairs import chain_pem, read_chain
@@ -82,9 +91,7 @@ def show(settings: Settings, as_json: bool) -> None:
     out = console()
     out.print(_as_table(info, wide=is_wide(out)))
     if shown and not served:
-        say(
-            f"The running host shows another one, until {shown['not_after'][:10]}: plughost reload takes this up."
-        )
+        say(f"The running host shows another one, until {shown['not_after'][:10]}: plughost reload takes this up.")
 
 
 @cert.command()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from rich.text import Text
 
-from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, plugins_table, say, text
+from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, plugins_table, say
 from plughost._logging import Bridge, is_text
 from plughost._runtime.reports import trouble_of
 from plughost._runtime.sites import listeners_of

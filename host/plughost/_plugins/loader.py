@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from plughost._api import hookspecs
 from plughost._api.errors import PluginError
 from plughost._api.hookspecs import documented_hooks
 from plughost._settings.errors import did_you_mean
@@ -73,10 +72,11 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
 
 
 def _check_signatures(manager: pluggy.PluginManager, plugin: Any) -> None:
-    """Refuse hooks that there are none of, and arguments that a hook is not called with. pluggy's texts name neither."""
+    """Refuse hooks that there are none of, and arguments that a hook is not called with, clearer than pluggy."""
     hooks = documented_hooks()
-    marked = {name: manager.parse_hookimpl_opts(plugin, name) for name in dir(plugin)}
-    own = {name: options.get("specname") or name for name, options in marked.items() if options is not None}
+    found = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
+    marked = {name: options for name, options in found if options is not None}
+    own = {name: options.get("specname") or name for name, options in marked.items()}
     module = plugin.__name__ if inspect.ismodule(plugin) else type(plugin).__module__
     for name, hook in own.items():
         if hook not in hooks:

@@ -155,7 +155,9 @@ def unroutable(groups: Iterable[RouteGroup]) -> str | None:
         return None
     for number, (template, route) in enumerate(templates):
         for other in templates[:number]:
-            if not any(_refusal([each]) for each in (other, (template, route))) and _refusal([other, (template, route)]):
+            if not any(_refusal([each]) for each in (other, (template, route))) and _refusal(
+                [other, (template, route)]
+            ):
                 return (
                     f"route {template} can't stand beside route {other[0]}: a field at the same place of both needs "
                     "the same name and converter"
@@ -217,7 +219,8 @@ def _check_route(route: Route, where: str) -> None:
     missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
     _require(
         not missing,
-        f"{where}: {resource} answers {', '.join(missing)}, which the operations of the Route lack: add an Operation for it",
+        f"{where}: {resource} answers {', '.join(missing)}, which the operations of the Route lack: add an "
+        "Operation for each",
     )
     surplus = sorted(set(route.operations) - set(methods))
     _require(not surplus, f"{where}: {resource} has no responder for {', '.join(surplus)}, which its Route declares")
