@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,6 +147,29 @@ def test_large_headers_are_refused(serve: Serve, lane1: Lane, gate: Gate, exchan
         response, _ = exchange(connection, begin + b"x" * (131_072 - len(begin)))
     assert response.status == 431
     assert served.client().get("/next").text == "/next"
+
+
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"BAD\r\n\r\n", b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\nhelloBAD\r\n\r\n"],
+    ids=["refused", "refused behind another"],
+)
+def test_a_client_that_resets_its_connection_is_no_error(
+    serve: Serve, lane1: Lane, gate: Gate, caplog: pytest.LogCaptureFixture, request_bytes: bytes
+) -> None:
+    """Whether it was refused or not, nothing is logged of a client that goes away, and the next one is served."""
+    served = serve(gate, lane1)
+    for number in range(60):
+        connection = served.connect()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connection.sendall(request_bytes)
+        connection.recv(number % 2)  # at once, or in the middle of the answer
+        connection.close()
+    assert served.client().get("/next").text == "/next"
+    assert caplog.records == []
 
 
 def test_a_half_closed_client_is_no_error(serve: Serve, lane1: Lane, gate: Gate) -> None:

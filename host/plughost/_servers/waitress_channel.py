@@ -90,7 +90,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
             super().handle_write()
             return
         self._flush_exception(self._flush_some)
-        if not self.total_outbufs_len and not self.will_close:
+        if self.connected and not self.total_outbufs_len and not self.will_close:
             self.close_when_flushed = False
             self._linger_until = time.monotonic() + LINGER_SECONDS
             try:

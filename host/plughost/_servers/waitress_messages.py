@@ -44,6 +44,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     oversized = False
     complete_at: float | None = None
     completed: bool
+    path = ""
     error: Any
     headers: dict[str, str]
     body_rcv: Any
