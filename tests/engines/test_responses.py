@@ -157,15 +157,18 @@ def test_an_error_before_the_response_is_a_500_that_tells_nothing(serve: Serve, 
         assert "secret" not in answer.text
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_an_application_cannot_end_the_engine(serve: Serve, lane: Lane, error: type[BaseException]) -> None:
-    """An application that calls sys.exit is answered with 500, and so is the next request."""
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, BaseException])
+def test_an_application_cannot_end_the_engine(
+    serve: Serve, lane: Lane, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An application that calls sys.exit or is cancelled is logged and a 500, and so is the next request."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         raise error
 
     client = serve(application, lane, threads=1).client()
     assert [client.get("/").status_code for _ in range(3)] == [500, 500, 500]
+    assert caplog.text.count("\n    raise error\n") == 3
 
 
 @pytest.mark.parametrize("length", [[], [("Content-Length", "1000000")]], ids=["unknown length", "known length"])
@@ -270,13 +273,27 @@ def test_a_connection_ends_when_the_client_wishes(
 
 
 @pytest.mark.parametrize(
-    "headers", [[("Connection", "close")], [("Transfer-Encoding", "chunked")], [("X-Split", "a\r\nX-Evil: 1")]], ids=str
+    "headers",
+    [
+        [("Connection", "close")],
+        [("Transfer-Encoding", "chunked")],
+        [("X-Split", "a\r\nX-Evil: 1")],
+        [("X-Evil A:", "1")],
+        [("", "1")],
+    ],
+    ids=str,
 )
 def test_headers_that_an_application_must_not_set_are_refused(serve: Serve, lane: Lane, headers: Headers) -> None:
-    """Hop-by-hop headers and line breaks are a 500 (PEP 3333), not a response."""
+    """Hop-by-hop headers, line breaks and what is no name are a 500 (PEP 3333), not a response."""
     answer = serve(answer_with([b"x"], headers), lane).client().get("/")
     assert answer.status_code == 500
-    assert "X-Evil" not in answer.headers
+    assert "X-Evil" not in str(answer.headers)
+
+
+@pytest.mark.parametrize("status", ["100 Continue", "101 Switching Protocols", "000 Nothing", "fine"])
+def test_a_response_ends_with_a_final_status(serve: Serve, lane: Lane, status: str) -> None:
+    """A client would wait on behind an informational one: it is a 500, as what is no status is."""
+    assert serve(answer_with([b"x"], status=status), lane).client().get("/").status_code == 500
 
 
 def test_repeated_response_headers_stay_apart(serve: Serve, lane: Lane) -> None:

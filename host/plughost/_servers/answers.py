@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from plughost.http._errors import PROBLEM_DETAILS, Problem
+from plughost.http._fields import check_name
 
 # For how long the rest of a refused body is read and dropped: in all, without anything coming, and how much.
 LINGER_SECONDS: Final = 15.0
@@ -37,7 +38,6 @@ _HOP_BY_HOP: Final = {"connection", "keep-alive", "proxy-authenticate", "proxy-a
     "transfer-encoding",
     "upgrade",
 }
-_token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _FEW: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options", "x-frame-options"}) | {
     "content-security-policy",
     "referrer-policy",
@@ -67,18 +67,6 @@ def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str
     return f"{status} {phrase}", headers, body
 
 
-@lru_cache(maxsize=256)
-def status_code(status: str) -> int:
-    """Return the number of a status such as `200 OK`.
-
-    Raises:
-        ValueError: It doesn't begin with three digits, or has a line break.
-    """
-    if not (isinstance(status, str) and status[:3].isdigit()) or "\n" in status or "\r" in status:
-        raise ValueError(f"a status must begin with three digits, and is one line: {status!r}")
-    return int(status[:3])
-
-
 def raw_field(field: tuple[str, str]) -> tuple[bytes, bytes]:
     """Return a header field as HTTP/2 writes it.
 
@@ -97,8 +85,7 @@ def raw_field(field: tuple[str, str]) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=512)
 def _raw_name(name: str) -> bytes:
-    if _token(name) is None:
-        raise ValueError(f"{name!r} is no name of a header")
+    check_name(name)
     if name.lower() in _HOP_BY_HOP:
         raise AssertionError(f"{name} is a hop-by-hop header, which an application must not set (PEP 3333)")
     return name.lower().encode()

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from plughost._servers.answers import KNOWN_FIELDS, engine_error, raw_field, status_code
+from plughost._servers.answers import KNOWN_FIELDS, engine_error, raw_field
 from plughost._servers.base import CutOffError, is_slow
 from plughost._servers.work import Job
 from plughost._waiting import Pause
+from plughost.http._fields import status_code
 
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions

@@ -21,6 +21,7 @@ from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET, engine_err
 from plughost._servers.base import RECEIVED, CutOffError
 from plughost._servers.waitress_chunks import Chunks
 from plughost._waiting import Pause
+from plughost.http._fields import check_name, status_code
 
 TASK: Final = "plughost.task"
 """Key of the environ for the task that a request is answered by, until the application is called."""
@@ -217,15 +218,24 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
             super().execute()
         except CutOffError:
             raise ClientDisconnected from None  # closes the connection without an end of the body
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            raise RuntimeError("the application raised SystemExit or the like") from error
+        except (Exception, PausedError):
+            raise
+        except BaseException as error:
+            raise RuntimeError(f"the application raised {type(error).__name__}") from error
 
     def write(self, data: bytes) -> None:
         """Write a part of the body, of which HEAD has none."""
         super().write(b"" if self.request.command == "HEAD" else data)
 
     def build_response_header(self) -> bytes:
-        """Return the head; waitress would close each connection after a response of unknown length, 204 and 304."""
+        """Return the head; waitress would close each connection after a response of unknown length, 204 and 304.
+
+        Raises:
+            ValueError: The status or a name can't be sent.
+        """
+        status_code(self.status)
+        for name, _ in self.response_headers:
+            check_name(name)
         request, channel = self.request, self.channel
         wishes = {each.strip().lower() for each in request.headers.get("CONNECTION", "").split(",")}
         last = request.oversized or (channel.server.draining and len(channel.requests) <= 1)
