@@ -16,6 +16,7 @@ from plughost._apps.edge import SAFE, Edge, HostRefused, refuse_cross_site
 from plughost._apps.mounting import common_fields
 from plughost._apps.streams import close_stream
 from plughost.http._errors import PROBLEM_DETAILS, Problem
+from plughost.http._fields import status_code
 from plughost.http._json.body import JSONHandler
 from plughost.http._negotiation import best_offer, not_acceptable
 from plughost.http._request import Request
@@ -125,8 +126,8 @@ class Boundary:
             process(req, resp, resource, req_succeeded)
         if type(resp.status) is not str:
             resp.status = falcon.code_to_http_status(resp.status)  # for OpenTelemetry's agent
-        if resp.media is not None or resp.text is not None:
-            resp.render_body()  # here, where Falcon still gives what can't be serialised to an error handler
+        status_code(resp.status)  # here, as the body, where Falcon still gives what can't be sent to an error handler
+        resp.check_body()
 
 
 def _refusing(

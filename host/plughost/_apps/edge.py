@@ -10,7 +10,7 @@ import falcon
 
 from plughost._apps.streams import Bounded, close_stream
 from plughost._logging import this_thread
-from plughost.http._request import OVERLOADED, UNCHECKED, address_of, has_checked_host, is_host
+from plughost.http._request import BEGINS, FAILED, OVERLOADED, UNCHECKED, address_of, has_checked_host, is_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,6 +45,8 @@ class Edge:
         environ = req.env
         if OVERLOADED in environ:
             req.mounted = environ[OVERLOADED]  # for the error format of its plugin
+            if FAILED in environ:
+                raise environ[FAILED]
             raise falcon.HTTPServiceUnavailable(
                 title="Overloaded",
                 description="The service has too many slow requests at the moment.",
@@ -66,7 +68,11 @@ class Edge:
         stream = resp.stream
         if stream is None:
             return
+        environ = req.env
+        environ["HTTP_X_REQUEST_ID"] = req.request_id  # for the log, where the stream fails
         if req.method == "HEAD" or resp.status_code in _BODILESS:
+            if BEGINS in environ:
+                environ[BEGINS]()
             # Falcon says the length 0 of no stream, and leaves the Content-Length to an empty one.
             resp.stream = () if req.method == "HEAD" else None
             close_stream(stream)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from time import monotonic
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from plughost._apps.streams import blocks, close_stream
+from plughost._logging import this_thread
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
-from plughost.http._request import OVERLOADED, TRUSTED, address_of, is_host
+from plughost.http._request import BEGINS, FAILED, OVERLOADED, TRUSTED, address_of, is_host
+from plughost.http._response import check_part
 from plughost.http._routing import covering, raw_path
 
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
 
 Network = IPv4Network | IPv6Network
 StartResponse = Callable[..., Any]
+
+_LOGGER: Final = logging.getLogger("plughost._servers")
 
 _FORWARDED = (
     "HTTP_FORWARDED",
@@ -173,15 +180,19 @@ class Site:
             if not environ.keys().isdisjoint(_FORWARDED):
                 self._apply_forwarded(environ)
             body = assembly.app(environ, start_response)
-        except BaseException:
-            self._leave(assembly, call)
-            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: it is answered, or raised again
+            try:
+                body = _fail(assembly.app, environ, start_response, error)
+            except BaseException:
+                self._leave(assembly, call)
+                raise
         if type(body) is list:
             self._leave(assembly, call)
             return body
         if self.closing:
             environ[_ENDING] = True
-        return _Streamed(body, environ, lambda: self._leave(assembly, call))
+        fail = partial(_fail, assembly.app, environ, start_response)
+        return _Streamed(body, environ, fail, lambda: self._leave(assembly, call))
 
     def _leave(self, assembly: Assembly, call: int) -> None:
         del assembly.calls[call]
@@ -219,24 +230,70 @@ class Site:
 
 
 class _Streamed:
-    """A body that is produced while it is sent, and reports when it is done."""
+    """A body that is produced while it is sent, and reports when it is done.
 
-    def __init__(self, body: Iterable[bytes], environ: dict[str, Any], done: Callable[[], None]) -> None:
+    One that fails before its first part is answered by `fail`. One that fails later is logged, and cut off.
+    """
+
+    def __init__(
+        self,
+        body: Iterable[bytes],
+        environ: dict[str, Any],
+        fail: Callable[[BaseException], Iterable[bytes]],
+        done: Callable[[], None],
+    ) -> None:
         self._body = body
         self._environ = environ
+        self._fail = fail
         self._done = done
+        self._begun = False
         self._closed = False
 
     def __iter__(self) -> Iterator[bytes]:
         environ = self._environ
-        for part in self._body:
-            if _CUT_OFF in environ:
-                raise CutOffError
-            if not part and type(part) is Pause:
-                environ[_PAUSE] = part
-                if _ENDING in environ:
-                    part.end()
-            yield part
+        try:
+            for part in self._body:
+                if _CUT_OFF in environ:
+                    raise CutOffError
+                if not (part and self._begun and isinstance(part, bytes)):
+                    self._look_at(part)
+                yield part
+        except (CutOffError, GeneratorExit):
+            raise
+        except BaseException as error:
+            if not self._begun:
+                yield from self._answer(error)
+                return
+            _log_failure(environ)
+            raise CutOffError from error
+
+    def _look_at(self, part: bytes) -> None:
+        """Refuse what is no part, note the first one, and end a pause where the body is to end."""
+        check_part(part)
+        if part and not self._begun:
+            self._begin()
+        elif type(part) is Pause:
+            self._environ[_PAUSE] = part
+            if _ENDING in self._environ:
+                part.end()
+
+    def _begin(self) -> None:
+        self._begun = True
+        begins = self._environ.get(BEGINS)
+        if begins is not None:
+            begins()
+            del self._environ[BEGINS]
+
+    def _answer(self, error: BaseException) -> Iterable[bytes]:
+        """Return the error's own body, in place of the one that failed."""
+        self._begun = True  # as it is noted by itself
+        failed, self._body = self._body, ()
+        try:
+            self._body = self._fail(error)
+        finally:
+            with suppress(Exception):  # what is answered already is an error
+                close_stream(failed)
+        return self._body
 
     def close(self) -> None:
         """Close the body. Servers call this once, whether or not all was sent."""
@@ -244,9 +301,40 @@ class _Streamed:
             return
         self._closed = True
         try:
+            if not self._begun:
+                self._begin()
             close_stream(self._body)
         finally:
             self._done()
+
+
+def _fail(app: App, environ: dict[str, Any], start_response: StartResponse, error: BaseException) -> Iterable[bytes]:
+    """Answer a request that failed where Falcon gives it to no handler, as the app answers errors.
+
+    Raises:
+        BaseException: The error, where this is the second one.
+    """
+    request_id, this_thread.request_id = this_thread.request_id, None
+    if FAILED in environ:
+        raise error
+    if request_id is not None:
+        environ["HTTP_X_REQUEST_ID"] = request_id
+    if not isinstance(error, Exception):
+        failure = RuntimeError(f"the application raised {type(error).__name__}")
+        failure.__cause__, error = error, failure
+    environ[FAILED] = error
+    environ[OVERLOADED] = environ.get("plughost.mounted")
+    failed = type(error), error, error.__traceback__
+    return app(environ, cast("StartResponse", lambda *head: start_response(*head, failed)))
+
+
+def _log_failure(environ: dict[str, Any]) -> None:
+    """Log the exception at hand, with the id of a request whose response has begun."""
+    this_thread.request_id = environ.get("HTTP_X_REQUEST_ID")
+    try:
+        _LOGGER.exception("the response to %s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
+    finally:
+        this_thread.request_id = None
 
 
 def _end_pause(environ: dict[str, Any]) -> None:

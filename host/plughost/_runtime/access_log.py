@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._api.observed import code_of
 from plughost._apps.streams import Watched
 from plughost._logging import Lines, moment
+from plughost.http._request import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +55,12 @@ class AccessLog:
         if getattr(req.context, "unlogged", False):
             return
         if resp.stream is not None:
-            resp.stream = Watched(resp.stream, lambda: self._note(req, resp))
+            resp.stream = Watched(resp.stream, lambda: self._note_stream(req, resp))
         else:
+            self._note(req, resp)
+
+    def _note_stream(self, req: Request, resp: falcon.Response) -> None:
+        if FAILED not in req.env:  # else an error was sent in its place, which is noted by itself
             self._note(req, resp)
 
     def _note(self, req: Request, resp: falcon.Response) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._api.observed import RequestKind, RequestRecord, code_of
 from plughost._runtime.access_log import AccessLog
 from plughost._runtime.timing import TIMINGS, Timer
+from plughost.http._request import BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -70,6 +71,9 @@ class RequestLog:
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Note a request, and how long it took until its response began."""
+        if resp.stream is not None and BEGINS not in req.env:  # it may fail before its first part
+            req.env[BEGINS] = partial(self.process_response, req, resp, resource, req_succeeded)
+            return
         arrived = req.arrived
         seconds = perf_counter() - arrived
         times, requests = self._times, self._requests

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 OVERLOADED: Final = "plughost.overloaded"
 """In the environ of a request that no thread is to be held with: what stands for its route group, or None."""
 
+FAILED: Final = "plughost.failed"
+"""In the environ of a request that failed where Falcon gives it to no handler, and is answered anew: the error."""
+
+BEGINS: Final = "plughost.begins"
+"""In the environ of a request whose response is a stream: what is to be called once that begins, or won't."""
+
 UNCHECKED: Final = "plughost.unchecked_host"
 """In the environ of a request to a site without `allowed_hosts`: anybody can have made up its Host."""
 

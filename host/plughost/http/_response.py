@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import falcon
 
+from plughost.http._fields import is_fit
 from plughost.http._json.codec import encode
 
 if TYPE_CHECKING:
@@ -21,13 +22,38 @@ class Response(falcon.Response):
         Args:
             fields: Names in lower case, and values. What `vary` names is added to what the response varies by already.
             request_id: What `X-Request-ID` carries.
+
+        Raises:
+            ValueError: A field that is there already can't be sent; it is dropped.
         """
         headers = self._headers
+        unfit: list[str] = []
+        for name, value in headers.items():
+            if not is_fit(name, value):
+                unfit.append(name)
+        for name in unfit:
+            del headers[name]
         vary = headers.get("vary")
         headers.update(fields)
         headers["x-request-id"] = request_id
         if vary is not None and "vary" in fields:
             headers["vary"] = _merged(vary, fields["vary"])
+        if unfit:
+            raise ValueError(f"the names or values of these headers can't be sent: {unfit!r}")
+
+    def check_body(self) -> None:
+        """Render the body, and look whether it can be sent, as far as that is known before it is.
+
+        Raises:
+            TypeError: It, or a part of it, is not bytes (PEP 3333).
+        """
+        if self._media is not None or self.text is not None:
+            self.render_body()
+        elif self._data is not None:
+            check_part(self._data)
+        elif type(self.stream) is list:
+            for part in self.stream:
+                check_part(part)
 
     def render_body(self) -> bytes | None:
         """Return the body; of media without a type, which is JSON then, and goes no detour by its handler."""
@@ -35,7 +61,10 @@ class Response(falcon.Response):
         if self._media is not None and "content-type" not in headers and self.text is None and self._data is None:
             headers["content-type"] = falcon.MEDIA_JSON
             self._media_rendered = encode(self._media)
-        return super().render_body()
+        body = super().render_body()
+        if body is not None:
+            check_part(body)
+        return body
 
     def _wsgi_headers(self, media_type: str | None = None) -> list[tuple[str, str]]:
         """Return what Falcon sends, but for the Content-Type which it gives to every body where that is empty."""
@@ -47,6 +76,16 @@ class Response(falcon.Response):
         if self._extra_headers is None and self._cookies is None:
             return list(headers.items())
         return super()._wsgi_headers(None)
+
+
+def check_part(part: object) -> None:
+    """Refuse what no server takes for a body or a part of one.
+
+    Raises:
+        TypeError: It is not bytes (PEP 3333).
+    """
+    if not isinstance(part, bytes):
+        raise TypeError(f"a response's body is made of bytes (PEP 3333), not of {type(part).__name__}")
 
 
 def _merged(one: str, other: str) -> str:
