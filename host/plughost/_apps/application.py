@@ -126,7 +126,8 @@ class Boundary:
             process(req, resp, resource, req_succeeded)
         if type(resp.status) is not str:
             resp.status = falcon.code_to_http_status(resp.status)  # for OpenTelemetry's agent
-        status_code(resp.status)  # here, as the body, where Falcon still gives what can't be sent to an error handler
+        if resp.status != falcon.HTTP_200:  # here Falcon still gives what can't be sent to an error handler
+            status_code(resp.status)
         resp.check_body()
 
 

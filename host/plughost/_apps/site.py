@@ -255,7 +255,7 @@ class _Streamed:
             for part in self._body:
                 if _CUT_OFF in environ:
                     raise CutOffError
-                if not (part and self._begun and isinstance(part, bytes)):
+                if type(part) is not bytes or not part or not self._begun:
                     self._look_at(part)
                 yield part
         except (CutOffError, GeneratorExit):

@@ -27,10 +27,10 @@ class Response(falcon.Response):
             ValueError: A field that is there already can't be sent; it is dropped.
         """
         headers = self._headers
-        unfit: list[str] = []
+        unfit: tuple[str, ...] = ()
         for name, value in headers.items():
             if not is_fit(name, value):
-                unfit.append(name)
+                unfit += (name,)
         for name in unfit:
             del headers[name]
         vary = headers.get("vary")
@@ -62,7 +62,7 @@ class Response(falcon.Response):
             headers["content-type"] = falcon.MEDIA_JSON
             self._media_rendered = encode(self._media)
         body = super().render_body()
-        if body is not None:
+        if type(body) is not bytes and body is not None:
             check_part(body)
         return body
 
