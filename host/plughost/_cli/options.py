@@ -201,20 +201,18 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(message: str, *, err: bool = False) -> None:
-    """Write sentences, on a terminal wrapped at words; what has no blank, such as a path or a link, stays whole."""
+    """Write sentences, on a terminal wrapped at words. A line with a long word, such as a path, stays whole."""
     if (sys.stderr if err else sys.stdout).isatty():
         width = console(stderr=err).width
-        message = "\n".join(
-            textwrap.fill(
-                line,
-                width,
-                subsequent_indent=" " * (len(line) - len(line.lstrip())),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            for line in message.splitlines()
-        )
+        message = "\n".join(_wrapped(line, width) for line in message.splitlines())
     click.echo(message, err=err)
+
+
+def _wrapped(line: str, width: int) -> str:
+    if max(map(len, line.split()), default=0) > width // 2:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
 class _Trimmed:
