@@ -35,6 +35,13 @@ def hosts() -> Iterator[dict[str, tuple[RunningHost, Logged]]]:
 
 
 @pytest.fixture(params=LANES, ids=str)
+def lane(request: pytest.FixtureRequest) -> Lane:
+    """Each way to reach a host."""
+    chosen: Lane = request.param
+    return chosen
+
+
+@pytest.fixture(params=LANES, ids=str)
 def reached(request: pytest.FixtureRequest, hosts: dict[str, tuple[RunningHost, Logged]]) -> Iterator[Reached]:
     """One lane to a host."""
     lane: Lane = request.param

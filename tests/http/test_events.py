@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.host.plugins import until
-from tests.http.table import LANES, Lane, route
+from tests.http.table import Lane, route
 
 from plughost import Observer, RouteGroup, hookimpl
 from plughost.http import EventChannel, ServerSentEvent, send_events
@@ -66,13 +66,6 @@ def hosts() -> Iterator[dict[str, tuple[RunningHost, News]]]:
             host = running_host(distributions=[plugin_distribution("news", news)], settings=settings_of(engine))
             running[engine] = stack.enter_context(host), news
         yield running
-
-
-@pytest.fixture(params=LANES, ids=str)
-def lane(request: pytest.FixtureRequest) -> Lane:
-    """Each way to reach a host."""
-    chosen: Lane = request.param
-    return chosen
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import structlog
 from tests.http.reached import Logged, is_problem
-from tests.http.table import LANES, Lane, route
+from tests.http.table import Lane, route
 
 from plughost import Observer, RouteGroup, hookimpl
 from plughost._logging import Bridge, make_logger
@@ -155,13 +155,6 @@ def hosts() -> Iterator[dict[str, Served]]:
             )
             running[engine] = Served(host, plugin, logged)
         yield running
-
-
-@pytest.fixture(params=LANES, ids=str)
-def lane(request: pytest.FixtureRequest) -> Lane:
-    """Each way to reach a host."""
-    chosen: Lane = request.param
-    return chosen
 
 
 @pytest.fixture

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
-from tests.http.table import LANES, Lane
+
+if TYPE_CHECKING:
+    from tests.http.table import Lane
 
 BLOCK: Final = bytes(range(256)) * 4096
 BLOCKS: Final = 2048 if os.environ.get("PLUGHOST_TEST_LARGE") else 256
@@ -34,13 +36,6 @@ def digest() -> str:
     for part in parts():
         made.update(part)
     return made.hexdigest()
-
-
-@pytest.fixture(params=LANES, ids=str)
-def lane(request: pytest.FixtureRequest) -> Lane:
-    """Each way to reach a host."""
-    chosen: Lane = request.param
-    return chosen
 
 
 @pytest.fixture
