@@ -189,12 +189,13 @@ def test_two_hosts_in_one_process_count_apart() -> None:
 
 
 class Tells:
-    """A plugin that tells of a login each time that it begins to serve."""
+    """A plugin that tells of a login, and of a store, each time that it begins to serve."""
 
     @hookimpl
     def started(self, context: PluginContext[Any]) -> None:
         """Tell."""
         context.emit("login", outcome="ok")
+        context.emit("store", store="s", kind="read", outcome="ok", seconds=0.1)
 
 
 def test_figures_survive_that_the_plugin_is_made_anew() -> None:
@@ -213,6 +214,8 @@ def test_figures_survive_that_the_plugin_is_made_anew() -> None:
         assert _requests(client)["shop", "GET", "/items/{name}", "200"] == 2
     assert samples["plughost_reloads_total", (("result", "swapped"),)] == 2
     assert samples["plughost_logins_total", (("outcome", "ok"), ("plugin", "tells"))] == 2
+    labels = (("kind", "read"), ("outcome", "ok"), ("store", "s"))
+    assert samples["plughost_store_operation_seconds_count", labels] == 2
     assert samples["plughost_requests_in_flight", (("plugin", "metrics"),)] == 1
 
 
