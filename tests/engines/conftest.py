@@ -11,9 +11,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import httpx
@@ -113,7 +114,13 @@ class Serve(Protocol):
     """Starts an engine that is stopped after the test."""
 
     def __call__(
-        self, application: WSGIApplication, lane: Lane | None = None, *, threads: int = 4, **options: Any
+        self,
+        application: WSGIApplication,
+        lane: Lane | None = None,
+        *,
+        threads: int = 4,
+        beside: Mapping[str, Collection[str]] = MappingProxyType({}),
+        **options: Any,
     ) -> Served:
         """Serve the application, of which so many slow requests run at once."""
         ...
@@ -172,11 +179,17 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
     with contextlib.ExitStack() as stack:
 
         def start(
-            application: WSGIApplication, lane: Lane | None = None, *, threads: int = 4, **options: Any
+            application: WSGIApplication,
+            lane: Lane | None = None,
+            *,
+            threads: int = 4,
+            beside: Mapping[str, Collection[str]] = MappingProxyType({}),
+            **options: Any,
         ) -> Served:
             chosen = lane or LANES[0]
             listener = Listener(site="main", scheme=chosen.scheme, address="127.0.0.1", port=0, engine=chosen.engine)
             dispatcher = Dispatcher(threads, share=threads)
+            dispatcher.beside = beside
             stack.callback(dispatcher.close, 2)
             engine = open_engine(Plain(application), listener, EngineOptions(**options), certificate, dispatcher)
             engine.start()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import threading
 import urllib.parse
+import weakref
 import wsgiref.validate
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Lane, Serve
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Until
 
 
 def test_the_environ_names_the_request(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
@@ -109,3 +113,35 @@ def test_a_request_of_http_1_0_needs_no_host(
         assert response.status == 200
         assert b'"SERVER_PROTOCOL": "HTTP/1.0"' in body
         assert connection.recv(1) == b""
+
+
+class Held:
+    """What an application puts into the environ, as a host does with the app that answers."""
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["in turn", "beside"])
+def test_an_answered_request_is_let_go_of(
+    serve: Serve, lane: Lane, gate: Gate, until: Until, beside: bool
+) -> None:
+    """Threads that are parked after slow requests keep nothing of these, so that what was swapped out is freed."""
+    held = weakref.WeakSet[Held]()
+
+    def holding(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        mine = environ["held"] = Held()
+        held.add(mine)
+        return gate(environ, start_response)
+
+    served = serve(holding, lane, beside={"": ()} if beside else {})
+
+    def ask() -> None:
+        assert served.client().get("/held").status_code == 200
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    with ExitStack() as stack:
+        for each in asking:
+            each.start()
+            stack.callback(each.join)
+        stack.callback(gate.opened.set)
+        gate.wait_until_entered(len(asking))
+        assert len(held) == len(asking)
+    until(lambda: gc.collect() is not None and not held)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterable
 from ipaddress import ip_network
 from typing import Any
@@ -180,6 +182,10 @@ def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
     assert not site.drain(30)
     slow.join()
     assert responses == [[b"old"]]
+    gone = weakref.ref(old)
+    del old, slow
+    gc.collect()
+    assert gone() is None, "what was swapped out is kept until the next swap"
 
 
 def test_requests_in_flight_are_told_by_plugin_also_when_their_app_was_swapped_out() -> None:

@@ -198,6 +198,7 @@ class Site:
         del assembly.calls[call]
         if assembly is not self._current:
             with self._drained:
+                self._leaving = [each for each in self._leaving if each.calls]  # nothing keeps it until the next swap
                 self._drained.notify_all()
 
     def _apply_forwarded(self, environ: dict[str, Any]) -> None:

@@ -89,6 +89,7 @@ class Requests:
                 send_error(watcher.proto, environ, status)
                 return
             call = Call(self, environ, watcher, scope["client"])
+            del environ  # this thread may be parked below, for long
             if size == 0:
                 self.answer(call, BytesIO())
             elif size is not None and size > self.options.body_limit:
@@ -196,8 +197,9 @@ class Body:
     def __init__(self, requests: Requests, call: Call, length: int | None = None) -> None:
         """Begin with nothing."""
         self.size = 0
-        # Over HTTP/2 a body ends with its stream, whatever length was announced.
-        self._length = length if call.environ["SERVER_PROTOCOL"] != "HTTP/2" else None
+        self._is_http2 = call.environ["SERVER_PROTOCOL"] == "HTTP/2"
+        # There a body ends with its stream, whatever length was announced.
+        self._length = None if self._is_http2 else length
         self._requests = requests
         self._call = call
         self._watcher = call.watcher
@@ -295,6 +297,6 @@ class Leftover(Body):
 
     def _end(self, status: int) -> None:
         self._watcher.done()
-        if self._call.environ["SERVER_PROTOCOL"] != "HTTP/2":
+        if not self._is_http2:
             # A thread that is parked may hold what granian waits for before it closes.
             self._requests.left.add(self._call.peer)

@@ -267,7 +267,8 @@ class Call(Job):
             self._requests.drop_body(self)
         else:
             self.watcher.done()
-        del self.proto, self.watcher  # they keep granian's threads alive, and a traceback may keep this
+        # These keep granian's threads and what was swapped out alive; and a parked thread or a traceback may keep this.
+        del self.proto, self.watcher, self.environ
 
     # While the application has nothing to send.
 
