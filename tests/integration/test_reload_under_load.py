@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 CYCLES = int(os.environ.get("PLUGHOST_TEST_CYCLES", "10"))
-WARM_UP = 2
+WARM_UP = 10  # by then granian's receivers are all there, and so is most of what the allocator keeps
 THREADS = 8  # requests.threads, where no setting says another
 GRANIAN = 15  # threads of its one listener: twelve receive, and three do all else
 PLUGINS = 3  # catalog-v2, gauge and messages may each begin one more
@@ -46,10 +46,12 @@ class Gauge:
         gc.unfreeze()  # what a reload leaves is looked at, too
         for _ in range(3):
             gc.collect()
+        blocks = sys.getallocatedblocks()
         found = gc.get_objects()
         kinds = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in found)
         resp.media = {
             "objects": len(found),
+            "blocks": blocks,
             "kinds": dict(kinds),
             "modules": len(sys.modules),
             "answering": answering,
@@ -71,6 +73,7 @@ class Held:
     Attributes:
         usage: What the system sees of it.
         objects: What the garbage collector knows.
+        blocks: What Python allocated, strings and code included.
         kinds: The same by type.
         modules: How many are imported.
         answering: Threads that answer requests: they come when slow requests need them, up to the setting, and stay.
@@ -80,6 +83,7 @@ class Held:
 
     usage: Usage
     objects: int
+    blocks: int
     kinds: dict[str, int]
     modules: int
     answering: int
@@ -202,7 +206,8 @@ def test_messages_comes_and_goes_while_clients_ask(stage: Stage) -> None:
 
     before = cycles(WARM_UP)
     after = cycles(CYCLES)
-    LOG.info("before %s, after %s; %+d objects", before.usage, after.usage, after.objects - before.objects)
+    more = after.objects - before.objects, after.blocks - before.blocks
+    LOG.info("before %s, after %s; %+d objects, %+d blocks", before.usage, after.usage, *more)
     with stage.host.client() as client:
         listed = {product["sku"]: product for product in client.get("/api/v2/products").json()}
     assert listed == {sku: {**product, "inStock": True} for sku, product in SEEDS.items()}
@@ -225,6 +230,7 @@ def assert_no_growth(before: Held, after: Held) -> None:
     """Compare two moments with cycles between them."""
     grown: dict[str, Any] = {kind: number - before.kinds.get(kind, 0) for kind, number in after.kinds.items()}
     assert after.objects - before.objects < 20 * CYCLES, {kind: more for kind, more in grown.items() if more > CYCLES}
+    assert after.blocks - before.blocks < 20 * CYCLES
     assert after.modules == before.modules
     assert after.others <= before.others
     assert after.answering <= THREADS + PLUGINS
