@@ -107,8 +107,10 @@ def http_error(error: StoreError) -> falcon.HTTPError:
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 LOCKED: Final = ("40P01", "55P03")
 """PostgreSQL's codes of a deadlock and of a lock that was not to be had."""
+READ_ONLY: Final = "25006"
+"""PostgreSQL's code where only reading is allowed, as on a standby."""
 _DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
-_READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
+_READ_ONLY: Final = ("SQLITE_READONLY", READ_ONLY)
 _OUT_OF_RESOURCES: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53")
 _KINDS: Final = (
     (("SQLITE_BUSY", "SQLITE_LOCKED", "40001", *LOCKED), Busy),
