@@ -120,9 +120,7 @@ class Held:
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["in turn", "beside"])
-def test_an_answered_request_is_let_go_of(
-    serve: Serve, lane: Lane, gate: Gate, until: Until, beside: bool
-) -> None:
+def test_an_answered_request_is_let_go_of(serve: Serve, lane: Lane, gate: Gate, until: Until, beside: bool) -> None:
     """Threads that are parked after slow requests keep nothing of these, so that what was swapped out is freed."""
     held = weakref.WeakSet[Held]()
 
