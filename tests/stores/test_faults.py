@@ -149,6 +149,30 @@ def test_a_table_that_was_taken_away_is_told(
     assert store.read(skus) == ["a"]
 
 
+def test_who_began_before_a_table_was_taken_away_is_told_the_same(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
+) -> None:
+    """That another has closed the store meanwhile makes no defect of the plugin out of it."""
+    store = opening(sqlite_config, plain_products)["catalog"]
+    together = threading.Barrier(2, timeout=30)
+
+    def late(_: Session) -> None:
+        together.wait()
+        together.wait()
+        raise sqlite3.OperationalError("no such table: products")
+
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(store.read, late)
+        together.wait()
+        with store.database.administer() as db:
+            db.script("ALTER TABLE products RENAME TO away")
+        for _ in range(2):  # the first one finds it out, the second one closes the store
+            with pytest.raises(Damaged):
+                store.read(skus)
+        together.wait()
+        assert isinstance(reading.exception(), Damaged)
+
+
 def test_a_write_that_overran_is_not_run_again(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,6 +145,12 @@ def test_a_database_that_is_read_only_is_not_ready_and_is_read(
     store: OpenStore[Any], postgresql: str, psycopg2: Any, wait_for: Any
 ) -> None:
     """A standby or a setting refuses writes: readiness says so before a client is told, and when it is over."""
+
+    def is_written() -> bool:
+        with suppress(Unavailable):
+            return bool(store.run(add, "after"))
+        return False
+
     name = urlsplit(postgresql).path[1:]
     end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
     with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
@@ -156,8 +162,24 @@ def test_a_database_that_is_read_only_is_not_ready_and_is_read(
             store.run(add, "during")
         assert (store.read(skus), store.state) == (["before"], "open")
         cursor.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")  # for new connections only
-        wait_for(lambda: check(store).up)
-        store.run(add, "after")
+        wait_for(is_written)  # though nobody asks for its health
+        assert check(store).up
+
+
+@pytest.mark.parametrize("code", ["58030", "XX001"], ids=["input and output", "damaged page"])
+def test_a_server_whose_disk_fails_is_unavailable(
+    store: OpenStore[Any], wait_for: Callable[..., None], code: str
+) -> None:
+    """It is no defect of the plugin that it can't read what it keeps, and what it can read is served."""
+
+    def fail(db: Any) -> None:
+        db.session.rows(f"DO $$ BEGIN RAISE EXCEPTION 'disk' USING ERRCODE = '{code}'; END $$")
+
+    for operation in (store.read, store.run):
+        with pytest.raises(Unavailable, match="disk"):
+            operation(fail)
+    wait_for(lambda: check(store).up)
+    assert store.read(skus) == ["before"]
 
 
 def test_what_the_health_check_found_is_over_when_it_finds_nothing(

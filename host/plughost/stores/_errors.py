@@ -107,17 +107,15 @@ def http_error(error: StoreError) -> falcon.HTTPError:
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 LOCKED: Final = ("40P01", "55P03")
 """PostgreSQL's codes of a deadlock and of a lock that was not to be had."""
-READ_ONLY: Final = "25006"
-"""PostgreSQL's code where only reading is allowed, as on a standby."""
 _DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
-_READ_ONLY: Final = ("SQLITE_READONLY", READ_ONLY)
-_OUT_OF_RESOURCES: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53")
+_READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
+_SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "58")
 _KINDS: Final = (
     (("SQLITE_BUSY", "SQLITE_LOCKED", "40001", *LOCKED), Busy),
     (("57014",), Overran),
     (("08", "57P"), ConnectionLost),
-    (_READ_ONLY + _OUT_OF_RESOURCES, Unavailable),
-    (("SQLITE_CORRUPT", "SQLITE_NOTADB"), Damaged),
+    (_READ_ONLY + _SYSTEM, Unavailable),
+    (("SQLITE_CORRUPT", "SQLITE_NOTADB", "XX001", "XX002"), Damaged),
 )
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost.stores._connections import Pool, Waits
-from plughost.stores._errors import LOCKED, READ_ONLY, ConnectionLost, OutcomeUnknown, Unavailable, translate
+from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Unavailable, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class PostgreSQLSessions(Sessions):
         finally:
             session.commit()
         if writes and read_only == "on" and not self._only_read:  # as on a standby, or where somebody has set it so
-            self.pool.disconnect()  # a connection keeps the default that it was opened with
             raise Unavailable(f"The database of the {self.label} is read-only.")
 
     def take(self, deadline: float) -> Any:
@@ -93,6 +92,9 @@ class PostgreSQLSessions(Sessions):
         finally:
             self.give(connection)
         return None if told == "committed" and connection.life != life else told
+
+    def refused(self) -> None:
+        self.pool.disconnect()  # each keeps the default that it was opened with, which may have been to read only
 
     def close(self) -> bool:
         self.pool.close()
@@ -157,8 +159,6 @@ class PostgreSQLSession(Session):
         except Exception as error:
             if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
                 self.sessions.lock_waits.add(time.monotonic() - begun)
-            if self.writes and getattr(error, "pgcode", None) == READ_ONLY:  # only a new one may be another
-                cursor.connection.close()
             raise
 
     def _limit(self) -> str:

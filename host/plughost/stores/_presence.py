@@ -139,6 +139,9 @@ class Presence:
 
     def failed(self, error: StoreError, mode: Mode) -> None:
         """Take note that something failed for a reason outside of it, though the store is there."""
+        opened = self.opened
+        if opened is not None and mode is not Mode.READ:
+            opened.sessions.refused()
         with self._noting:
             if self.failing is not None:
                 return
@@ -192,8 +195,10 @@ class Presence:
                         return Unavailable(f"The {self._database.label} was migrated by newer code: {error}")
                     self._look_for_tables(db)
         except Exception as found:  # noqa: BLE001 - unless that is it, the operation's own error tells more
-            return found if isinstance(found, Damaged) else error
-        return error
+            if isinstance(found, Damaged):
+                return found
+        # Another thread may have found it out, and closed the store.
+        return Damaged(str(self.trouble)) if isinstance(self.trouble, Damaged) else error
 
     def _look_for_tables(self, db: Administration) -> None:
         for table in self._tables:

@@ -179,6 +179,9 @@ class Sessions(ABC):
             StoreError: It is not, unless the driver's own error says so.
         """
 
+    def refused(self) -> None:  # noqa: B027 - nothing, for most
+        """Use no connection again that a write may have been refused on."""
+
     @abstractmethod
     def close(self) -> bool:
         """Close all connections, those in use when they are given back; tell whether all are closed."""
