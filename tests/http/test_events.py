@@ -141,10 +141,23 @@ def test_an_error_and_a_head_leave_no_reader(client: httpx.Client, news: News, m
     assert news.channel.readers == 0
 
 
-def test_observers_see_each_stream_once(client: httpx.Client, news: News, lane: Lane) -> None:
+def test_observers_see_each_stream_once(
+    hosts: dict[str, tuple[RunningHost, News]], client: httpx.Client, news: News, lane: Lane
+) -> None:
     """A stream is in the request log as any other request is, once."""
-    with client.stream("GET", "/news", headers={"X-Request-ID": f"stream-{lane}"}):
-        until(lambda: [each.request_id for each in news.seen].count(f"stream-{lane}") == 1)
+
+    def seen(name: str) -> int:
+        return [each.request_id for each in news.seen].count(f"{name}-{lane}")
+
+    with (
+        hosts[lane.engine][0].client(scheme=lane.scheme, http2=lane.http2) as reader,
+        reader.stream("GET", "/news", headers={"X-Request-ID": f"stream-{lane}"}),
+    ):
+        until(lambda: seen("stream") == 1)
+    until(lambda: news.channel.readers == 0)
+    client.head("/news", headers={"X-Request-ID": f"next-{lane}"})
+    until(lambda: seen("next") == 1)
+    assert seen("stream") == 1
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

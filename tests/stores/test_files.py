@@ -87,6 +87,30 @@ def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
     assert len(serving.read(skus)) == 41
 
 
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
+    serving: OpenStore[Session], file: Path, how: str, ending: str, wait_for: Callable[..., None]
+) -> None:
+    """What is written goes to no log that a killed host leaves to nobody; the file has all that was acknowledged."""
+    beside = file.with_name(file.name + ending)
+    if how == "deleted":
+        beside.unlink()
+    else:
+        other = beside.with_name("other")
+        other.write_bytes(b"")
+        other.rename(beside)
+    with pytest.raises(Unavailable, match=f"{ending} beside it, which was deleted"):
+        serving.single(add, "refused")
+    wait_for(lambda: check(serving).up)
+    serving.single(add, "kept")
+    left_over = file.parent.with_name("left over")  # as it is after kill -9
+    subprocess.run(["cp", "-r", file.parent, left_over], check=True)  # by a process of its own, as above
+    with closing(sqlite3.connect(left_over / file.name)) as left:
+        assert left.execute("SELECT count(*) FROM products").fetchone() == (41,)
+    assert len(serving.read(skus)) == 41
+
+
 def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_first(
     serving: OpenStore[Session],
     file: Path,

@@ -68,6 +68,15 @@ def copy_into(path: Path, target: sqlite3.Connection) -> None:
         source.backup(target)
 
 
+def _identity(name: str) -> tuple[int, int]:
+    """Return what tells a file from others; of no file where it is gone or out of sight."""
+    try:
+        found = os.stat(name)  # noqa: PTH116 - each write asks, and Path takes twice as long
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
 class SQLiteFile:
     """A store's file, remembered once it was opened: from then on it is never made again.
 
@@ -78,6 +87,7 @@ class SQLiteFile:
         self.path, self._read_only = path, read_only
         self._name = f"The file of the store {store}"
         self._identity: tuple[int, int] | None = None
+        self._beside: dict[str, tuple[int, int]] = {}  # of the write-ahead log and its index, while somebody writes
         self._size = self._changed = 0
         self._filled = self._immutable = False
 
@@ -115,6 +125,7 @@ class SQLiteFile:
             raise
         try:
             if self.opened:
+                verify()  # a look would make a log anew that is gone
                 self.look_at_header(connection)
             verify()
             if writes:
@@ -148,8 +159,16 @@ class SQLiteFile:
             self.look_through()
         self._identity, self._size, self._changed = (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
 
+    def follow_log(self) -> None:
+        """Take the write-ahead log and its index that are there for those that a new connection writes to."""
+        self._beside = {name: _identity(name) for name in (f"{self.path}-wal", f"{self.path}-shm")}
+
+    def leave_log(self) -> None:
+        """Forget them: the last connection that is closed removes them."""
+        self._beside = {}
+
     def verify(self) -> None:
-        """See that the file is still there, and not another or a shorter one."""
+        """See that the file is still there, and not another or a shorter one, and so is what is written beside it."""
         if self._identity is None:
             return
         found = self._look()
@@ -158,6 +177,9 @@ class SQLiteFile:
         if found.st_size < self._size:  # VACUUM may have shortened it
             self.look_through()
         self._size = found.st_size
+        for name, identity in self._beside.items():
+            if _identity(name) != identity:
+                raise Damaged(f"{self._name} needs {name} beside it, which was deleted or replaced while it was in use")
 
     def exists(self) -> bool:
         """Return whether it is there."""

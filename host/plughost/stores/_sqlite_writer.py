@@ -113,6 +113,7 @@ class Writer:
             self.close()
 
     def _begin(self, deadline: float) -> sqlite3.Connection:
+        is_new = self._connection is None
         if self._connection is None:
             self._connection = self._open_one()
         else:
@@ -135,6 +136,8 @@ class Writer:
                 self.turns.waits.add(took)
             if waited and self._connection is not None:
                 connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
+        if is_new:
+            self._file.follow_log()
         return connection
 
     def _run_all(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
@@ -194,4 +197,5 @@ class Writer:
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._file.leave_log()
             connection.close()
