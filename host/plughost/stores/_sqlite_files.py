@@ -168,7 +168,14 @@ class SQLiteFile:
         self._beside = {}
 
     def verify(self) -> None:
-        """See that the file is still there, and not another or a shorter one, and so is what is written beside it."""
+        """See that the file is in place, and so is what is written beside it."""
+        self.verify_file()
+        for name, identity in self._beside.items():
+            if _identity(name) != identity:
+                raise Damaged(f"{self._name} needs {name} beside it, which was deleted or replaced while it was in use")
+
+    def verify_file(self) -> None:
+        """See that the file is still there, and not another or a shorter one."""
         if self._identity is None:
             return
         found = self._look()
@@ -177,9 +184,6 @@ class SQLiteFile:
         if found.st_size < self._size:  # VACUUM may have shortened it
             self.look_through()
         self._size = found.st_size
-        for name, identity in self._beside.items():
-            if _identity(name) != identity:
-                raise Damaged(f"{self._name} needs {name} beside it, which was deleted or replaced while it was in use")
 
     def exists(self) -> bool:
         """Return whether it is there."""
