@@ -87,20 +87,19 @@ def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
     assert len(serving.read(skus)) == 41
 
 
-@pytest.mark.parametrize("ending", ["-wal", "-shm"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
-    serving: OpenStore[Session], file: Path, how: str, ending: str, wait_for: Callable[..., None]
+    serving: OpenStore[Session], file: Path, how: str, wait_for: Callable[..., None]
 ) -> None:
     """What is written goes to no log that a killed host leaves to nobody; the file has all that was acknowledged."""
-    beside = file.with_name(file.name + ending)
+    log = file.with_name(f"{file.name}-wal")
     if how == "deleted":
-        beside.unlink()
+        log.unlink()
     else:
-        other = beside.with_name("other")
+        other = file.with_name("other")
         other.write_bytes(b"")
-        other.rename(beside)
-    with pytest.raises(Unavailable, match=f"{ending} beside it, which was deleted"):
+        other.rename(log)
+    with pytest.raises(Unavailable, match=r"lost its log, catalog\.sqlite3-wal"):
         serving.single(add, "refused")
     wait_for(lambda: check(serving).up)
     serving.single(add, "kept")

@@ -87,7 +87,7 @@ class SQLiteFile:
         self.path, self._read_only = path, read_only
         self._name = f"The file of the store {store}"
         self._identity: tuple[int, int] | None = None
-        self._beside: dict[str, tuple[int, int]] = {}  # of the write-ahead log and its index, while somebody writes
+        self._log: tuple[int, int] | None = None  # the write-ahead log, while a connection writes
         self._size = self._changed = 0
         self._filled = self._immutable = False
 
@@ -160,19 +160,18 @@ class SQLiteFile:
         self._identity, self._size, self._changed = (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
 
     def follow_log(self) -> None:
-        """Take the write-ahead log and its index that are there for those that a new connection writes to."""
-        self._beside = {name: _identity(name) for name in (f"{self.path}-wal", f"{self.path}-shm")}
+        """Remember the write-ahead log that a new connection writes to."""
+        self._log = _identity(f"{self.path}-wal")
 
     def leave_log(self) -> None:
-        """Forget them: the last connection that is closed removes them."""
-        self._beside = {}
+        """Forget it: the last connection that is closed removes it."""
+        self._log = None
 
     def verify(self) -> None:
-        """See that the file is in place, and so is what is written beside it."""
+        """See that the file and its log are in place."""
         self.verify_file()
-        for name, identity in self._beside.items():
-            if _identity(name) != identity:
-                raise Damaged(f"{self._name} needs {name} beside it, which was deleted or replaced while it was in use")
+        if self._log is not None and _identity(f"{self.path}-wal") != self._log:
+            raise Damaged(f"{self._name} lost its log, {self.path.name}-wal: that was deleted or replaced while in use")
 
     def verify_file(self) -> None:
         """See that the file is still there, and not another or a shorter one."""
