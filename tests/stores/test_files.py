@@ -87,9 +87,10 @@ def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
     assert len(serving.read(skus)) == 41
 
 
+@pytest.mark.parametrize("method", ["single", "run"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
-    serving: OpenStore[Session], file: Path, how: str, wait_for: Callable[..., None]
+    serving: OpenStore[Session], file: Path, how: str, method: str, wait_for: Callable[..., None]
 ) -> None:
     """What is written goes to no log that a killed host leaves to nobody; the file has all that was acknowledged."""
     log = file.with_name(f"{file.name}-wal")
@@ -100,7 +101,7 @@ def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
         other.write_bytes(b"")
         other.rename(log)
     with pytest.raises(Unavailable, match=r"lost its log, catalog\.sqlite3-wal"):
-        serving.single(add, "refused")
+        getattr(serving, method)(add, "refused")
     wait_for(lambda: check(serving).up)
     serving.single(add, "kept")
     left_over = file.parent.with_name("left over")  # as it is after kill -9

@@ -183,7 +183,7 @@ class Writer:
                 raise OutcomeUnknown(message) from error
             raise
         try:
-            self._file.verify_file()  # a log that is lost from here on is as one that is lost later
+            self._file.verify()
         except Damaged as error:
             message = f"{error}; what was written at that moment is in the write-ahead log, and may be lost"
             raise OutcomeUnknown(message) from error
