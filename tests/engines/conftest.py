@@ -28,6 +28,7 @@ from tests.engines.dispatching import QUEUE, THREADS, Plain
 from plughost._api.host import Listener
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
 from plughost._servers.dispatcher import Dispatcher
+from plughost._servers.native_threads import TOKIO_WORKER
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
@@ -56,6 +57,16 @@ LANES = (
     Lane("granian", "https"),
     Lane("granian", "https", http2=True),
 )
+
+
+def tokio_workers() -> set[str]:
+    """Return the native threads that have the name of tokio's workers."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            if (task / "comm").read_text() == f"{TOKIO_WORKER}\n":
+                found.add(task.name)
+    return found
 
 
 @dataclass

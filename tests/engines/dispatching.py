@@ -65,6 +65,7 @@ class Task(Job):
         self.since = 0.0
         self._run = run
         self.refused = threading.Event()
+        self.slow = threading.Event()
 
     def run(self) -> None:
         """Do what it was told."""
@@ -73,6 +74,10 @@ class Task(Job):
     def refuse(self) -> None:
         """Note that it was refused."""
         self.refused.set()
+
+    def takes_long(self) -> None:
+        """Note that it takes long."""
+        self.slow.set()
 
 
 class Receivers:

@@ -7,13 +7,13 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.engines.dispatching import QUEUE, SHARE, THREADS, Task, hold, leave
+import pytest
+from tests.engines.dispatching import QUEUE, SHARE, THREADS, Receivers, Task, hold, leave
 
 from plughost._servers.dispatcher import Dispatcher
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
-    import pytest
     from tests.engines.conftest import Until
 
 
@@ -68,6 +68,28 @@ def test_a_slow_job_gives_way(dispatcher: Dispatcher, release: threading.Event, 
     assert dispatcher.loads()["slow"].held == 1
     release.set()
     until(lambda: dispatcher.loads()["slow"].held == 0)
+
+
+@pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "beside"])
+@pytest.mark.parametrize("says_so", [False, True], ids=["is seen", "says so"])
+def test_a_job_is_told_that_it_takes_long(dispatcher: Dispatcher, plugin: str, says_so: bool) -> None:
+    """Whether it is seen to, or says so itself, and whether it has the turn or not; a quick one is not told."""
+
+    def take_long() -> None:
+        if says_so:
+            about_to_wait(long=True)
+        assert slow.slow.wait(20)
+        done.set()
+
+    dispatcher.beside = {"stored": ()}
+    done = threading.Event()
+    engine = Receivers(dispatcher, 3, alone=False)
+    slow, quick = Task(dispatcher, take_long, plugin), Task(dispatcher, lambda: None, plugin)
+    for each in (quick, slow):
+        engine.give(each)
+    assert done.wait(20)
+    engine.close()
+    assert not quick.slow.is_set()
 
 
 def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:

@@ -10,16 +10,17 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.engines.conftest import tokio_workers
 
 from plughost._servers.base import EngineOptions
 from plughost._servers.granian_worker import GranianWorker
-from plughost._servers.native_threads import TOKIO_WORKER
 
 if TYPE_CHECKING:
     from tests.engines.conftest import Until
@@ -55,16 +56,6 @@ def ask(port: int, path: str = "/", content: bytes | None = None) -> tuple[int, 
         connection.request("GET" if content is None else "POST", path, content)
         with connection.getresponse() as response:
             return response.status, response.read()
-
-
-def tokio_workers() -> set[str]:
-    """Return the native threads that have the name of tokio's workers."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # it has just ended
-            if (task / "comm").read_text() == f"{TOKIO_WORKER}\n":
-                found.add(task.name)
-    return found
 
 
 def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
@@ -146,6 +137,31 @@ def test_what_is_waited_for_can_be_cancelled() -> None:
         response.begin()
         assert response.read() == b"gave up"
     assert ended == ["cancelled"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows native threads")
+def test_what_is_cancelled_makes_it_look_what_waits(until: Until) -> None:
+    """It starts a thread for that where none is free, though no request has come."""
+    looked, release = threading.Event(), threading.Event()
+    threads: list[int] = []
+
+    def count() -> int:
+        return len([*Path("/proc/self/task").iterdir()])
+
+    def schedule(watcher: Watcher) -> None:
+        threads.append(count())
+        watcher.proto.receive().cancel()
+        looked.set()
+        assert release.wait(20)
+        watcher.proto.send(START)
+        watcher.proto.send(body(b"done"))
+
+    with working(schedule) as (_, port), ThreadPoolExecutor(1) as pool:
+        response = pool.submit(ask, port)
+        assert looked.wait(20)
+        until(lambda: count() > threads[0])
+        release.set()
+        assert response.result() == (200, b"done")
 
 
 def test_a_full_buffer_is_told() -> None:

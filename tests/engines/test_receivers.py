@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.engines.conftest import LANES, tokio_workers
 from tests.engines.dispatching import Receivers, Task
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Until
+    from tests.engines.conftest import Gate, Lane, Serve, Until
 
     from plughost._servers.dispatcher import Dispatcher
 
@@ -119,3 +121,18 @@ def test_an_engine_receives_though_another_has_much_to_do(dispatcher: Dispatcher
             engines[number].give(Task(dispatcher, partial(ask, number)))
         assert ended.wait(60)
     assert min(done) > max(done) / 10, done
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows native threads")
+@pytest.mark.parametrize("lane", LANES[1:], ids=str)
+def test_granian_receives_while_its_only_thread_takes_long(lane: Lane, serve: Serve, gate: Gate, until: Until) -> None:
+    """It has one more thread before another request has come: one that came together with the first waits for none."""
+    before = tokio_workers()
+    served = serve(gate, lane)
+    at_first = len(tokio_workers() - before)
+    with ThreadPoolExecutor(1) as pool, served.client() as client:
+        response = pool.submit(client.get, "/held")
+        gate.wait_until_entered()
+        until(lambda: len(tokio_workers() - before) > at_first)
+        gate.opened.set()
+        assert response.result().text == "/held"

@@ -145,7 +145,7 @@ class Beside:
             if job is None or not long:
                 return
             self._running[me] = None
-            self.processor.leave()
+            self._let_go(job)
             lane = job.lane
             if lane.resting < MOST_RESTING:
                 this_thread.waits = True
@@ -202,8 +202,13 @@ class Beside:
         for thread, job in running.items():
             if job is not None and before.get(thread) is job and self._running.get(thread) is job:
                 self._running[thread] = None
-                self.processor.leave(thread)
+                self._let_go(job, thread)
         return running
+
+    def _let_go(self, job: Job, thread: int = 0) -> None:
+        """Let what takes long leave the processor: this thread, or that of a native id."""
+        self.processor.leave(thread)
+        job.takes_long()
 
     def _start(self, serve: Callable[[], object]) -> None:
         """Start a thread of the dispatcher's own."""

@@ -171,7 +171,7 @@ class Dispatcher(Beside):
                     this_thread.waits = True
                     job.lane.resting += 1
                     if long:
-                        self.processor.leave()
+                        self._let_go(job)
                     self._pass_on(crew)
 
     def _work(self, job: Job | None, crew: Crew) -> None:
@@ -310,7 +310,7 @@ class Dispatcher(Beside):
         if job and crew:
             job.lane.held += 1
             self._held += 1
-            self.processor.leave(thread)
+            self._let_go(job, thread)
             self._pass_on(crew)
 
     def _pass_on(self, crew: Crew) -> None:

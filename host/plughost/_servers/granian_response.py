@@ -6,6 +6,7 @@ a callback brings the rest to the dispatcher once there is room again. So a slow
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -141,6 +142,16 @@ class Call(Job):
     def refuse(self) -> None:
         """Answer that the plugin has too much to do."""
         self._call(self._requests.application.refuse)
+
+    def takes_long(self) -> None:
+        """Have granian look whether a request waits.
+
+        It starts a thread for one that no thread is free for. But where it comes while the only free thread takes
+        another one, granian counts that thread as free, and looks again with the next thing to do: here is one.
+        """
+        if not self.leaves_body:
+            with contextlib.suppress(AttributeError):  # it has just ended, or its client has gone
+                self.proto.receive().cancel()
 
     def _call(self, application: Callable[..., Iterable[bytes]]) -> None:
         try:

@@ -57,6 +57,9 @@ class Job:
     def refuse(self) -> None:
         """Answer that the plugin has too much to do."""
 
+    def takes_long(self) -> None:
+        """Be told, in any thread and while it runs, that it holds its thread for long."""
+
 
 class Work(Job):
     """A function that counts against its plugin's share of the threads, as a request that is never refused."""
