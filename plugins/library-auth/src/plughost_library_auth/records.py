@@ -15,7 +15,7 @@ from plughost.stores import Duplicate
 from plughost_library_auth.settings import Role, User, account_key, is_address
 
 if TYPE_CHECKING:
-    from plughost.stores import OpenStore
+    from plughost.stores import OpenStore, Session
 
 KNOWN_FOR: Final = 90 * 86400
 """Seconds that an address is known for after a login of the account from there."""
@@ -41,14 +41,8 @@ class StoredUser:
     disabled: bool
 
 
-def entities(db: Any) -> Any:
-    """Return Pony's database: a few statements on flat tables need no entities."""
-    return db
-
-
 STORE: Final = Store(
     name="library-auth",
-    entities=entities,
     migrations=files(__package__) / "migrations",
     tables=("library_users", "library_logins", "library_revoked_tokens"),
 )
@@ -60,7 +54,7 @@ class Records:
     Every method raises `plughost.stores.StoreError` where the store can't be used.
     """
 
-    def __init__(self, store: OpenStore[Any]) -> None:
+    def __init__(self, store: OpenStore[Session]) -> None:
         """Take the open store `library-auth`."""
         self._store = store
 
@@ -118,18 +112,15 @@ class Records:
         return dict(self._store.read(_revoked, int(since) - _OVERLAP, int(time.time())))
 
 
-def _find(db: Any, account: str) -> tuple[User | None, int]:
-    dearest = db.select("SELECT MAX(rounds) FROM library_users")[0] or 0
-    rows = db.select(
-        "SELECT email, password_hash, role FROM library_users WHERE account = $account AND disabled = 0",
-        {},
-        {"account": account},
-    )
-    return next((_user(*row) for row in rows), None), dearest
+def _find(session: Session, account: str) -> tuple[User | None, int]:
+    [[dearest]] = session.rows("SELECT MAX(rounds) FROM library_users")
+    query = "SELECT email, password_hash, role FROM library_users WHERE account = ? AND disabled = 0"
+    found = session.row(query, account)
+    return _user(*found) if found else None, dearest or 0
 
 
-def _users(db: Any) -> list[StoredUser]:
-    rows = db.select("SELECT email, password_hash, role, disabled FROM library_users ORDER BY account")
+def _users(session: Session) -> list[StoredUser]:
+    rows = session.rows("SELECT email, password_hash, role, disabled FROM library_users ORDER BY account")
     return [StoredUser(_user(email, hashed, role), bool(disabled)) for email, hashed, role, disabled in rows]
 
 
@@ -138,73 +129,59 @@ def _user(email: str, password_hash: str, role: Role) -> User:
     return User.model_construct(email=email, password_hash=SecretStr(password_hash), role=role)
 
 
-def _add(db: Any, user: User) -> None:
-    values = {
-        "account": user.key,
-        "email": user.email,
-        "password_hash": user.password_hash.get_secret_value(),
-        "rounds": user.rounds,
-        "role": user.role,
-    }
-    db.execute(
-        "INSERT INTO library_users (account, email, password_hash, rounds, role, disabled)"
-        " VALUES ($account, $email, $password_hash, $rounds, $role, 0)",
-        {},
-        values,
+def _add(session: Session, user: User) -> None:
+    session.change(
+        "INSERT INTO library_users (account, email, password_hash, rounds, role, disabled) VALUES (?, ?, ?, ?, ?, 0)",
+        user.key,
+        user.email,
+        user.password_hash.get_secret_value(),
+        user.rounds,
+        user.role,
     )
 
 
-def _change(db: Any, account: str, values: Mapping[str, Any]) -> bool:
-    columns = ", ".join(f"{name} = ${name}" for name in values)
-    query = f"UPDATE library_users SET {columns} WHERE account = $account"  # noqa: S608 - the names are our own  # nosec B608
-    return bool(db.execute(query, {}, {**values, "account": account}).rowcount)
+def _change(session: Session, account: str, values: Mapping[str, Any]) -> bool:
+    columns = ", ".join(f"{name} = ?" for name in values)
+    query = f"UPDATE library_users SET {columns} WHERE account = ?"  # noqa: S608 - the names are our own  # nosec B608
+    return bool(session.change(query, *values.values(), account))
 
 
-def _last_logins(db: Any) -> list[tuple[str, int]]:
-    return list(map(tuple, db.select("SELECT account, MAX(last_login) FROM library_logins GROUP BY account")))
+def _last_logins(session: Session) -> list[tuple[str, int]]:
+    return session.rows("SELECT account, MAX(last_login) FROM library_logins GROUP BY account")
 
 
-def _note_login(db: Any, account: str, network: str, now: int) -> None:
-    db.execute(
-        "INSERT INTO library_logins (account, network, last_login) VALUES ($account, $network, $now)"
+def _note_login(session: Session, account: str, network: str, now: int) -> None:
+    session.change(
+        "INSERT INTO library_logins (account, network, last_login) VALUES (?, ?, ?)"
         " ON CONFLICT (account, network) DO UPDATE SET last_login = excluded.last_login",
-        {},
-        {"account": account, "network": network, "now": now},
+        account,
+        network,
+        now,
     )
-    db.execute(
-        "DELETE FROM library_logins WHERE account = $account AND network NOT IN (SELECT network FROM library_logins"
-        " WHERE account = $account ORDER BY last_login DESC, network LIMIT $most)",
-        {},
-        {"account": account, "most": _ADDRESSES},
-    )
-
-
-def _knows(db: Any, account: str, network: str, since: int) -> bool:
-    values = {"account": account, "network": network, "since": since}
-    return bool(
-        db.select(
-            "SELECT last_login FROM library_logins"
-            " WHERE account = $account AND network = $network AND last_login >= $since",
-            {},
-            values,
-        )
+    session.change(
+        "DELETE FROM library_logins WHERE account = ? AND network NOT IN (SELECT network FROM library_logins"
+        " WHERE account = ? ORDER BY last_login DESC, network LIMIT ?)",
+        account,
+        account,
+        _ADDRESSES,
     )
 
 
-def _revoke(db: Any, token: str, expires: int, now: int) -> None:
-    db.execute("DELETE FROM library_revoked_tokens WHERE expires < $now", {}, {"now": now - _OVERLAP})
-    db.execute(
-        "INSERT INTO library_revoked_tokens (token, expires, revoked) VALUES ($token, $expires, $now)"
-        " ON CONFLICT (token) DO NOTHING",
-        {},
-        {"token": token, "expires": expires, "now": now},
+def _knows(session: Session, account: str, network: str, since: int) -> bool:
+    query = "SELECT last_login FROM library_logins WHERE account = ? AND network = ? AND last_login >= ?"
+    return session.row(query, account, network, since) is not None
+
+
+def _revoke(session: Session, token: str, expires: int, now: int) -> None:
+    session.change("DELETE FROM library_revoked_tokens WHERE expires < ?", now - _OVERLAP)
+    session.change(
+        "INSERT INTO library_revoked_tokens (token, expires, revoked) VALUES (?, ?, ?) ON CONFLICT (token) DO NOTHING",
+        token,
+        expires,
+        now,
     )
 
 
-def _revoked(db: Any, since: int, now: int) -> list[tuple[str, int]]:
-    rows = db.select(
-        "SELECT token, expires FROM library_revoked_tokens WHERE revoked >= $since AND expires >= $now",
-        {},
-        {"since": since, "now": now},
-    )
-    return list(map(tuple, rows))
+def _revoked(session: Session, since: int, now: int) -> list[tuple[str, int]]:
+    query = "SELECT token, expires FROM library_revoked_tokens WHERE revoked >= ? AND expires >= ?"
+    return session.rows(query, since, now)
