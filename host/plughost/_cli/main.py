@@ -9,66 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import CompletionItem
 
+from plughost._cli.commands import COMMANDS, LENT, SECTIONS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-COMMANDS: Final = {
-    "cert": "cert:cert",
-    "check": "serving:check",
-    "completion": "completing:completion",
-    "disable": "switching:disable",
-    "doctor": "doctor:doctor",
-    "drain": "controlling:drain",
-    "enable": "switching:enable",
-    "init": "showing:init",
-    "plugins": "showing:plugins",
-    "purge": "stores:purge_command",
-    "reload": "controlling:reload",
-    "restart": "controlling:restart",
-    "routes": "showing:routes",
-    "serve": "serving:serve",
-    "settings": "showing:settings",
-    "status": "controlling:status",
-    "stores": "stores:stores_command",
-}
-"""The host's commands, and where in this package each is."""
-
-SECTIONS: Final = {
-    "Serve": {
-        "serve": "Serve every installed plugin",
-        "status": "Show what the running host does",
-        "reload": "Take up what was installed, removed or set since",
-        "restart": "Replace the running process, and lose no request",
-        "drain": "Take the running host out of its load balancer",
-    },
-    "Look": {
-        "plugins": "List the plugins, and why one does not serve",
-        "routes": "List what is mounted where",
-        "settings": "Show every setting in force, and where it comes from",
-        "check": "Do everything but serve, and say what is wrong",
-        "doctor": "Look at the machine and the setup, and advise",
-    },
-    "Choose plugins": {
-        "install": "Install plugins, and serve them",
-        "uninstall": "Uninstall plugins, and serve the rest",
-        "enable": "Serve plugins again that were disabled",
-        "disable": "Skip plugins, and keep their data",
-        "lock": "Write the exact set that is installed, with hashes",
-        "bundle": "Make a folder that installs without a network",
-    },
-    "Write plugins": {
-        "new": "Write a plugin to begin with",
-        "migrate": "Number a store's migrations, and try them",
-    },
-    "Set up and look after": {
-        "init": "Write a commented settings file",
-        "cert": "Make, show and export the TLS certificate",
-        "stores": "List, check, back up and restore stores",
-        "purge": "Drop all that a plugin keeps",
-        "completion": "Complete commands and names in your shell",
-    },
-}
-"""What `plughost --help` says of each command, in the order in which people need them."""
 
 _VALUES: Final = {"--config": 1, "--without": 1, "--dev": 0, "--strict": 0, "--json": 0}
 """The options that several commands share, and how many words follow each."""
@@ -85,8 +29,8 @@ class Commands(click.Group):
         from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
         plugins = plugin_commands.names(ctx)
-        lent = [name for name, plugin in plugin_commands.LENT.items() if plugin in plugins]
-        return [*sorted([*COMMANDS, *lent]), *(name for name in plugins if name not in plugin_commands.LENT.values())]
+        lent = [name for name, plugin in LENT.items() if plugin in plugins]
+        return [*sorted([*COMMANDS, *lent]), *(name for name in plugins if name not in LENT.values())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the host's command of a name, else that of the plugin of that name."""
@@ -131,10 +75,9 @@ class Commands(click.Group):
 
     def _sections(self, ctx: click.Context, present: list[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         for section, told in SECTIONS.items():
-            if rows := [(name, text) for name, text in told.items() if name in present]:
+            if rows := [(name, text) for name, (_, text) in told.items() if name in present]:
                 yield section, rows
-        known = {name for told in SECTIONS.values() for name in told}
-        others = [(name, self.get_command(ctx, name)) for name in present if name not in known]
+        others = [(name, self.get_command(ctx, name)) for name in present if name not in {*COMMANDS, *LENT}]
         rows = [(name, _told(command)) for name, command in others if command is not None]
         if rows:
             yield "Of plugins", rows

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from plughost._cli.commands import LENT
 from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of, settings_or_defaults
 from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
@@ -34,16 +35,6 @@ if TYPE_CHECKING:
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
-
-LENT: Final = {
-    "bundle": "packages",
-    "install": "packages",
-    "lock": "packages",
-    "migrate": "scaffold",
-    "new": "scaffold",
-    "uninstall": "packages",
-}
-"""Each command, and the plugin that brings it: `plughost install` is `plughost packages install`."""
 
 
 def names(ctx: click.Context) -> list[str]:
