@@ -6,12 +6,11 @@ Each works without a host that runs, and whatever state the plugins are in.
 from __future__ import annotations
 
 import dataclasses
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.table import Table
+from rich.text import Text
 
 from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import (
@@ -20,7 +19,9 @@ from plughost._cli.options import (
     group_config_option,
     is_wide,
     json_option,
+    plain_table,
     print_json,
+    readable,
     say,
     text,
 )
@@ -30,7 +31,7 @@ from plughost._tls.keypairs import chain_pem, read_chain
 from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from rich.table import Table
 
     from plughost._api.host import CertificateInfo
     from plughost._settings.sources import Settings
@@ -48,14 +49,14 @@ def cert() -> None:
 @config_option
 @click.option("--name", "names", multiple=True, help="A further host name or IP address that it is valid for.")
 @click.option("--force", is_flag=True, help="Make a new one even if the present one will do.")
+@readable(CertificateError)
 def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
     """Make the development certificate, or renew it.
 
     It is valid for localhost, 127.0.0.1, ::1, the names under [tls] and those given here.
     """
     tls = settings.host.tls
-    with _readable_errors():
-        files = ensure_self_signed(tls_folder(settings), [*tls.names, *names], force=force)
+    files = ensure_self_signed(tls_folder(settings), [*tls.names, *names], force=force)
     info = describe(files)
     for warning in files.warnings:
         say(f"Warning: {warning}")
@@ -72,13 +73,13 @@ def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
 @cert.command()
 @config_option
 @json_option
+@readable(CertificateError)
 def show(settings: Settings, as_json: bool) -> None:
     """Show the certificate that the settings name: whom it is for, how long it lasts, where it lies.
 
     It says so where a running host still shows another one.
     """
-    with _readable_errors():
-        info = describe(*certificate_in_use(settings))
+    info = describe(*certificate_in_use(settings))
     try:
         shown = send_command(settings.data_dir, "status").get("certificate")
     except NotRunning:
@@ -97,25 +98,26 @@ def show(settings: Settings, as_json: bool) -> None:
 @cert.command()
 @config_option
 @click.argument("file", default="-", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@readable(CertificateError)
 def export(settings: Settings, file: Path) -> None:
     """Write the certificate, never its key, as PEM to FILE or standard output.
 
     Clients verify the server with it: `curl --cacert FILE https://localhost:8443/`.
     """
-    with _readable_errors():
-        pem = chain_pem(read_chain(*certificate_in_use(settings)))
-        if str(file) == "-":
-            click.echo(pem, nl=False)
-        else:
-            file.write_bytes(pem)
-            click.echo(f"Wrote {file}; try `curl --cacert {file} https://localhost:8443/`", err=True)
+    pem = chain_pem(read_chain(*certificate_in_use(settings)))
+    if str(file) == "-":
+        click.echo(pem, nl=False)
+        return
+    try:
+        file.write_bytes(pem)
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from error
+    click.echo(f"Wrote {file}; try `curl --cacert {file} https://localhost:8443/`", err=True)
 
 
 def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
     """Return what a certificate says as a table of two columns."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = plain_table()
     left = f"{info.days_left} days left" if info.days_left >= 0 else "expired"
     for label, value in (
         ("subject", info.subject),
@@ -127,16 +129,5 @@ def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
         ("SHA-256", info.sha256 if wide else f"{info.sha256[:_HALF]}\n{info.sha256[_HALF:]}"),
         ("file", str(info.path)),
     ):
-        table.add_row(label, text(value))
+        table.add_row(Text(label, style="bold"), text(value))
     return table
-
-
-@contextmanager
-def _readable_errors() -> Iterator[None]:
-    """Turn what the operator can mend into one message and exit code 1."""
-    try:
-        yield
-    except CertificateError as error:
-        raise click.ClickException(str(error)) from error
-    except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from error

@@ -229,6 +229,15 @@ class _Trimmed:
 
 
 @contextmanager
+def readable(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors whose message says what to do into that message and exit code 1."""
+    try:
+        yield
+    except kinds as error:
+        raise click.ClickException(str(error)) from error
+
+
+@contextmanager
 def working(what: str) -> Iterator[None]:
     """Show on a terminal, for as long as the block runs, that something is being done."""
     with console(stderr=True).status(f"{what} ...") if sys.stderr.isatty() else nullcontext():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ from plughost._cli.options import (
     look,
     plain_table,
     print_json,
+    readable,
     say,
     say_left_out,
     settings_of,
@@ -78,7 +78,7 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
 def backup_command(settings: Settings, store: str, file: Path) -> None:
     """Copy the store STORE to FILE, consistently, also while a host serves it; PostgreSQL by pg_dump."""
     wanted = _named(_prepared(settings), store)
-    with _readable_errors(), working(f"Copying {store}"):
+    with readable(StoreError), working(f"Copying {store}"):
         backup(wanted, file)
     note_backup(settings.data_dir, store)
     say(f"Wrote {file} ({decimal(file.stat().st_size)}).")
@@ -128,7 +128,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
         _refuse_served([wanted])
         click.confirm(f"Replace all that {wanted.database.config.place} holds?", abort=True)
     audit = command_audit(settings)
-    with _readable_errors(), audit.around("restore", target=[store], file=str(file)), working(f"Restoring {store}"):
+    with readable(StoreError), audit.around("restore", target=[store], file=str(file)), working(f"Restoring {store}"):
         schema = restore(wanted, file)
     say(f"Restored {store} with schema {schema}.")
 
@@ -151,7 +151,7 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
             raise click.Abort
     audit = command_audit(settings)
     for store in mine:
-        with _readable_errors(), audit.around("purge", target=[store.name]):
+        with readable(StoreError), audit.around("purge", target=[store.name]):
             purge(store)
             say(f"Dropped the store {store.name} in {store.database.config.place}.")
 
@@ -232,16 +232,8 @@ def _named(stores: Stores, name: str) -> OpenStore[Any]:
 
 def _refuse_served(stores: Iterable[OpenStore[Any]]) -> None:
     """Refuse what a host serves before anybody is asked about it."""
-    with _readable_errors():
+    with readable(StoreError):
         for store in stores:
             if store.database.exists():
                 with store.database.alone():
                     pass
-
-
-@contextmanager
-def _readable_errors() -> Iterator[None]:
-    try:
-        yield
-    except StoreError as error:
-        raise click.ClickException(str(error)) from error
