@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
-    from plughost._tls.prepared import PreparedTLS
+    from plughost._tls.keypairs import PreparedTLS
     from plughost.stores import OpenStore
 
 
@@ -153,11 +153,6 @@ class HostState:
     def tls(self) -> PreparedTLS | None:
         """The certificate that its HTTPS listeners show. None where none is open."""
         return next(iter(self.serving.shown.values()), None)
-
-    @property
-    def in_flight(self) -> int:
-        """How many requests are being answered."""
-        return sum(site.in_flight for site in self.serving.sites.values())
 
     @property
     def unready(self) -> str | None:
