@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping
 from functools import lru_cache, partial
 from select import PIPE_BUF
 from time import gmtime, strftime, time
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import msgspec
 
@@ -93,27 +93,9 @@ def is_text(settings: LogSettings, stream: TextIO) -> bool:
     return settings.format == "text" or (settings.format == "auto" and stream.isatty())
 
 
-def silent_logger(lines: Events | None = None) -> structlog.stdlib.BoundLogger:
-    """Make a logger that writes nothing, for looking at a host without running it.
-
-    Args:
-        lines: Told of each line all the same; see `make_logger`.
-    """
-    if lines is None:
-        return cast("structlog.stdlib.BoundLogger", _Silence())
-    import structlog  # noqa: PLC0415 - see make_logger
-
-    def drop(logger: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
-        raise structlog.DropEvent
-
-    processors: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        _of_request,
-        structlog.processors.add_log_level,
-        partial(_tell, lines),
-        drop,
-    ]
-    return cast("structlog.stdlib.BoundLogger", structlog.wrap_logger(structlog.ReturnLogger(), processors=processors))
+def silent_logger() -> structlog.stdlib.BoundLogger:
+    """Make a logger that writes nothing, for looking at a host without running it."""
+    return cast("structlog.stdlib.BoundLogger", _Silence())
 
 
 class _Silence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import ssl
 import tempfile
@@ -20,11 +21,11 @@ import tomlkit
 
 from plughost._api.context import PluginContext
 from plughost._api.events import Events
-from plughost._logging import silent_logger
+from plughost._logging import make_logger, silent_logger
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost._runtime.clock import SetClock
 from plughost._runtime.host import Host
-from plughost._settings.models import HostSettings
+from plughost._settings.models import HostSettings, LogSettings
 from plughost._settings.sources import Settings, read_settings
 from plughost._tls.self_signed import ensure_self_signed
 
@@ -141,7 +142,7 @@ def running_host(
         yield from beside or ()  # first: of one name, that one counts
         yield from metadata.distributions() if distributions is None else distributions
 
-    with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder:
+    with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder, Path(os.devnull).open("w") as nowhere:
         file = Path(folder, "plughost.toml")
         complete = _with_free_ports(settings or {}, data_dir or Path(folder, "data"))
         if dev and data_dir is None:
@@ -153,7 +154,7 @@ def running_host(
             dev=dev,
             without=without,
             strict=strict,
-            logger=logger if logger is not None else silent_logger(lines),
+            logger=logger if logger is not None else make_logger(LogSettings(level="debug"), nowhere, lines),
             distributions=None if distributions is None and beside is None else installed,
             lines=lines,
             clock=SetClock(now) if now is not None else None,
