@@ -1,11 +1,11 @@
-"""Files that hold secrets: only their owner may read them, from the first byte on, and none is ever half-written."""
+"""Files that are never half-written; those that hold secrets only their owner may read, from the first byte on."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +54,11 @@ def write_private(path: Path, content: bytes) -> None:
         OSError: The file cannot be written, and the old one is untouched, or its folder cannot be made to last, and
             after a power cut it may be either.
     """
+    replace_file(path, content, 0o600)
+
+
+def replace_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
+    """Write a file as `write_private` does, with another mode and, where this process may, for another owner."""
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}{_TEMPORARY}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -61,6 +66,10 @@ def write_private(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        temporary.chmod(mode)
+        if owner is not None:
+            with suppress(PermissionError):
+                os.chown(temporary, *owner)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

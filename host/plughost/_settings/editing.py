@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._api.values import SettingChange
+from plughost._files import replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.sources import DEFAULT_FILE, FIXED, settings_of
 from plughost._settings.variables import ENV_PREFIX
@@ -196,20 +196,8 @@ def _readable(file: Path) -> Iterator[None]:
 
 def _write(file: Path, content: bytes) -> None:
     """Replace the file in one step. Who may do what with it stays."""
-    fresh = file.with_name(f".{file.name}.plughost-new")
-    try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(descriptor)
-        if not file.exists():
-            fresh.chmod(0o644)  # it holds no secret, and the host may run as another user
-        else:
-            state = file.stat()
-            fresh.chmod(state.st_mode & 0o777)
-            with suppress(PermissionError):
-                os.chown(fresh, state.st_uid, state.st_gid)
-        fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)
+    if file.exists():
+        state = file.stat()
+        replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))
+    else:  # it holds no secret, and the host may run as another user
+        replace_file(file, content, 0o644)

@@ -15,7 +15,6 @@ from plughost.testing._fuzzing import Fuzzing
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._leaving import Leaving
 from plughost.testing._operations import DENIED, Called, Prepare, calls_of, unprepared
-from plughost.testing._owning import Owning
 from plughost.testing._upgrading import Upgrading
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ _RAISE_THE_LIMIT: Final = (
 )
 
 
-class Conformance(Declaring, Owning, Leaving, Fuzzing, Upgrading):
+class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
     """The tests. `conformance` makes a class of them for one plugin."""
 
     other_types: ClassVar[Collection[str]]

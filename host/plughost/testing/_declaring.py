@@ -1,4 +1,4 @@
-"""Part of the conformance suite: what a plugin says of itself is complete, and it owns what it makes."""
+"""Part of the conformance suite: what a plugin says of itself is complete, and it owns what it declares and makes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._operations import Suite
 
 if TYPE_CHECKING:
-    from plughost import Operation
-    from plughost.testing._hosts import RunningHost
+    from plughost import HostView, MetricView, Operation
+    from plughost._plugins.registry import Registry
 
 _TABLES: Final = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
     "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
 }
-OF_THE_HOST: Final = "plughost_"
-"""What the names of the tables begin with that the host makes for itself."""
+_OF_THE_HOST: Final = "plughost_"  # what the names of the tables begin with that the host makes for itself
+_SHOWN_AS: Final = {"counter": ("", "_total"), "gauge": ("",), "histogram": ("", "_bucket", "_count", "_sum")}
 
 _BODILESS: Final = frozenset({204, 205, 304})
 _SHOWN: Final = 5
 
 
 class Declaring(Suite):
-    """Tests of declarations and annotations."""
+    """Tests of declarations and annotations, and of what a plugin declares beside all that are installed."""
 
     def test_every_operation_is_documented(self, host: RunningHost) -> None:
         """Clients are told what each operation is for, what it takes, and what they get where all is well."""
@@ -51,11 +52,19 @@ class Declaring(Suite):
         declared = {table for store in stores for table in store.declared.tables}
         for store in (each for each in stores if each.plugin == self.plugin):
             with store.database.administer() as db:
-                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(OF_THE_HOST)}
+                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(_OF_THE_HOST)}
             for fault, tables in (("makes", made - declared), ("declares", set(store.declared.tables) - made)):
                 otherwise = "declare: add it to `tables`" if fault == "makes" else "make: remove it from `tables`"
                 shown = ", ".join(sorted(tables))
                 assert not tables, f"the store {store.name} {fault} the table {shown}, which it doesn't {otherwise}"
+
+    def test_it_declares_only_what_it_owns(self) -> None:
+        """Its settings, stores, tables, prefixes, names and metrics are neither the host's nor another plugin's."""
+        with running_host(settings={"stores": {}, **self.settings}) as host:
+            assert host.host.generation is not None, "a host that runs has a generation"
+            faults = [*_claims(self.plugin, host.host.generation.registry)]
+            faults += [fault for look in (_tables, _prefixes, _metrics) for fault in look(self.plugin, host.host.view)]
+        assert not faults, f"{self.plugin} declares what it doesn't own: {'; '.join(faults)}"
 
     def test_it_says_that_it_is_typed(self) -> None:
         """Who imports the plugin gets its types: its package has the file `py.typed` (PEP 561)."""
@@ -117,3 +126,53 @@ def _unannotated(body: Iterable[ast.stmt], *, in_class: bool = False) -> Iterato
             bare = any(one is not None and one.annotation is None for one in arguments[is_bound:])
             if bare or (each.returns is None and each.name != "__init__"):
                 yield each.lineno
+
+
+def _claims(plugin: str, registry: Registry) -> Iterator[str]:
+    """Yield what the host refuses, to this plugin or to another for the sake of this one."""
+    (own,) = (entry for entry in registry.entries if entry.name == plugin)
+    if own.failure is not None:
+        how = ": give it a name of its own" if own.failure.stage == "conflict" else ""
+        yield f"{own.failure.cause}{how}"
+    for entry in registry.entries:
+        failure = entry.failure
+        if failure is not None and failure.stage == "conflict" and own.installed.label in failure.cause:
+            yield f"{failure.cause}, so {entry.installed.label} loses what is its own: choose another name"
+
+
+def _tables(plugin: str, view: HostView) -> Iterator[str]:
+    """Yield tables that the host makes for itself."""
+    tables = [
+        each for one in view.plugins if one.name == plugin for store in one.declared.stores for each in store.tables
+    ]
+    for table in tables:
+        if table.lower().startswith(_OF_THE_HOST):
+            yield f"the table {table} is the host's: remove it from `tables`, or a purge drops it"
+
+
+def _prefixes(plugin: str, view: HostView) -> Iterator[str]:
+    """Yield prefixes where another plugin answers for all that is below."""
+    groups = [(site, owner, group.prefix) for site in view.sites for owner, group in view.sites[site].groups]
+    own = [(site, prefix) for site, owner, prefix in groups if owner == plugin]
+    for other_site, other, above in groups:
+        for site, prefix in own:
+            if other != plugin and site == other_site and prefix.startswith(f"{above}/"):
+                yield f"the prefix {prefix} is below {above} of {other}: choose one beside it"
+
+
+def _metrics(plugin: str, view: HostView) -> Iterator[str]:
+    """Yield metrics that are shown by a name of another."""
+    shown = [(metric, _series(metric)) for metric in view.metrics]
+    for metric, series in shown:
+        if metric.plugin != plugin:
+            continue
+        for other, others in shown:
+            if other is not metric and (both := series & others):
+                whose = f"{other.name} of {other.plugin}"
+                yield f"the metric {metric.name} is shown as {min(both)}, as {whose} is: give it another name"
+
+
+def _series(metric: MetricView) -> set[str]:
+    """Return the names that Prometheus sees of a metric."""
+    name = f"{metric.plugin.replace('-', '_').replace('.', '_')}_{metric.name}"
+    return {name + ending for ending in _SHOWN_AS[metric.kind]}
