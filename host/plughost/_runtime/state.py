@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from plughost._api.errors import CommandError
 from plughost._api.events import Events
 from plughost._runtime.audit import audit_of
-from plughost._settings.editing import edit_disabled, edit_setting, preview_setting
+from plughost._settings.editing import edit_setting, preview_setting
+from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -175,13 +176,20 @@ class HostState:
         Raises:
             CommandError: It can't be switched. Nothing has changed.
         """
+        try:
+            host = self.settings.reread()[0].host  # somebody may have edited the file since
+        except SettingsError as error:
+            raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
         installed = self.environment().plugins
-        edit = edit_disabled(self.settings, name, enabled=enabled, installed=installed, without=self._without)
+        if name not in {each.name for each in installed}:
+            raise CommandError(f"No plugin named {name} is installed.")
+        if enabled and name in self._without:
+            raise CommandError(f"{name} is skipped by --without; start the host without that.")
+        if not enabled and name in host.required:
+            raise CommandError(f"The setting required names {name}; take it out there first.")
+        others = [each for each in host.disabled if each != name]
         accept = [] if enabled else [each.name for each in installed if name in each.requires]
-        report = self.reload(accept, origin=origin)
-        if report.problems:
-            edit.undo()
-        return report
+        return self._take_up("disabled", others if enabled else [*others, name], accept, origin)
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
         """Return what `change_setting` would do to the settings file.
@@ -197,11 +205,7 @@ class HostState:
         Raises:
             CommandError: It can't be changed so. Nothing has changed.
         """
-        edit = edit_setting(self.settings, self._models(), key, value)
-        report = self.reload(origin=origin)
-        if report.problems:
-            edit.undo()
-        return report
+        return self._take_up(key, value, (), origin)
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
         """Drop all that a plugin keeps in its stores.
@@ -224,6 +228,16 @@ class HostState:
             except StoreError as error:
                 raise CommandError(f"The store {store.name} was not dropped: {error}") from error
         return tuple(store.name for store in mine)
+
+    def _take_up(
+        self, key: str, value: object, accept: Collection[str], origin: Mapping[str, Any] | None
+    ) -> ReloadReport:
+        """Change a setting in the file and reload. Where that is refused, the file is as it was before."""
+        edit = edit_setting(self.settings, self._models(), key, value)
+        report = self.reload(accept, origin=origin)
+        if report.problems:
+            edit.undo()
+        return report
 
     def _models(self) -> Mapping[str, Any]:
         """Return the settings of the plugins that have some, by plugin."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -19,7 +19,6 @@ from plughost._settings.variables import ENV_PREFIX
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.sources import Settings
 
 _MASK: Final = "**********"
@@ -119,33 +118,6 @@ def edit_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, 
     with _readable(file):
         _write(file, after.encode())
     return Edit(file=file, _before=before)
-
-
-def edit_disabled(
-    settings: Settings,
-    name: str,
-    *,
-    enabled: bool,
-    installed: Iterable[InstalledPlugin],
-    without: Collection[str],
-) -> Edit:
-    """Enable or disable a plugin in the settings file of a running host.
-
-    Raises:
-        CommandError: It can't be switched. Nothing has changed.
-    """
-    try:
-        settings, _ = settings.reread()  # somebody may have edited the file since
-    except SettingsError as error:
-        raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
-    if name not in {each.name for each in installed}:
-        raise CommandError(f"No plugin named {name} is installed.")
-    if enabled and name in without:
-        raise CommandError(f"{name} is skipped by --without; start the host without that.")
-    if not enabled and name in settings.host.required:
-        raise CommandError(f"The setting required names {name}; take it out there first.")
-    listed = [each for each in settings.host.disabled if each != name]
-    return edit_setting(settings, {}, "disabled", listed if enabled else [*listed, name])
 
 
 def _edited(
