@@ -29,7 +29,7 @@ from plughost._cli.options import (
     text,
 )
 from plughost._plugins.environment import Environment
-from plughost._runtime.explaining import Explanation, explain
+from plughost._runtime.explaining import explain
 from plughost._settings.sources import DEFAULT_FILE, no_settings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def plugins(
     """
     generation = look(settings, without, dev=dev, rehearsed=True)
     if why is not None:
-        _explain(explain(why, generation.registry, Environment()), as_json)
+        _explain(why, generation, as_json)
         return
     entries = sorted(generation.registry, key=lambda each: each.name)
     if as_json:
@@ -190,12 +190,13 @@ def _warnings(generation: Generation) -> list[str]:
     return [f"warning: {each}" for each in generation.warnings]
 
 
-def _explain(told: Explanation, as_json: bool) -> None:
+def _explain(name: str, generation: Generation, as_json: bool) -> None:
+    serves, lines = explain(name, generation.registry, Environment())
     if as_json:
-        print_json(asdict(told))
+        print_json({"name": name, "serves": serves, "lines": lines})
     else:
-        click.echo("\n".join(told.lines))
-    if not told.serves:
+        click.echo("\n".join(lines))
+    if not serves:
         raise SystemExit(EXIT_PROBLEMS)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -25,32 +24,20 @@ Its author declares a plugin in pyproject.toml, and installs it again:
   NAME = "PACKAGE.MODULE\""""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why something serves, or does not.
+def explain(name: str, registry: Registry, environment: Environment) -> tuple[bool, list[str]]:
+    """Say why a plugin serves or does not, or why a distribution is no plugin.
 
-    Attributes:
-        name: What was asked for.
-        serves: Whether all that it brings serves.
-        lines: What there is to say, for people.
+    Returns:
+        Whether all that it brings serves, and what there is to say, for people.
     """
-
-    name: str
-    serves: bool
-    lines: tuple[str, ...]
-
-
-def explain(name: str, registry: Registry, environment: Environment) -> Explanation:
-    """Say why a plugin serves or does not, or why a distribution is no plugin."""
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
     entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]
     if entries:
         serves = all(each.state is State.ACTIVE for each in entries)
-        return Explanation(name, serves, tuple(line for each in entries for line in _state(each)))
+        return serves, [line for each in entries for line in _state(each)]
     found = next((environment.installed[key] for key in keys if key in environment.installed), None)
-    lines = _no_plugin(found) if found is not None else _not_installed(name, keys, registry, environment)
-    return Explanation(name, serves=False, lines=tuple(lines))
+    return False, list(_no_plugin(found) if found is not None else _not_installed(name, keys, registry, environment))
 
 
 def _state(entry: Entry) -> Iterator[str]:
