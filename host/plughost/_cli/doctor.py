@@ -40,7 +40,7 @@ from plughost._plugins.environment import Environment
 from plughost._runtime.control import send_command
 from plughost._runtime.sites import exposed_addresses, listeners_of
 from plughost._tls.certificates import certificate_in_use, describe
-from plughost._tls.keypairs import RENEW_BEFORE
+from plughost._tls.prepared import RENEW_BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -10,7 +10,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.errors import CertificateError
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.allowed import only_allowed
@@ -35,7 +34,6 @@ from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState, Phase
 from plughost._runtime.view import LiveView
 from plughost._runtime.wakeup import StopRequests
-from plughost._servers import ListenError
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
-    from plughost._tls.keypairs import PreparedTLS
+    from plughost._tls.prepared import PreparedTLS
 
 _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
@@ -240,7 +238,7 @@ class Host(HostState):
             answered = self.serving.close(tuple(self.serving.sites), grace)
             self.jobs.end(begun + grace)
             self.drain_seconds = monotonic() - begun
-            self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
+            self.serving.end(_END_SECONDS if answered else 0.1)
             self.request_log.hand_to({})
             self.request_log.access.write()
             if self.generation is not None:
@@ -382,15 +380,12 @@ class Host(HostState):
         return self.phase in {Phase.LEAVING, Phase.DRAINING}
 
     def _take_up_certificate(self, report: ReloadReport) -> ReloadReport:
-        """Show the certificate that is on the disk now. One that can't be shown is refused, and the old one stays."""
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
-        try:
-            shown = self.serving.renew(generation.sites, self.settings.host.grace_time)
-        except (CertificateError, ListenError) as error:
-            return replace(report, certificate_refused=str(error))
-        return replace(report, certificate=shown)
+        from plughost._tls.reload import take_up_certificate  # noqa: PLC0415 - brings cryptography
+
+        return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 
     def _prepare_tls(self) -> PreparedTLS:
         from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plughost._servers.base import RenewableEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
-    from plughost._tls.keypairs import PreparedTLS
+    from plughost._tls.prepared import PreparedTLS
 
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -172,23 +172,17 @@ class Serving:
             self.sites.pop(name, None)
         return answered
 
-    def renew(self, site_apps: Mapping[str, SiteApp], grace: float) -> str:
-        """Show the certificate that is on the disk now, where it is another one.
+    def end(self, timeout: float) -> bool:
+        """End the threads that answer requests, once no site is open. Return whether all have in so many seconds."""
+        return self.dispatcher.close(timeout)
 
-        A second engine takes each HTTPS listener's socket, then the first one is drained.
-
-        Returns:
-            What is shown from now on: its names and its end. Empty where nothing has changed.
+    def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
+        """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
 
         Raises:
-            CertificateError: It can't be used, or its files were replaced meanwhile. All is as it was before.
+            CertificateError: Its files were replaced meanwhile. All is as it was before.
             ListenError: An engine doesn't take it. All is as it was before.
         """
-        if not self.shown:
-            return ""
-        tls = self._tls()
-        if all(each.chain == tls.chain for each in self.shown.values()):
-            return ""
         replaced = {listener: cast("RenewableEngine", self.engines[listener]) for listener in self.shown}
         clients = {listener: engine.pause() for listener, engine in replaced.items()}
         fresh: dict[Listener, RenewableEngine] = {}
@@ -211,7 +205,6 @@ class Serving:
             self.sites[listener.site].end_streams(everything=True)
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:
             list(pool.map(lambda listener: replaced[listener].drain(grace, only=clients[listener]), replaced))
-        return str(tls)
 
     def _connection_limit(self, listener: Listener) -> int:
         """Return how many connections a listener may take, which may be fewer than the setting says."""

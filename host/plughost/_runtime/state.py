@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
-    from plughost._tls.keypairs import PreparedTLS
+    from plughost._tls.prepared import PreparedTLS
     from plughost.stores import OpenStore
 
 

@@ -28,7 +28,7 @@ def status_of(host: HostState) -> dict[str, Any]:
         "generation": host.number,
         "started_at": host.started_at.isoformat() if host.started_at is not None else None,
         "uptime_seconds": round((now - host.started_at).total_seconds(), 1) if host.started_at is not None else None,
-        "in_flight": dict(host.view.in_flight),
+        "in_flight": {name: site.in_flight for name, site in host.serving.sites.items()},
         "listeners": [asdict(replace(each, port=port)) for each, port in host.view.listeners.items()],
         "certificate": _certificate(host),
         "plugins": [_plugin(entry) for entry in sorted(host.entries, key=lambda each: each.name)],

@@ -10,18 +10,8 @@ from cryptography.hazmat.primitives import hashes
 from plughost._api.errors import CertificateError
 from plughost._api.host import CertificateInfo
 from plughost._files import locked_folder, write_private
-from plughost._tls.keypairs import (
-    RENEW_BEFORE,
-    KeyPair,
-    PreparedTLS,
-    key_type,
-    names_of,
-    read_chain,
-    read_pem,
-    read_pkcs12,
-    unwritable,
-    usable_in_place,
-)
+from plughost._tls.keypairs import KeyPair, key_type, read_chain, read_pem, read_pkcs12, usable_in_place
+from plughost._tls.prepared import RENEW_BEFORE, PreparedTLS, names_of, unwritable
 from plughost._tls.self_signed import CERTIFICATE_FILE, ensure_self_signed
 
 if TYPE_CHECKING:
