@@ -180,6 +180,24 @@ def test_restore_refuses_what_is_no_sound_backup_of_the_store(
     assert opening(sqlite_config, products)["catalog"].read(count) == 201
 
 
+@pytest.mark.parametrize("damage", [b"no database" * 1000, b""], ids=["no database", "empty"])
+def test_a_backup_takes_the_place_of_a_file_that_is_no_database_any_more(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path, damage: bytes
+) -> None:
+    """That is what a backup is for; nothing of the old log is applied to it, and it stays private."""
+    stores = opening(sqlite_config, products)
+    stores["catalog"].run(add, "a")
+    backup(stores["catalog"], tmp_path / "copy")
+    stores["catalog"].run(add, "b")
+    stores.close()
+    file = sqlite_config.folder / "catalog.sqlite3"
+    file.write_bytes(damage)
+    assert restore(prepared(sqlite_config, products), tmp_path / "copy") == 1
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert opening(sqlite_config, products)["catalog"].read(skus) == ["a"]
+    assert not list(file.parent.glob(".*"))
+
+
 def test_restore_refuses_a_newer_schema(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, declare: Declare, tmp_path: Path
 ) -> None:

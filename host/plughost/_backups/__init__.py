@@ -101,11 +101,35 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         try:
             with closing(_sqlite_files.connect(file, 30, mode="ro")) as source:
                 schema = _look_through(store, source, file)
-                with closing(database.connect()) as target:
-                    source.backup(target)
+                _put(source, database, file)
         except sqlite3.Error as error:
             raise _told(error, f"{file} cannot be restored to the store {store.name}") from error
         return schema
+
+
+def _put(source: sqlite3.Connection, database: SQLite, file: Path) -> None:
+    """Put a backup in the place of what a store's file holds, or of the file where that is damaged."""
+    try:
+        target = database.connect()
+    except Damaged:
+        _replace(database.path, file)
+        return
+    with closing(target):
+        source.backup(target)
+
+
+def _replace(path: Path, file: Path) -> None:
+    fresh = path.with_name(f".{path.name}.restored")
+    try:
+        fresh.unlink(missing_ok=True)
+        _copy(file, fresh)
+        for end in ("-wal", "-shm", "-journal"):  # SQLite would apply them to any file of this name
+            path.with_name(path.name + end).unlink(missing_ok=True)
+        fresh.replace(path)
+    except OSError as error:
+        raise _told(error, f"{file} cannot be put in the place of {path}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> int:
