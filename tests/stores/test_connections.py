@@ -57,6 +57,21 @@ def test_who_finds_all_connections_in_use_waits(
     assert store.figures["connections_open"] == 1, "those that nobody needs are closed, but for the last"
 
 
+def test_the_health_check_waits_for_nobody_who_uses_a_connection(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
+) -> None:
+    """All of them may wait for a lock, and the database answers; there are no more connections afterwards."""
+    store = opening(replace(config, pool_size=1, patience=0), plain_products)["catalog"]
+
+    def look(session: Session) -> tuple[bool, list[str]]:
+        found = skus(session)
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(check, store).result().up, found
+
+    assert store.read(look) == (True, [])
+    assert store.figures["connections_open"] == 1
+
+
 def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
 ) -> None:

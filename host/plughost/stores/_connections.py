@@ -63,10 +63,10 @@ class Turns:
         self.lock: LockType = allocate_lock()
         self._most, self._busy = most, busy
 
-    def begin(self, turn: Turn, deadline: float) -> None:
-        """Return once it is this one's turn; `Busy` where it was not until the deadline."""
+    def begin(self, turn: Turn, deadline: float, *, beyond: bool = False) -> None:
+        """Return once it is this one's turn, or at once to be one `beyond` the most; `Busy` after the deadline."""
         with self.lock:
-            if self.used < self._most and not self.queue:
+            if beyond or (self.used < self._most and not self.queue):
                 self.used += 1
                 return
             self._line_up(turn, self.queue.append)
@@ -155,10 +155,14 @@ class Pool:
         """How many there are."""
         return self.turns.used + len(self._idle)
 
-    def take(self, deadline: float) -> Any:
-        """Return a connection that is the caller's until `give`; `Busy` where all were in use until the deadline."""
+    def take(self, deadline: float, *, beyond: bool = False) -> Any:
+        """Return a connection that is the caller's until `give`, one `beyond` the size where all are in use.
+
+        Raises:
+            Busy: All were in use until the deadline.
+        """
         turn = Turn()
-        self.turns.begin(turn, deadline)
+        self.turns.begin(turn, deadline, beyond=beyond)
         while True:
             try:
                 if not self._idle:
@@ -183,7 +187,7 @@ class Pool:
     def give(self, connection: Any) -> None:
         """Take a connection back; one that is not fit any more is closed. Never raises."""
         now = time.monotonic()
-        if self._clean(connection):
+        if self.turns.used <= self.size and self._clean(connection):
             self._idle.append((connection, now))
         else:
             connection.close()

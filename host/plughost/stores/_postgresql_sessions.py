@@ -54,7 +54,7 @@ class PostgreSQLSessions(Sessions):
         return Writing(self, deadline) if mode is Mode.WRITE else Single(self, deadline)
 
     def look(self, *, writes: bool = False) -> None:
-        session = PostgreSQLSession(self, time.monotonic() + self.patience)
+        session = Looking(self, time.monotonic() + self.patience)
         try:
             ((read_only,),) = session.rows("SHOW transaction_read_only")
         finally:
@@ -62,10 +62,10 @@ class PostgreSQLSessions(Sessions):
         if writes and read_only == "on" and not self._only_read:  # as on a standby, or where somebody has set it so
             raise Unavailable(f"The database of the {self.label} is read-only.")
 
-    def take(self, deadline: float) -> Any:
-        """Return a connection, which is watched until `give`."""
-        connection = self.pool.take(deadline)
-        self._used[id(connection)] = connection, deadline + self._limit
+    def take(self, deadline: float, *, looks: bool = False) -> Any:
+        """Return a connection, which is watched until `give`; who only looks waits neither for others nor for long."""
+        connection = self.pool.take(deadline, beyond=looks)
+        self._used[id(connection)] = connection, deadline + (0.0 if looks else self._limit)
         if not self._watching.locked() and self._watching.acquire(blocking=False):
             threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
         return connection
@@ -168,6 +168,15 @@ class PostgreSQLSession(Session):
 
     def _is_lost(self, error: Exception) -> bool:
         return isinstance(translate(error, self.sessions.label), ConnectionLost)
+
+
+class Looking(PostgreSQLSession):
+    """A session that sees whether the database answers: those who use all connections may wait for a lock."""
+
+    __slots__ = ()
+
+    def _take(self) -> Any:
+        return self.sessions.take(self._deadline, looks=True)
 
 
 class Reading(PostgreSQLSession):
