@@ -51,6 +51,10 @@ class Administration(Session):
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
 
+    def may_use(self, table: str, *, writes: bool) -> bool:
+        """Return whether the database's user may read a table, and write it where it `writes`; True without a table."""
+        return True
+
     def schema_number(self) -> int:
         """Return the number of the store's newest applied migration, 0 where there is none."""
         if not self.has_table(TABLE):

@@ -56,7 +56,7 @@ class ReadOnly(Unavailable):
 
 
 class Damaged(Unavailable):
-    """The file of a store was deleted or replaced, or what is in it can't be read."""
+    """A store's file or table was taken away or replaced, or what is in it can't be read."""
 
 
 class Overran(Busy):
@@ -109,13 +109,13 @@ LOCKED: Final = ("40P01", "55P03")
 """PostgreSQL's codes of a deadlock and of a lock that was not to be had."""
 _DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
 _READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
-_SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "58")
+_SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
 _KINDS: Final = (
-    (("SQLITE_BUSY", "SQLITE_LOCKED", "40001", *LOCKED), Busy),
+    (("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "40001", *LOCKED), Busy),
     (("57014",), Overran),
     (("08", "57P"), ConnectionLost),
+    (("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ", "XX001", "XX002"), Damaged),
     (_READ_ONLY + _SYSTEM, Unavailable),
-    (("SQLITE_CORRUPT", "SQLITE_NOTADB", "XX001", "XX002"), Damaged),
 )
 
 

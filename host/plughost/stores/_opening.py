@@ -187,9 +187,12 @@ def _entities(place: Place, sessions: Sessions) -> Entities | None:
 
 @contextmanager
 def naming(plugin: str) -> Iterator[None]:
-    """Name the plugin in what somebody has to mend."""
+    """Name the plugin in what somebody has to mend, such as a privilege that the database's user lacks."""
     try:
         yield
-    except SetupError as error:
+    except StoreError as error:
+        kind = SetupError if type(error) is StoreError else type(error)
+        if not issubclass(kind, SetupError):
+            raise
         message = f"plugin {plugin}: {error}"
-        raise type(error)(message) from error
+        raise kind(message) from error

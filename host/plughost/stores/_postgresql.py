@@ -170,6 +170,11 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", quote(name))[0][0])
 
+    def may_use(self, table: str, *, writes: bool) -> bool:
+        needed = ("SELECT", "INSERT", "UPDATE", "DELETE") if writes else ("SELECT",)
+        may = "SELECT has_table_privilege(to_regclass(?)::oid, ?) IS NOT FALSE"
+        return all(self.rows(may, quote(table), privilege)[0][0] for privilege in needed)
+
     def size(self, tables: Iterable[str]) -> int:
         size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"
         return sum(self.rows(size, quote(table))[0][0] for table in tables)

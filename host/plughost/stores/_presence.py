@@ -7,7 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from plughost.stores._errors import Busy, ConnectionLost, Damaged, OutcomeUnknown, StoreError, Unavailable, translate
+from plughost.stores._databases import TABLE
+from plughost.stores._errors import (
+    Busy,
+    ConnectionLost,
+    Damaged,
+    OutcomeUnknown,
+    SetupError,
+    StoreError,
+    Unavailable,
+    translate,
+)
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -84,6 +94,8 @@ class Presence:
             found = translate(error, self._database.label)
             if found is None:
                 raise
+            if type(found) is StoreError:  # the database refuses to let the store be looked into
+                found = SetupError(str(found))
             self.fail(found)
             if waiting and isinstance(found, Unavailable):
                 return None
@@ -107,7 +119,7 @@ class Presence:
             opened.resources.close()
         if self._served:
             with self._database.administer() as db:
-                if db.schema_number() < self._served:
+                if self._schema_number(db) < self._served:
                     message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
                 self._look_for_tables(db)
@@ -186,12 +198,12 @@ class Presence:
             session.undo()
 
     def explain(self, error: StoreError) -> StoreError:
-        """Return what is behind what looks like a defect of the operation: newer code, a damaged file, a lost table."""
+        """Return what is behind what looks like a defect of the operation: newer code, or what was damaged or lost."""
         try:
             if self.opened is not None:
                 self.opened.sessions.look()
                 with self._database.administer() as db:
-                    if db.schema_number() > self.opened.schema:
+                    if self._schema_number(db) > self.opened.schema:
                         return Unavailable(f"The {self._database.label} was migrated by newer code: {error}")
                     self._look_for_tables(db)
         except Exception as found:  # noqa: BLE001 - unless that is it, the operation's own error tells more
@@ -199,6 +211,15 @@ class Presence:
                 return found
         # Another thread may have found it out, and closed the store.
         return Damaged(str(self.trouble)) if isinstance(self.trouble, Damaged) else error
+
+    def _schema_number(self, db: Administration) -> int:
+        """Return the number of the schema that is there; `Damaged` where a privilege was taken away."""
+        writes = not self._database.config.read_only
+        for table in (TABLE, *self._tables):
+            if not db.may_use(table, writes=writes and table != TABLE):
+                message = f"The user of the {self._database.label} lacks privileges on the table {table}: grant them"
+                raise Damaged(message)
+        return db.schema_number()
 
     def _look_for_tables(self, db: Administration) -> None:
         for table in self._tables:

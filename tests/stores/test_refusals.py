@@ -1,0 +1,113 @@
+"""What a database refuses for reasons of its own: no defect of a plugin, and what somebody has to mend is told."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.stores.test_rows import add, skus
+
+from plughost.stores import Busy, Session, SetupError, Stores, StoresConfig, Unavailable
+from plughost.stores._errors import Damaged
+from plughost.stores._looking import check
+
+if TYPE_CHECKING:
+    from plughost import Store
+
+
+@pytest.fixture
+def administrator(postgresql: str, psycopg2: Any) -> Iterator[Any]:
+    """A superuser's cursor in autocommit mode."""
+    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
+        server.autocommit = True
+        yield cursor
+
+
+@pytest.fixture
+def user(administrator: Any, postgresql: str) -> Iterator[str]:
+    """The name of a user who may do nothing yet."""
+    name = urlsplit(postgresql).path[1:]
+    administrator.execute(f"CREATE ROLE {name} LOGIN")
+    yield name
+    administrator.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+@pytest.fixture
+def users_config(postgresql: str, user: str, tmp_path: Path) -> StoresConfig:
+    """The settings of a host that connects as this user."""
+    server = urlsplit(postgresql)
+    url = server._replace(netloc=f"{user}@{server.netloc.rpartition('@')[2]}").geturl()
+    return StoresConfig(folder=tmp_path, url=url, patience=5, pause=0.01)
+
+
+def test_a_user_who_may_make_no_tables_fails_the_plugin_alone(
+    opening: Callable[..., Stores], users_config: StoresConfig, plain_products: Store
+) -> None:
+    """From PostgreSQL 15 on, that is so until somebody grants it: the reason names the plugin and the schema."""
+    failures = opening(users_config, plain_products).failures
+    assert isinstance(failures["catalog-plugin"], SetupError)
+    assert "plugin catalog-plugin: store catalog: permission denied for schema" in str(failures["catalog-plugin"])
+
+
+@pytest.mark.parametrize(
+    ("privilege", "table"), [("INSERT", "products"), ("SELECT", "products"), ("ALL", "products, plughost_migrations")]
+)
+def test_a_privilege_that_was_taken_away_is_told_until_it_is_granted_again(
+    opening: Callable[..., Stores],
+    users_config: StoresConfig,
+    *,
+    user: str,
+    administrator: Any,
+    plain_products: Store,
+    wait_for: Callable[..., None],
+    privilege: str,
+    table: str,
+) -> None:
+    """As after a restore by another user: readiness has the cause, and nobody restarts anything."""
+    administrator.execute(f"GRANT CREATE ON SCHEMA public TO {user}")
+    stores = opening(users_config, plain_products)
+    store = stores["catalog"]
+    administrator.execute(f"REVOKE {privilege} ON {table} FROM {user}")
+    for _ in range(2):
+        with pytest.raises(Damaged, match="lacks privileges on the table"):
+            store.run(lambda session: [skus(session), add(session, "a")])
+        assert "lacks privileges on the table" in check(store).data["reason"]
+    administrator.execute(f"GRANT {privilege} ON {table} TO {user}")
+    wait_for(lambda: check(store).up)
+    store.single(add, "b")
+    assert store.read(skus) == ["b"]
+    stores.close()
+
+
+@pytest.mark.parametrize("code", ["XX000", "57000"], ids=["internal error", "intervention"])
+def test_an_error_of_the_server_itself_is_unavailable(
+    opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path, code: str
+) -> None:
+    """The plugin can't help that."""
+    store = opening(StoresConfig(folder=tmp_path, url=postgresql), plain_products)["catalog"]
+    for operation in (store.read, store.run):
+        with pytest.raises(Unavailable, match="of its own"):
+            operation(Session.rows, f"DO $$ BEGIN RAISE EXCEPTION 'of its own' USING ERRCODE = '{code}'; END $$")
+
+
+def test_a_locked_index_of_the_log_is_busy(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
+) -> None:
+    """SQLite itself waits ten seconds for it, whatever it is told, so its error is made here."""
+    store = opening(replace(sqlite_config, patience=0), plain_products)["catalog"]
+
+    def locked(_: Session) -> None:
+        error = sqlite3.OperationalError("locking protocol")
+        error.sqlite_errorname = "SQLITE_PROTOCOL"
+        raise error
+
+    for operation in (store.read, store.run):
+        with pytest.raises(Busy, match="locking protocol"):
+            operation(locked)
+    assert check(store).up
