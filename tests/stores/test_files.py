@@ -111,6 +111,43 @@ def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
     assert len(serving.read(skus)) == 41
 
 
+@pytest.mark.parametrize("method", ["single", "run"])
+@pytest.mark.parametrize("left", [0, 5000])
+def test_a_log_that_is_shortened_is_noticed_before_the_file_is_spoilt(
+    serving: OpenStore[Session], file: Path, left: int, method: str, wait_for: Callable[..., None]
+) -> None:
+    """What it held is lost, which is told; the file is what it was at the last checkpoint, and served."""
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for number in range(20):
+        serving.single(add, f"lost {number}{'x' * 200}")
+    os.truncate(file.with_name(f"{file.name}-wal"), left)
+    with pytest.raises(Unavailable, match=r"lost its log, catalog\.sqlite3-wal: shortened"):
+        getattr(serving, method)(add, "refused")
+    wait_for(lambda: check(serving).up)
+    serving.single(add, "kept")
+    assert len(serving.read(skus)) in range(41, 61)
+    serving.database.check()
+
+
+def test_who_reads_first_from_a_log_that_was_shortened_tells_the_same(
+    opening: Callable[..., Stores], serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
+) -> None:
+    """It is no passing fault of the disk."""
+    os.truncate(file.with_name(f"{file.name}-wal"), 0)
+    with pytest.raises(Unavailable, match="was shortened while in use"):
+        serving.read(lambda session: session.rows("SELECT name, sku FROM products"))
+    wait_for(lambda: check(serving).up)
+
+
+def test_a_log_that_a_checkpoint_emptied_is_in_order(serving: OpenStore[Session], file: Path) -> None:
+    """Others may have one made, as tools that replicate the file do."""
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    serving.single(add, "kept")
+    assert len(serving.read(skus)) == 41
+
+
 def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_first(
     serving: OpenStore[Session],
     file: Path,

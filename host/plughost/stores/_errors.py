@@ -109,12 +109,13 @@ LOCKED: Final = ("40P01", "55P03")
 """PostgreSQL's codes of a deadlock and of a lock that was not to be had."""
 _DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
 _READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
+_SHORTENED: Final = "SQLITE_IOERR_SHORT_READ"
 _SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
 _KINDS: Final = (
     (("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "40001", *LOCKED), Busy),
     (("57014",), Overran),
     (("08", "57P"), ConnectionLost),
-    (("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ", "XX001", "XX002"), Damaged),
+    (("SQLITE_CORRUPT", "SQLITE_NOTADB", _SHORTENED, "XX001", "XX002"), Damaged),
     (_READ_ONLY + _SYSTEM, Unavailable),
 )
 
@@ -130,6 +131,8 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
         return None
     code: str = getattr(error, "pgcode", None) or getattr(error, "sqlite_errorname", None) or ""
     text = str(error).strip()
+    if code == _SHORTENED:
+        text += "; its file or its log, -wal, was shortened while in use, and what that held is lost"
     message = f"{label}: {text}"
     if reads and code in _READ_ONLY:
         return MisusedStore(f"A read of the {label} was about to write: use run. ({text})")

@@ -92,6 +92,8 @@ class SQLiteFile:
         self._log: tuple[int, ...] | None = None  # the write-ahead log, while a connection writes
         self._place = path.parent
         self._folder: tuple[int, ...] = ()  # as it was when the log was seen there
+        self._log_descriptor = -1  # SQLite locks the database and its shared memory, and no log
+        self._log_size = 0
         self._size = self._changed = 0
         self._filled = self._immutable = False
 
@@ -165,17 +167,35 @@ class SQLiteFile:
 
     def follow_log(self) -> None:
         """Remember the write-ahead log that a new connection writes to."""
+        self.leave_log()
         self._folder = _told(_STATE, self._place)
         self._log = _told(_WHICH, f"{self.path}-wal")
+        with suppress(OSError):  # where it is gone already, its identity tells
+            self._log_descriptor = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
 
     def leave_log(self) -> None:
         """Forget it: the last connection that is closed removes it."""
-        self._log = None
+        self._log, self._log_size = None, 0
+        if self._log_descriptor >= 0:
+            os.close(self._log_descriptor)
+            self._log_descriptor = -1
 
     def verify(self) -> None:
         """See that the file and its log are in place."""
         self._verify_file()
         self._verify_log()
+
+    def verify_to_write(self) -> None:
+        """See that the file and its log are in place, and the log not shortened; only for who holds its descriptor.
+
+        What is written behind the end of a shortened log leaves a hole, which a checkpoint would copy to the file.
+        """
+        self.verify()
+        if self._log_descriptor >= 0:
+            size = os.lseek(self._log_descriptor, 0, os.SEEK_END)
+            if size < self._log_size:
+                self._verify_shorter_log()
+            self._log_size = size
 
     def _verify_log(self) -> None:
         """See that what is written goes to a log that is found again.
@@ -190,6 +210,14 @@ class SQLiteFile:
             if _told(_WHICH, f"{self.path}-wal") != self._log:
                 raise Damaged(f"{self._name} lost its log, {self.path.name}-wal: deleted or replaced while in use")
             self._folder = folder
+
+    def _verify_shorter_log(self) -> None:
+        """See that nothing is missing of a log that is shorter than it was: a checkpoint may have emptied it."""
+        try:
+            self.look_through()
+        except StoreError as error:
+            message = f"{self._name} lost its log, {self.path.name}-wal: shortened while in use, with what it held"
+            raise Damaged(message) from error
 
     def _verify_file(self) -> None:
         """See that the file is still there, and not another or a shorter one."""

@@ -117,7 +117,7 @@ class Writer:
         if self._connection is None:
             self._connection = self._open_one()
         else:
-            self._file.verify()
+            self._file.verify_to_write()
         connection = self._connection
         left = deadline - time.monotonic()
         waited = left < 0.99 * self._patience
@@ -183,7 +183,7 @@ class Writer:
                 raise OutcomeUnknown(message) from error
             raise
         try:
-            self._file.verify()
+            self._file.verify_to_write()
         except Damaged as error:
             message = f"{error}; what was written at that moment is in the write-ahead log, and may be lost"
             raise OutcomeUnknown(message) from error
