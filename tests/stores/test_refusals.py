@@ -15,7 +15,7 @@ from tests.stores.test_rows import add, skus
 
 from plughost.stores import Busy, Session, SetupError, Stores, StoresConfig, Unavailable
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check
+from plughost.stores._looking import check, statistics
 
 if TYPE_CHECKING:
     from plughost import Store
@@ -78,6 +78,7 @@ def test_a_privilege_that_was_taken_away_is_told_until_it_is_granted_again(
         with pytest.raises(Damaged, match="lacks privileges on the table"):
             store.run(lambda session: [skus(session), add(session, "a")])
         assert "lacks privileges on the table" in check(store).data["reason"]
+    assert statistics(store).trouble is not None, "plughost stores check tells it, too"
     administrator.execute(f"GRANT {privilege} ON {table} TO {user}")
     wait_for(lambda: check(store).up)
     store.single(add, "b")

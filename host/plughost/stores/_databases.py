@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost.stores._errors import SetupError, translate
+from plughost.stores._errors import Damaged, SetupError, translate
 from plughost.stores._sessions import Session
 
 if TYPE_CHECKING:
@@ -54,6 +54,13 @@ class Administration(Session):
     def may_use(self, table: str, *, writes: bool) -> bool:
         """Return whether the database's user may read a table, and write it where it `writes`; True without a table."""
         return True
+
+    def check_privileges(self, tables: Iterable[str], *, writes: bool) -> None:
+        """Raise `Damaged` where the database's user lacks what a host needs to use the store."""
+        for table in (TABLE, *tables):
+            if not self.may_use(table, writes=writes and table != TABLE):
+                message = f"The user of the store {self._store} lacks privileges on the table {table}: grant them"
+                raise Damaged(message)
 
     def schema_number(self) -> int:
         """Return the number of the store's newest applied migration, 0 where there is none."""

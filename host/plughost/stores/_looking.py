@@ -61,6 +61,7 @@ def statistics(store: OpenStore[Any]) -> Statistics:
                 tables = [table for table in store.declared.tables if db.has_table(table)]
                 rows = {table: count(db, f"FROM {quote(table)}") for table in tables}
                 facts |= {"schema": db.schema_number(), "rows": rows, "size": db.size(tables)}
+                db.check_privileges(store.declared.tables, writes=not config.read_only)
     except StoreError as error:
         facts["trouble"] = str(error)
     return Statistics(store=store.name, plugin=store.plugin, dialect=config.dialect, place=config.place, **facts)

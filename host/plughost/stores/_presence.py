@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from plughost.stores._databases import TABLE
 from plughost.stores._errors import (
     Busy,
     ConnectionLost,
@@ -214,11 +213,7 @@ class Presence:
 
     def _schema_number(self, db: Administration) -> int:
         """Return the number of the schema that is there; `Damaged` where a privilege was taken away."""
-        writes = not self._database.config.read_only
-        for table in (TABLE, *self._tables):
-            if not db.may_use(table, writes=writes and table != TABLE):
-                message = f"The user of the {self._database.label} lacks privileges on the table {table}: grant them"
-                raise Damaged(message)
+        db.check_privileges(self._tables, writes=not self._database.config.read_only)
         return db.schema_number()
 
     def _look_for_tables(self, db: Administration) -> None:
