@@ -49,6 +49,51 @@ def test_who_imports_what_changed_is_imported_afresh_too(folder: Path, statement
         assert client.get("/other").json()["count"] == 2
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from ..base.words import WORD",
+        "def word():\n    from ..base import words\n    return words.WORD\nWORD = word()",
+        "def word():\n    from .. import base\n    return base.words.WORD\nWORD = word()",
+    ],
+)
+def test_who_imports_relatively_what_changed_is_imported_afresh_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """Distributions that share a namespace package, each in a folder of its own, import one another so."""
+    beside = folder / "beside"
+    beside.mkdir()
+    monkeypatch.syspath_prepend(str(beside))
+
+    def install_base(word: str) -> None:
+        files = {"reloaded_space/base/words.py": f"WORD = {word}", "reloaded_space/base/__init__.py": "from . import words"}
+        entry = plugin_entry("base", "reloaded_space.base.plugin")
+        plugin = {"reloaded_space/base/plugin.py": saying("1", "/base")}
+        write_package(folder, "reloaded-base", files | plugin, version=word, entry_points=entry)
+
+    install_base("1")
+    top = {"reloaded_space/top/__init__.py": saying("WORD", "/top", head=statement)}
+    write_package(beside, "reloaded-top", top, entry_points=plugin_entry("top", "reloaded_space.top"))
+    with running_host(distributions=InFolder(folder, beside)) as host, host.client() as client:
+        assert client.get("/top").json()["word"] == 1
+        install_base("22")
+        assert host.host.reload().changed == ("base", "top")
+        assert client.get("/top").json()["word"] == 22
+
+
+@pytest.mark.parametrize("rubbish", ["this is no Python: reloaded_base", "reloaded_base\0", None])
+def test_a_module_whose_source_is_lost_hinders_no_reload(folder: Path, rubbish: str | None) -> None:
+    """What can't be read any more, or is no Python, is taken to import nothing of what changed."""
+    install(folder, "base", "'one'", "1.0")
+    install(folder, "other", "'other'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host:
+        source = folder / "reloaded_other" / "words.py"
+        source.unlink() if rubbish is None else source.write_text(rubbish)
+        install(folder, "base", "'two!'", "2.0")
+        report = host.host.reload()
+        assert (report.changed, report.reused) == (("base",), ("other",))
+
+
 def test_an_edit_of_the_same_size_in_the_same_second_takes_effect(folder: Path) -> None:
     """Byte code is as old as its source in whole seconds, and no older one is taken for it."""
     plugins = folder / "plugins"

@@ -28,15 +28,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class InFolder(list[metadata.Distribution]):
-    """What is installed in a folder, looked up each time it is asked."""
+    """What is installed in some folders, looked up each time it is asked."""
 
-    def __init__(self, folder: Path) -> None:
-        """Look into a folder."""
+    def __init__(self, *folders: Path) -> None:
+        """Look into folders."""
         super().__init__()
-        self.folder = folder
+        self.folders = [str(each) for each in folders]
 
     def __iter__(self) -> Iterator[metadata.Distribution]:
-        return iter(list(metadata.distributions(path=[str(self.folder)])))
+        return iter(list(metadata.distributions(path=self.folders)))
 
 
 def install(folder: Path, name: str, word: str, version: str, *requires: str, head: str = "") -> None:

@@ -102,10 +102,11 @@ def _outdated(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], sha
 def _imports(module: ModuleType, names: Collection[str]) -> bool:
     if any(isinstance(each, ModuleType) and each.__name__ in names for each in list(vars(module).values())):
         return True
-    tops = {name.partition(".")[0].encode() for name in names}
+    tops = {name.partition(".")[0] for name in names}
     try:
         source = Path(module.__file__ or "").read_bytes()
-        if not any(top in source for top in tops):  # most don't, and to parse them all takes its time
+        # Most don't, and to parse them all takes its time. In a package of the same name, imports can be relative.
+        if module.__name__.partition(".")[0] not in tops and not any(top.encode() in source for top in tops):
             return False
         return any(name in names for name in _imported(ast.parse(source), module))
     except (OSError, SyntaxError, ValueError):
