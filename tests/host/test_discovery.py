@@ -66,6 +66,62 @@ def test_a_requirement_for_another_platform_or_extra_is_none() -> None:
     assert found[0].problem is None
 
 
+def test_an_extra_that_is_asked_for_counts(tmp_path: Path) -> None:
+    """A plugin depends on what an extra of its library adds, where it asks for that extra."""
+    extras = library(tmp_path, "lib", "plughost-y; extra == 'less'", "plughost-z; extra == 'more'", "plughost-x")
+    found = discover([dist("a", "lib[more]"), extras, dist("x"), dist("y"), dist("z")])
+    assert {each.name: each.requires for each in found}["a"] == ("x", "z")
+    assert [each.name for each in Environment([extras]).requirements("lib", "more")] == ["plughost-z"]
+
+
+def test_an_installed_pre_release_fits() -> None:
+    """A requirement is met by a pre-release, since it is what is installed."""
+    assert discover([dist("a", "plughost-z>=1"), dist("z", version="2.0b1")])[1].unmet is None
+
+
+def test_who_lacks_what_is_named_as_it_writes_itself(tmp_path: Path) -> None:
+    """A library that lacks something is named by its own name, a plugin's own distribution by `it`."""
+    (found,) = discover([dist("a", "some-library"), library(tmp_path, "Some.Library", "ghost")])
+    assert found.unmet == "Some.Library requires ghost, and it is not installed"
+
+
+SEVERAL = """
+[console_scripts]
+one = several:main
+
+[plughost.plugins]
+one = several:one
+two = several:two
+"""
+
+
+def test_a_distribution_may_bring_several_plugins(tmp_path: Path) -> None:
+    """Each is found under its own entry point, and they don't depend on one another."""
+    write_package(tmp_path, "several", {}, entry_points=SEVERAL)
+    found = [(each.name, each.entry_point.value, each.requires, each.problem) for each in in_folder(tmp_path)]
+    assert found == [("one", "several:one", (), None), ("two", "several:two", (), None)]
+
+
+def test_a_name_for_two_objects_is_refused(tmp_path: Path) -> None:
+    """A distribution that names two objects for one plugin is told both."""
+    twice = f"{plugin_entry('one', 'several:one')}one = several:other\n"
+    write_package(tmp_path, "several", {}, entry_points=twice)
+    (found,) = {each.problem for each in in_folder(tmp_path)}
+    assert found == "its distribution names two objects for it, several:one and several:other"
+
+
+def test_what_was_to_be_a_plugin_is_told(tmp_path: Path) -> None:
+    """Named as plugins are, made for the host, without an entry point and of no use to others: probably a mistake."""
+    write_package(tmp_path, "plughost-lost", {}, requires=["plughost"])
+    write_package(tmp_path, "plughost-tool", {})
+    write_package(tmp_path, "plughost-base", {}, requires=["plughost"])
+    entry = plugin_entry("top", "top")
+    write_package(tmp_path, "plughost-top", {}, requires=["plughost", "plughost-base"], entry_points=entry)
+    write_package(tmp_path, "lost", {}, requires=["plughost"])
+    told = "plughost-lost is installed, and is no plugin: it has no entry point in plughost.plugins"
+    assert Environment(metadata.distributions(path=[str(tmp_path)])).warnings == (told,)
+
+
 def test_circles_are_sorted_by_name() -> None:
     """Distributions that require each other are taken by name, and both serve."""
     found = discover([dist("b", "plughost-a"), dist("a", "plughost-b")])
@@ -136,6 +192,8 @@ BROKEN: dict[str, dict[str, bytes]] = {
     "no version": {"METADATA": b"Metadata-Version: 2.1\nName: broken\n"},
     "odd version": {"METADATA": b"Metadata-Version: 2.1\nName: broken\nVersion: banana\n"},
     "odd requirement": {"METADATA": b"Name: broken\nVersion: 1\nRequires-Dist: a >>> b\nRequires-Dist: good<2; x==y\n"},
+    "odd marker": {"METADATA": b"Name: broken\nVersion: 1\nRequires-Dist: a; sys_platform ~= 'x'\n"},
+    "gaps in the record": {"METADATA": b"Name: broken\nVersion: 1\n", "RECORD": b"\n\nbroken.py,,\n\n"},
     "binary metadata": {"METADATA": b"Name: \xff\xfe\x00broken\nVersion: \xff\n"},
     "odd entry points": {"METADATA": b"Name: broken\nVersion: 1\n", "entry_points.txt": b"[plughost.plugins]\nfoo\n"},
     "binary entry points": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -49,8 +50,9 @@ def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
     before = snapshot_of(site)
     (project / "src" / "__pycache__").mkdir()
     (project / "src" / "__pycache__" / "module.py").write_text("")
-    (project / "tests").mkdir()
-    (project / "tests" / "test_it.py").write_text("")
+    for aside in ("tests", "build", "dist", "docs", "bench", "plugins", "node_modules"):
+        (project / aside).mkdir()
+        (project / aside / "module.py").write_text("")
     (project / "src" / "notes.txt").write_text("")
     (project / "src" / ".#module.py").symlink_to("somebody@host.1234")
     (project / "venv" / "lib").mkdir(parents=True)
@@ -63,14 +65,35 @@ def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
 
 
 def test_folders_of_a_package_are_sources_whatever_their_names(editable: tuple[Path, Path]) -> None:
-    """Below the top of a project, files in folders such as `tests` and `plugins` change the fingerprint."""
+    """Below the top of a project, or where that is a package itself, files in `tests` and `plugins` are sources, too."""
     site, project = editable
     states = {snapshot_of(site).fingerprint}
     for name in ("tests", "plugins", "docs", "build", "dist", "bench"):
         (project / "src" / name).mkdir()
         (project / "src" / name / "module.py").write_text("")
         states.add(snapshot_of(site).fingerprint)
+    (project / "tests").mkdir()
+    (project / "tests" / "module.py").write_text("")
+    (project / "__init__.py").write_text("")
+    assert f"{project}/tests/module.py" in " ".join(snapshot_of(site).sources)
     assert len(states) == 7
+
+
+@pytest.mark.parametrize("suffix", [".py", ".sql", ".html", ".css", ".js", ".json", ".toml"])
+def test_whatever_a_plugin_may_read_is_a_source(editable: tuple[Path, Path], suffix: str) -> None:
+    """A new file of each kind changes the fingerprint of an editable install."""
+    site, project = editable
+    before = snapshot_of(site)
+    (project / "src" / f"new{suffix}").write_text("")
+    assert snapshot_of(site).fingerprint != before.fingerprint
+
+
+def test_a_project_folder_may_be_named_with_a_slash(editable: tuple[Path, Path]) -> None:
+    """The URL of an editable install names its folder with or without a slash at the end."""
+    site, project = editable
+    direct = {"url": f"{project.as_uri()}/", "dir_info": {"editable": True}}
+    (site / "edited-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))
+    assert snapshot_of(site).root == str(project)
 
 
 def test_other_code_below_a_project_is_not_its_own(editable: tuple[Path, Path]) -> None:
@@ -86,9 +109,14 @@ def test_other_code_below_a_project_is_not_its_own(editable: tuple[Path, Path]) 
     environment = Environment(metadata.distributions(path=[str(site), str(project / "deps")]))
     now = environment.snapshots(["edited"])["edited"]
     assert now.fingerprint == before.fingerprint
-    for path, own in (("src/module.py", True), ("deps/library.py", False), ("packages/nested/nested.py", False)):
+    for path, own in (
+        ("src/module.py", True),
+        ("deps/library.py", False),
+        ("packages/nested/nested.py", False),
+        ("../elsewhere/module.py", False),
+    ):
         module = ModuleType("module")
-        module.__file__ = str(project / path)
+        module.__file__ = os.path.normpath(project / path)
         assert now.owns(module) is own, path
 
 
@@ -106,3 +134,34 @@ def test_compiled_modules_are_known(name: str, tmp_path: Path) -> None:
     """A distribution that brings a compiled module says so: Python can't import one twice."""
     write_package(tmp_path, "lib", {name: ""})
     assert snapshot_of(tmp_path).compiled
+
+
+def test_compiled_modules_are_never_unloaded(tmp_path: Path) -> None:
+    """A distribution owns its Python modules, but none that can't be imported twice."""
+    write_package(tmp_path, "lib", {"lib.py": "", "core.so": ""})
+    owned = {}
+    for file in ("lib.py", "core.so"):
+        module = ModuleType("module")
+        module.__file__ = str(tmp_path / file)
+        owned[file] = snapshot_of(tmp_path).owns(module)
+    assert owned == {"lib.py": True, "core.so": False}
+
+
+@pytest.mark.parametrize(
+    ("folders", "own"),
+    [(["space"], True), (["other/space"], False), (["space", "other/space"], False), ([], False)],
+)
+def test_a_namespace_package_belongs_to_who_has_all_its_folders(tmp_path: Path, folders: list[str], own: bool) -> None:
+    """A package without a file is a distribution's own where each of its folders has modules of that."""
+    write_package(tmp_path, "lib", {"lib.py": "", "space/part.py": ""})
+    module = ModuleType("space")
+    module.__path__ = [str(tmp_path / each) for each in folders]
+    assert snapshot_of(tmp_path).owns(module) is own
+
+
+def test_a_namespace_package_of_a_project_is_its_own(editable: tuple[Path, Path]) -> None:
+    """A package without a file belongs to the editable install whose folder it is in."""
+    site, project = editable
+    module = ModuleType("space")
+    module.__path__ = [str(project / "src" / "space")]
+    assert snapshot_of(site).owns(module)

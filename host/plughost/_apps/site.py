@@ -161,8 +161,7 @@ class Site:
 
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer that the plugin of a request has too much to do, as the app answers errors."""
-        mounted = covering(self._current.prefixes, raw_path(environ))
-        environ[OVERLOADED] = environ["plughost.mounted"] = mounted
+        environ[OVERLOADED] = covering(self._current.prefixes, raw_path(environ))
         return self(environ, start_response)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from importlib import metadata
 
-from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.markers import UndefinedComparison
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
@@ -187,13 +187,13 @@ def _fits(requirement: Requirement, version: str) -> bool:
 
 
 @lru_cache(maxsize=4096)  # markers are always evaluated for this environment
-def _applying(text: str, extra: str = "") -> Requirement | None:
+def _applying(text: str, extra: str) -> Requirement | None:
     """Return a requirement, unless it is not one in this environment. Of an extra, only what the extra adds."""
     try:
         requirement = Requirement(text)
         marker = requirement.marker
         plain = marker is None or marker.evaluate({"extra": ""})
         applies = marker is not None and not plain and marker.evaluate({"extra": extra}) if extra else plain
-    except (InvalidRequirement, InvalidVersion, UndefinedComparison, UndefinedEnvironmentName):
+    except (InvalidRequirement, InvalidVersion, UndefinedComparison):
         return None  # pip has refused or mended it at install
     return requirement if applies else None

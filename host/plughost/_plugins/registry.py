@@ -156,15 +156,9 @@ class Registry:
     def reuse(self, entry: Entry, before: Entry) -> None:
         """Replace an entry by that of the previous generation, with what discovery found now.
 
-        Mutable fields are copied: the previous generation keeps its own if this one is refused.
+        Its troubles are copied: the previous generation keeps its own if this one is refused.
         """
-        reused = replace(
-            before,
-            installed=entry.installed,
-            reused=True,
-            trouble=list(before.trouble),
-            seconds=dict(before.seconds),
-        )
+        reused = replace(before, installed=entry.installed, reused=True, trouble=list(before.trouble))
         self.entries = tuple(reused if each is entry else each for each in self.entries)
 
     def fail(self, entry: Entry, failure: Failure) -> None:

@@ -65,7 +65,7 @@ class Snapshot:
         return self._under_root(folder) or any(file.startswith(folder + "/") for file in self.files)
 
     def _under_root(self, path: str) -> bool:
-        return self.root is not None and _is_below(path, self.root) and not any(_is_in(path, f) for f in self.foreign)
+        return self.root is not None and _is_below(path, self.root) and not any(_is_below(path, f) for f in self.foreign)
 
 
 def take_snapshot(
@@ -84,7 +84,7 @@ def take_snapshot(
     except csv.Error:  # a damaged installation, of which only the version is known
         record, paths = "", []
     root = editable_root(distribution)
-    foreign = tuple(sorted(each for each in places if root is not None and _is_below(each, root)))
+    foreign = tuple(each for each in places if root is not None and _is_below(each, root))
     sources = tuple(file_states(root, foreign)) if root is not None else ()
     version = version_of(distribution)
     folder = distribution.locate_file("") if paths else ""
@@ -149,9 +149,8 @@ def _paths(record: str) -> list[str]:
 
 def editable_root(distribution: InstalledDistribution) -> str | None:
     """Return the project folder of an editable install. None for any other."""
-    if not distribution.is_editable or distribution.direct_url is None:
-        return None
-    return unquote(urlsplit(distribution.direct_url.get("url", "")).path).rstrip("/") or None
+    url = (distribution.direct_url or {}).get("url", "") if distribution.is_editable else ""
+    return unquote(urlsplit(url).path).rstrip("/") or None
 
 
 def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:
@@ -178,10 +177,6 @@ _NO_SOURCES: Final = frozenset({"pyvenv.cfg", "host.lock"})
 
 _NEVER: Final = frozenset({"node_modules", "__pycache__"})
 _ASIDE: Final = _NEVER | {"tests", "build", "dist", "docs", "bench", "plugins"}
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or _is_below(path, folder)
 
 
 def _is_below(path: str, folder: str) -> bool:
