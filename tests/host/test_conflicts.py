@@ -110,6 +110,19 @@ def test_who_requires_the_other_comes_second() -> None:
         assert "belongs to b (plughost-b 1.0)" in reason(host, "a")
 
 
+def test_a_plugin_that_a_conflict_blocks_hides_no_other_conflict() -> None:
+    """Those that come after one that is blocked meanwhile are looked at, too."""
+    installed = [
+        plugin_distribution("a", Speaker("a")),
+        plugin_distribution("b", Speaker("b")),
+        plugin_distribution("c", Speaker("c", "/c"), requires=["plughost-b"]),
+        plugin_distribution("d", Speaker("d")),
+    ]
+    with running_host(distributions=installed) as host:
+        assert reason(host, "c").startswith("blocked: ")
+        assert "the prefix /say on site main belongs to a " in reason(host, "d")
+
+
 def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
     """The longer prefix answers what is below it, unknown paths too, and the shorter one the rest."""
     installed = [
@@ -273,15 +286,23 @@ def test_middleware_is_ordered_by_before_and_after() -> None:
 
 
 def test_a_circle_of_middleware_fails_one_of_its_plugins() -> None:
-    """A circle is told with its names; the rest of the middleware stays in force."""
+    """A circle is told with its names, in their order; the rest of the middleware stays in force."""
     installed = [
         plugin_distribution("a", tracing("/a", trace("one", before=("two",)))),
-        plugin_distribution("b", tracing("/b", trace("two", before=("one",)))),
+        plugin_distribution("b", tracing("/b", trace("two", before=("three",)))),
+        plugin_distribution("c", tracing("/c", trace("three", before=("one",)))),
     ]
     with running_host(distributions=installed) as host, host.client() as client:
         assert client.get("/a").headers["x-in"] == "one"
-        assert client.get("/b").status_code == 404
-        assert "middleware order is a circle: " in reason(host, "b")
+        assert client.get("/c").status_code == 404
+        failure = reason(host, "c")
+    told, _, circle = failure.partition(" is a circle: ")
+    assert told == "failed: register_middleware: middleware order"
+    assert circle.removesuffix(". Disable one of these plugins.") in {
+        "one before two before three before one",
+        "two before three before one before two",
+        "three before one before two before three",
+    }
 
 
 def test_middleware_runs_where_its_scope_says() -> None:

@@ -85,12 +85,19 @@ def test_whatever_a_hook_raises_the_others_serve(hook: str, error: BaseException
 
 def test_a_failure_names_the_place_in_the_plugin() -> None:
     """The reason of a failing hook holds the exception, its message, the plugin's file and line, and what to do."""
-    bad = hook_of("register_routes", raising(LookupError("no shelf")))
-    with running_host(distributions=beside(bad)) as host:
-        told = reason(host, "bad")
-    assert "LookupError at plugins.py:" in told
-    assert "no shelf" in told
-    assert "disable the plugin" in told
+    for error in (LookupError("no shelf."), SyntaxError("no shelf")):
+        bad = hook_of("register_routes", raising(error))
+        with running_host(distributions=beside(bad)) as host:
+            told = reason(host, "bad")
+        assert f"{type(error).__name__} at plugins.py:" in told
+        assert ": no shelf. The traceback" in told
+        assert "disable the plugin" in told
+
+
+def test_an_exception_that_can_not_be_shown_is_told_as_that() -> None:
+    """The reason has its type, and says why there is no message."""
+    with running_host(distributions=beside(UnspeakableError())) as host:
+        assert "UnspeakableError: its message can't be shown" in reason(host, "bad")
 
 
 def test_the_place_is_the_plugins_and_not_the_hosts(tmp_path: Path) -> None:
@@ -197,6 +204,21 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
     with running_host(distributions=beside(hook_of(hook, lambda: rubbish))) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith("failed: ")
+
+
+@pytest.mark.parametrize(
+    ("hook", "rubbish", "told"),
+    [
+        ("register_settings", 7, "it returned 7. Return the pydantic model class of the plugin's settings."),
+        ("register_authenticator", 7, "it returned 7. Return a callable that takes a request."),
+        ("register_checks", 7, "it returned 7. Return a list of Check."),
+        ("register_checks", [7], "it returned a int. Return a list of Check."),
+    ],
+)
+def test_what_a_hook_is_to_return_is_told(hook: str, rubbish: Any, told: str) -> None:
+    """The reason names what was returned, and what to return instead."""
+    with running_host(distributions=beside(hook_of(hook, lambda: rubbish))) as host:
+        assert reason(host, "bad") == f"failed: {hook}: {told}"
 
 
 @pytest.mark.parametrize("hook", BUILD_HOOKS)

@@ -111,6 +111,15 @@ def test_a_reused_plugin_keeps_all_that_is_known_of_it() -> None:
             assert host.host.view.plugins == (before,)
 
 
+def test_a_reused_plugin_is_shown_as_it_is_installed_now() -> None:
+    """What discovery finds of it now counts, so that it is blocked with a plugin that it has come to require."""
+    installed = [plugin_distribution("one", Speaker("one", "/one")), plugin_distribution("two", Speaker("two", "/two"))]
+    with running_host(distributions=installed) as host:
+        installed[0] = plugin_distribution("one", Speaker("one", "/one"), requires=["plughost-two"])
+        assert sorted(host.host.reload().reused) == ["one", "two"]
+        assert [each.requires for each in host.host.view.plugins if each.name == "one"] == [("two",)]
+
+
 def test_a_changed_plugin_is_known_anew() -> None:
     """A plugin that is asked again, since its settings changed, shows what that took, and its trouble of now only."""
     reasons = ["no lamp", ""]
@@ -337,7 +346,7 @@ def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
         file.write_text(f"disabled = ['base']\n{file.read_text()}")
         report = host.host.reload()
         assert not report.swapped
-        assert "top (plughost-top 1.0) would be blocked" in report.problems[0]
+        assert report.problems == ("top (plughost-top 1.0) would be blocked",)
         assert client.get("/base").status_code == client.get("/top").status_code == 200
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import weakref
@@ -81,6 +82,29 @@ def test_a_failed_upgrade_puts_the_old_modules_back(folder: Path) -> None:
         install(folder, "base", "'three'", "3.0")
         assert host.host.reload().ok
         assert client.get("/base").json()["word"] == "three"
+
+
+def test_a_failed_upgrade_leaves_no_module_of_its_own(folder: Path) -> None:
+    """What only the refused version has is not in sys.modules, where the next one would find it instead of its own."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host:
+        install(folder, "base", "__import__('reloaded_base.fresh') and 1 / 0", "2.0")
+        (folder / "reloaded_base" / "fresh.py").write_text("")
+        with (folder / "reloaded_base-2.0.dist-info" / "RECORD").open("a") as record:
+            record.write("reloaded_base/fresh.py,,\n")
+        assert not host.host.reload().swapped
+        assert "reloaded_base.fresh" not in sys.modules
+
+
+def test_what_is_installed_as_soon_as_the_folder_was_looked_at_is_found(folder: Path) -> None:
+    """An installation that leaves the folder's time as it was, in whose unit it can happen, is noticed by a reload."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        state = folder.stat()
+        install(folder, "other", "'other'", "1.0")
+        os.utime(folder, ns=(state.st_atime_ns, state.st_mtime_ns))
+        assert host.host.reload().added == ("other",)
+        assert client.get("/other").json()["word"] == "other"
 
 
 def test_what_is_uninstalled_is_forgotten(folder: Path) -> None:

@@ -110,3 +110,16 @@ def test_an_unchanged_plugin_keeps_its_counts_over_a_reload() -> None:
         assert remaining(client.get("/notes")) == "2"
         host.host.reload()
         assert remaining(client.get("/notes")) == "1"
+
+
+def test_changed_settings_of_limits_reach_plugins_that_nothing_else_happened_to() -> None:
+    """They are asked anew, and count where the new settings say."""
+    with notes_host(NotesPlugin()) as host, host.client() as client:
+        assert remaining(client.get("/notes")) == "2"
+        file = host.host.settings.file
+        assert file is not None
+        file.write_text(f"{file.read_text()}\n[rate_limits]\ntimeout = 0.7\n")
+        assert set(host.host.reload().changed) == {"notes", "tokens"}
+        assert remaining(client.get("/notes")) == "2"
+        assert host.host.reload().changed == ()
+        assert remaining(client.get("/notes")) == "1"

@@ -52,7 +52,7 @@ def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]
         try:
             return tuple(declared[name] for name in sort_graph(graph))
         except CycleError as error:
-            circle = list(reversed(error.args[1]))
+            circle = error.args[1]
             entry, _ = max((declared[name] for name in circle), key=lambda pair: registry.entries.index(pair[0]))
             cause = f"middleware order is a circle: {' before '.join(circle)}"
             registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))

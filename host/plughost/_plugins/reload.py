@@ -38,7 +38,7 @@ def reuse_unchanged(
     Returns:
         The modules that were unloaded, to be restored if the next generation is not used.
     """
-    keys = {key for entry in registry.active() for key in entry.installed.closure} - environment.shared
+    keys = {key for entry in registry.active() for key in entry.installed.closure}
     outdated = _outdated(environment.snapshots(keys), imported, environment.shared)
     for entry in registry.active():
         before = running.get(entry.name)
