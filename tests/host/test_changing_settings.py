@@ -101,6 +101,17 @@ def test_what_is_read_at_start_only_is_said_to_be(host: RunningHost) -> None:
     assert host.host.preview_setting("log.level", "debug").at_restart
 
 
+def test_whom_the_settings_trust_is_told_at_a_reload(host: RunningHost) -> None:
+    """A plugin that nothing else happened to is asked anew once it may control the host, or no longer may."""
+    text = _file(host).read_text()
+    for trusted, now in (("['greeting']", True), ("[]", False)):
+        _file(host).write_text(f"trusted = {trusted}\n{text}")
+        assert host.host.reload().changed == ("greeting",)
+        assert host.host.generation is not None
+        assert [entry.context.trusted for entry in host.host.generation.registry] == [now]
+    assert host.host.reload().reused == ("greeting",)
+
+
 def test_demo_logins_are_for_trusted_plugins_in_development(host: RunningHost) -> None:
     """What a plugin offers is there with --dev, and not without."""
     assert host.host.logins["ann"]() == "a token of ann"

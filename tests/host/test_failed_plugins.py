@@ -167,6 +167,10 @@ def test_a_skipped_plugin_that_nobody_brings_is_a_warning() -> None:
         ({"settings": {"strict": True}}, "bad is failed"),
         ({"settings": {"required": ["bad"]}}, "the required plugin bad is failed"),
         ({"settings": {"required": ["ghost"]}}, "the required plugin ghost is not installed; known: bad, good"),
+        (
+            {"settings": {"required": ["ghost", "bad"]}},
+            "ghost is not installed; known: bad, good; the required plugin bad is failed$",
+        ),
         ({"settings": {"required": ["godo"]}}, r"the required plugin godo is not installed; did you mean good\?"),
         ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
     ],

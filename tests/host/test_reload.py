@@ -336,9 +336,10 @@ def test_who_was_reused_loses_an_authenticator_that_fails() -> None:
 
 
 def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
-    """Disabling what another plugin requires would block that one, so nothing changes and both are named."""
+    """Disabling what others require would block them, so nothing changes and each is named."""
     installed = [
         plugin_distribution("base", Speaker("base", "/base")),
+        plugin_distribution("more", Speaker("more", "/more"), requires=["plughost-base"]),
         plugin_distribution("top", Speaker("top", "/top"), requires=["plughost-base"]),
     ]
     with running_host(distributions=installed) as host, host.client() as client:
@@ -346,7 +347,8 @@ def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
         file.write_text(f"disabled = ['base']\n{file.read_text()}")
         report = host.host.reload()
         assert not report.swapped
-        assert report.problems == ("top (plughost-top 1.0) would be blocked",)
+        lost = "more (plughost-more 1.0) would be blocked; top (plughost-top 1.0) would be blocked"
+        assert report.problems == (lost,)
         assert client.get("/base").status_code == client.get("/top").status_code == 200
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_network
 from typing import Any
 
@@ -17,6 +17,7 @@ from plughost._api.declarations import RouteGroup
 from plughost._apps.mounting import mount
 from plughost._apps.site import Site
 from plughost.http import Request, secure_url
+from plughost.http._request import BEGINS, FAILED
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 
@@ -57,6 +58,7 @@ def test_nobody_else_is_believed(trusted: list[Any]) -> None:
 def test_whom_a_limit_concerns_is_told_by_a_trusted_proxy(peer: str, client: str) -> None:
     """The address that holds too much is that of the client behind a trusted proxy; nobody else can name one."""
     environ = create_environ(headers=FORWARDED, remote_addr=peer)
+    del environ["wsgi.url_scheme"]  # an engine asks before it has one
     before = dict(environ)
     assert Site("main", None, PROXIES).client_of(environ) == client  # type: ignore[arg-type] # no app is called
     assert environ == before
@@ -111,6 +113,12 @@ def test_the_client_is_the_last_address_that_no_trusted_proxy_has(chain: str, cl
 def test_a_forwarded_host_is_a_host_or_nothing(headers: dict[str, str], host: str) -> None:
     """Only a well-formed host gets into absolute URLs; the last of several counts."""
     assert seen(headers)["HTTP_HOST"] == host
+
+
+@pytest.mark.parametrize(("chain", "scheme"), [("http, https", "https"), ("https, http", "http"), ("HTTPS ", "https")])
+def test_the_last_scheme_counts(chain: str, scheme: str) -> None:
+    """Of several schemes that proxies name, the one of the proxy next to this host is taken."""
+    assert seen({"X-Forwarded-Proto": chain})["wsgi.url_scheme"] == scheme
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "javascript", "", "https://x"])
@@ -225,3 +233,43 @@ def test_a_stream_is_in_flight_until_it_is_closed() -> None:
     with pytest.raises(ValueError, match="broken"):
         site(create_environ(), lambda *_: None)
     assert site.in_flight == 0
+
+
+class Broken:
+    """A body that fails before its first part, and counts how often it is closed."""
+
+    closed = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise ValueError("broken")
+
+    def close(self) -> None:
+        """Take note."""
+        self.closed += 1
+
+
+def test_a_body_that_fails_before_it_begins_is_answered_by_the_app_to_its_end() -> None:
+    """The error's own body is whole, and the one that failed is closed once."""
+    failed = Broken()
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        return [b"error"] if FAILED in environ else failed
+
+    site = Site("main", app)  # type: ignore[arg-type] # any WSGI app will do
+    body: Any = site(create_environ(), lambda *_: None)
+    assert list(body) == [b"error"]
+    body.close()
+    assert (failed.closed, site.in_flight) == (1, 0)
+
+
+def test_a_body_is_noted_once_whether_or_not_it_is_sent() -> None:
+    """What is to happen when a body begins happens with its first part, or when it is closed without any."""
+    for parts in ((), (b"a", b"b")):
+        begun: list[str] = []
+        site = Site("main", lambda environ, start_response: iter([b"a", b"b"]))  # type: ignore[arg-type] # any app
+        body: Any = site(create_environ() | {BEGINS: lambda: begun.append("begun")}, lambda *_: None)
+        sent = body.__iter__()
+        assert tuple(next(sent) for _ in parts) == parts
+        body.close()
+        body.close()
+        assert begun == ["begun"]
