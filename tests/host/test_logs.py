@@ -17,7 +17,7 @@ import pytest
 import structlog
 from tests.host.plugins import Plugin, Speaker, serving
 
-from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Operation, PluginContext, Route, RouteGroup, Store, hookimpl
 from plughost._api.events import Event, Events
 from plughost._logging import make_logger
 from plughost._runtime.access_log import AccessLog
@@ -43,6 +43,29 @@ def test_a_hook_that_fails_while_the_host_serves_is_logged(tmp_path: Path) -> No
     failed = next(line for line in lines if line["event"] == "hook failed")
     assert (failed["plugin"], failed["reason"].partition(" at ")[0]) == ("lamp", "started: LookupError")
     assert "no lamp" in failed["exception"]
+
+
+def test_a_plugin_that_does_not_serve_is_one_line(tmp_path: Path) -> None:
+    """It has the plugin's label, its state and the reason; a traceback where there is one, also of a migration."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_begin.sql").write_text("SELECT nonsense FROM nowhere;")
+    store = Store(name="kept", migrations=tmp_path, tables=())
+    installed = [
+        plugin_distribution("import", ImportError("no lamp")),
+        plugin_distribution("needy", Speaker("needy"), requires=["plughost-import"]),
+        plugin_distribution("store", Plugin(register_stores=lambda context: [store])),
+    ]
+    log = (tmp_path / "log").open("w")
+    with log, running_host(distributions=installed, logger=make_logger(LogSettings(format="json"), log)):
+        lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    told = [line for line in lines if line["event"] == "plugin does not serve"]
+    assert [(line["plugin"], line["state"], line["reason"].partition(":")[0]) for line in told] == [
+        ("import (plughost-import 1.0)", "failed", "import"),
+        ("needy (plughost-needy 1.0)", "blocked", "dependency"),
+        ("store (plughost-store 1.0)", "failed", "store"),
+    ]
+    assert ["no lamp" in line.get("exception", "none") for line in told] == [True, False, False]
+    assert "exception" not in told[1]
 
 
 def test_what_a_plugin_logs_during_a_request_names_it(tmp_path: Path) -> None:

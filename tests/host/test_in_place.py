@@ -1,0 +1,154 @@
+"""In place: what files of site-packages name is importable while they are there, and no longer."""
+
+from __future__ import annotations
+
+import json
+import site
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from tests.host.packages import remove_package, write_package
+
+from plughost._plugins.environment import Environment
+from plughost._plugins.in_place import PathFiles
+
+Install = Callable[..., None]
+
+FINDER = """
+import sys
+
+
+class Finder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None
+
+
+def install():
+    sys.meta_path.append(Finder)
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of site-packages; what is imported from there is forgotten afterwards."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(folder)])
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path / "nowhere"))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.delitem(sys.modules, "in_place_finder", raising=False)
+    return folder
+
+
+@pytest.fixture
+def install(packages: Path) -> Install:
+    """Install a distribution whose `.pth` file holds some lines, in place or not."""
+
+    def install(name: str, *lines: str, editable: bool = True, version: str = "1.0") -> None:
+        direct = {"url": "file:///project", "dir_info": {"editable": editable}}
+        files = {f"_{name}.pth": "\n".join(lines), f"{name}-{version}.dist-info/direct_url.json": json.dumps(direct)}
+        write_package(packages, name, files, version=version)
+
+    return install
+
+
+def look(path_files: PathFiles, packages: Path, *plugins: str) -> list[str]:
+    """Look at what is installed, as each reload does, and return the names of the test's folders on `sys.path`."""
+    path_files.forget_removed()
+    environment = Environment(metadata.distributions(path=[str(packages)]))
+    path_files.read_new(environment, plugins)
+    return [Path(each).name for each in sys.path if Path(each).is_relative_to(packages.parent)]
+
+
+def folders(packages: Path, *names: str) -> tuple[str, ...]:
+    """Make folders beside site-packages, and return their paths."""
+    for name in names:
+        (packages.parent / name).mkdir()
+    return tuple(str(packages.parent / name) for name in names)
+
+
+def test_a_folder_is_importable_from_its_installation_to_its_removal(packages: Path, install: Install) -> None:
+    """It comes once, goes with its file, and another takes its place where the file is written anew."""
+    old, new = folders(packages, "old", "new")
+    path_files = PathFiles()
+    install("edited", old)
+    for _ in range(2):
+        assert look(path_files, packages, "edited") == ["packages", "old"]
+    install("edited", new, version="2.0")
+    assert look(path_files, packages, "edited") == ["packages", "new"]
+    remove_package(packages, "edited")
+    assert look(path_files, packages) == ["packages"]
+
+
+def test_only_what_plugins_are_made_of_is_read_and_only_in_place(packages: Path, install: Install) -> None:
+    """Of a copy, and of what no plugin needs, no file runs in a host that serves; those that come after are read."""
+    one, two, three = folders(packages, "one", "two", "three")
+    path_files = PathFiles()
+    install("copied", one, editable=False)
+    install("unneeded", two)
+    install("edited", three)
+    assert look(path_files, packages, "copied", "edited") == ["packages", "three"]
+
+
+def test_what_was_there_at_the_start_is_not_read_again(packages: Path, install: Install) -> None:
+    """Python has read it; the host only forgets it once it is gone."""
+    (folder,) = folders(packages, "early")
+    install("edited", folder)
+    path_files = PathFiles()
+    assert look(path_files, packages, "edited") == ["packages"]
+    sys.path.append(folder)
+    remove_package(packages, "edited")
+    assert look(path_files, packages) == ["packages"]
+
+
+def test_a_folder_stays_while_another_file_names_it(packages: Path, install: Install) -> None:
+    """It goes with the last file that names it."""
+    (folder,) = folders(packages, "both")
+    path_files = PathFiles()
+    install("one", folder)
+    install("two", folder)
+    assert look(path_files, packages, "one", "two") == ["packages", "both"]
+    remove_package(packages, "one")
+    assert look(path_files, packages, "two") == ["packages", "both"]
+    remove_package(packages, "two")
+    assert look(path_files, packages) == ["packages"]
+
+
+def test_lines_that_name_no_folder_take_none_away(packages: Path, install: Install) -> None:
+    """Empty lines, comments and imports are none: site-packages stays on `sys.path` when their file goes."""
+    (folder,) = folders(packages, "indented")
+    path_files = PathFiles()
+    install("edited", "", "  ", "# packages", "import os", "import\tos", f"{folder}  ")
+    assert look(path_files, packages, "edited") == ["packages", "indented"]
+    others = [each for each in sys.path if each != folder]
+    remove_package(packages, "edited")
+    assert look(path_files, packages) == ["packages"]
+    assert sys.path == others
+
+
+def test_a_finder_goes_with_its_file(packages: Path, install: Install) -> None:
+    """It is asked no more, and a later one of its name is imported afresh; other finders stay."""
+    before = list(sys.meta_path)
+    path_files = PathFiles()
+    (packages / "in_place_finder.py").write_text(FINDER)
+    install("edited", "import in_place_finder; in_place_finder.install()")
+    look(path_files, packages, "edited")
+    assert [each.__module__ for each in sys.meta_path if each not in before] == ["in_place_finder"]
+    remove_package(packages, "edited")
+    look(path_files, packages)
+    assert sys.meta_path == before
+    assert "in_place_finder" not in sys.modules
+
+
+def test_a_file_in_no_known_encoding_hinders_nobody(packages: Path, install: Install) -> None:
+    """What Python itself could not read at its start keeps no other file from being read."""
+    (folder,) = folders(packages, "good")
+    (packages / "bad.pth").write_bytes(b"\xff\xfe\n")
+    path_files = PathFiles()
+    install("edited", folder)
+    assert look(path_files, packages, "edited") == ["packages", "good"]
