@@ -110,19 +110,6 @@ def test_who_requires_the_other_comes_second() -> None:
         assert "belongs to b (plughost-b 1.0)" in reason(host, "a")
 
 
-def test_a_plugin_that_a_conflict_blocks_hides_no_other_conflict() -> None:
-    """Those that come after one that is blocked meanwhile are looked at, too."""
-    installed = [
-        plugin_distribution("a", Speaker("a")),
-        plugin_distribution("b", Speaker("b")),
-        plugin_distribution("c", Speaker("c", "/c"), requires=["plughost-b"]),
-        plugin_distribution("d", Speaker("d")),
-    ]
-    with running_host(distributions=installed) as host:
-        assert reason(host, "c").startswith("blocked: ")
-        assert "the prefix /say on site main belongs to a " in reason(host, "d")
-
-
 def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
     """The longer prefix answers what is below it, unknown paths too, and the shorter one the rest."""
     installed = [
@@ -154,7 +141,7 @@ def test_a_site_of_its_own_is_no_conflict(moved: str, stays: str) -> None:
         Plugin(register_routes=lambda context: [group_of(Says("x")), group_of(Says("y"))]),
         Plugin(register_routes=lambda context: [group_of(Named("x"), "/y", "/{a}"), group_of(Named("x"), "/y/{", "")]),
         Plugin(
-            register_routes=lambda context: [group_of(Named("x"), "/y", "/z/{a}"), group_of(Named("x"), "/y/z", "/{b}")]
+            register_routes=lambda context: [group_of(Says("x"), "/y", "/z/{a}"), group_of(Says("x"), "/y/z", "/{b}/c")]
         ),
         Plugin(register_pages=lambda context: [Page(name="p", title="P", render=str)] * 2),
     ],
@@ -164,7 +151,7 @@ def test_a_plugin_can_be_at_odds_with_itself(plugin: Plugin) -> None:
     installed = [plugin_distribution("a", plugin), plugin_distribution("b", Speaker("b", "/b"))]
     with running_host(distributions=installed) as host, host.client() as client:
         assert client.get("/b").status_code == 200
-        assert reason(host, "a").startswith("failed: ")
+        assert reason(host, "a").startswith(("failed: conflict: ", "failed: register_routes: "))
 
 
 class Async:
@@ -296,8 +283,7 @@ def test_a_circle_of_middleware_fails_one_of_its_plugins() -> None:
         assert client.get("/a").headers["x-in"] == "one"
         assert client.get("/c").status_code == 404
         failure = reason(host, "c")
-    told, _, circle = failure.partition(" is a circle: ")
-    assert told == "failed: register_middleware: middleware order"
+    circle = failure.removeprefix("failed: register_middleware: middleware order is a circle: ")
     assert circle.removesuffix(". Disable one of these plugins.") in {
         "one before two before three before one",
         "two before three before one before two",

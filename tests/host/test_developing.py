@@ -66,10 +66,10 @@ def test_who_imports_relatively_what_changed_is_imported_afresh_too(
     monkeypatch.syspath_prepend(str(beside))
 
     def install_base(word: str) -> None:
-        files = {"reloaded_space/base/words.py": f"WORD = {word}", "reloaded_space/base/__init__.py": "from . import words"}
+        sources = {"words": f"WORD = {word}", "__init__": "from . import words", "plugin": saying("1", "/base")}
+        files = {f"reloaded_space/base/{name}.py": source for name, source in sources.items()}
         entry = plugin_entry("base", "reloaded_space.base.plugin")
-        plugin = {"reloaded_space/base/plugin.py": saying("1", "/base")}
-        write_package(folder, "reloaded-base", files | plugin, version=word, entry_points=entry)
+        write_package(folder, "reloaded-base", files, version=word, entry_points=entry)
 
     install_base("1")
     top = {"reloaded_space/top/__init__.py": saying("WORD", "/top", head=statement)}

@@ -85,6 +85,19 @@ def test_dependents_of_a_failed_plugin_are_blocked() -> None:
     assert asked == []
 
 
+def test_a_plugin_that_a_conflict_blocks_hides_no_other_conflict() -> None:
+    """Those that come after one that is blocked meanwhile are looked at, too."""
+    installed = [
+        plugin_distribution("a", Speaker("a")),
+        plugin_distribution("b", Speaker("b")),
+        plugin_distribution("c", Speaker("c", "/c"), requires=["plughost-b"]),
+        plugin_distribution("d", Speaker("d"), requires=["plughost-a"]),
+    ]
+    with running_host(distributions=installed) as host:
+        assert reason(host, "c").startswith("blocked: ")
+        assert "the prefix /say on site main belongs to a " in reason(host, "d")
+
+
 def test_the_place_of_a_failure_is_where_the_plugin_raised() -> None:
     """Of the plugin's own frames the innermost is named, with its line, and none of the host's."""
 

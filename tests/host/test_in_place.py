@@ -91,8 +91,25 @@ def test_only_what_plugins_are_made_of_is_read_and_only_in_place(packages: Path,
     path_files = PathFiles()
     install("copied", one, editable=False)
     install("unneeded", two)
-    install("edited", three)
-    assert look(path_files, packages, "copied", "edited") == ["packages", "three"]
+    install("unrecorded", three)
+    (packages / "unrecorded-1.0.dist-info" / "RECORD").unlink()
+    install("zealous", three)
+    assert look(path_files, packages, "copied", "unrecorded", "zealous") == ["packages", "three"]
+
+
+def test_files_elsewhere_are_none(packages: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for Python, those of other folders of `sys.path` mean nothing, nor of a site-packages that is not on it."""
+    one, _ = folders(packages, "one", "elsewhere")
+    for elsewhere in ("getsitepackages", "path"):
+        with monkeypatch.context() as patch:
+            if elsewhere == "path":
+                patch.setattr(sys, "path", [each for each in sys.path if each != str(packages)])
+            else:
+                patch.setattr(site, "getsitepackages", list)
+            path_files = PathFiles()
+            install("edited", one)
+            assert "one" not in look(path_files, packages, "edited")
+            remove_package(packages, "edited")
 
 
 def test_what_was_there_at_the_start_is_not_read_again(packages: Path, install: Install) -> None:

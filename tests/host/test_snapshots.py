@@ -65,7 +65,7 @@ def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
 
 
 def test_folders_of_a_package_are_sources_whatever_their_names(editable: tuple[Path, Path]) -> None:
-    """Below the top of a project, or where that is a package itself, files in `tests` and `plugins` are sources, too."""
+    """Below the top of a project, or where that is a package itself, files in `tests` and `plugins` are sources."""
     site, project = editable
     states = {snapshot_of(site).fingerprint}
     for name in ("tests", "plugins", "docs", "build", "dist", "bench"):

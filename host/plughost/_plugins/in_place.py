@@ -72,10 +72,9 @@ class PathFiles:
 
 def _path_files() -> Iterator[tuple[Path, _PathFile]]:
     for folder in {*site.getsitepackages(), site.getusersitepackages()} & set(sys.path):
-        for path in sorted(Path(folder).glob("*.pth")):
+        for path in Path(folder).glob("*.pth"):
             with suppress(OSError):  # pip removes it just now
                 text = path.read_text(encoding="utf-8", errors="replace")
-                lines = [line.strip() for line in text.splitlines()]
-                plain = [line for line in lines if line and not line.startswith(("#", "import ", "import\t"))]
-                folders = tuple(str((path.parent / line).absolute()) for line in plain)
+                lines = filter(None, map(str.strip, text.splitlines()))  # an empty one would name site-packages itself
+                folders = tuple(str((path.parent / line).absolute()) for line in lines)
                 yield path, _PathFile(path.stat().st_mtime_ns, folders, tuple(_FINDER.findall(text)))

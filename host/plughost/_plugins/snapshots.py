@@ -65,7 +65,9 @@ class Snapshot:
         return self._under_root(folder) or any(file.startswith(folder + "/") for file in self.files)
 
     def _under_root(self, path: str) -> bool:
-        return self.root is not None and _is_below(path, self.root) and not any(_is_below(path, f) for f in self.foreign)
+        return (
+            self.root is not None and _is_below(path, self.root) and not any(_is_below(path, f) for f in self.foreign)
+        )
 
 
 def take_snapshot(
