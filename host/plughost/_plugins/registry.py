@@ -156,9 +156,10 @@ class Registry:
     def reuse(self, entry: Entry, before: Entry) -> None:
         """Replace an entry by that of the previous generation, with what discovery found now.
 
-        Its troubles are copied: the previous generation keeps its own if this one is refused.
+        Mutable fields are copied: the previous generation keeps its own if this one is refused.
         """
-        reused = replace(before, installed=entry.installed, reused=True, trouble=list(before.trouble))
+        copies: dict[str, Any] = {"trouble": list(before.trouble), "seconds": dict(before.seconds)}
+        reused = replace(before, installed=entry.installed, reused=True, **copies)
         self.entries = tuple(reused if each is entry else each for each in self.entries)
 
     def fail(self, entry: Entry, failure: Failure) -> None:

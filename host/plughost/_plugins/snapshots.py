@@ -86,7 +86,7 @@ def take_snapshot(
     except csv.Error:  # a damaged installation, of which only the version is known
         record, paths = "", []
     root = editable_root(distribution)
-    foreign = tuple(each for each in places if root is not None and _is_below(each, root))
+    foreign = tuple(sorted(each for each in places if root is not None and _is_below(each, root)))
     sources = tuple(file_states(root, foreign)) if root is not None else ()
     version = version_of(distribution)
     folder = distribution.locate_file("") if paths else ""
