@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -77,3 +78,29 @@ def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda number: store.single(add, f"after {number}"), range(16)))
         assert said() == ["the store can't be written", "the store is well again"]
+
+
+def test_a_limit_of_the_size_of_files_is_told_as_a_full_disk(
+    sqlite_config: StoresConfig,
+    opening: Callable[..., Stores],
+    plain_products: Store,
+    wait_for: Callable[..., None],
+    told: list[dict[str, Any]],
+) -> None:
+    """As a quota is: nothing of a write is kept, and its outcome is known."""
+    store = opening(sqlite_config, plain_products)["catalog"]
+    store.single(add, "before")
+    log = sqlite_config.folder / "catalog.sqlite3-wal"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, limits[1]))
+    try:
+        for write in (store.single, store.run) * 2:
+            with pytest.raises(Unavailable):
+                write(add, "refused")
+            assert (store.read(skus), check(store).up) == (["before"], False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    wait_for(lambda: check(store).up)
+    store.single(add, "after")
+    assert store.read(skus) == ["after", "before"]
+    assert [line["event"] for line in told[1:]] == ["the store can't be written", "the store is well again"]

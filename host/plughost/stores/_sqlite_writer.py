@@ -178,7 +178,9 @@ class Writer:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back(connection)
-            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
+            name = getattr(error, "sqlite_errorname", "")
+            # Where a quota leaves no room for the log, the transaction's end is not in it.
+            if name.startswith("SQLITE_IOERR") and name != "SQLITE_IOERR_WRITE":
                 message = f"{self._label}: the disk failed at the commit, which may have been kept or not: {error}"
                 raise OutcomeUnknown(message) from error
             raise
