@@ -14,6 +14,7 @@ import pytest
 from tests.host.plugins import Plugin, Speaker, until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
+from plughost._apps.edge import SAFE
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ def test_ten_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> None
         assert client.get("/say").status_code == 200
         made[-1].together.wait()
         assert [each.result().status_code for each in answers] == [200] * AT_ONCE
+
+
+def test_reads_wait_for_nothing_where_the_store_is_a_file(
+    host: tuple[RunningHost, list[Notes]], url: dict[str, str]
+) -> None:
+    """Methods that only read are answered in turn on SQLite; on PostgreSQL none is. Who has no store is not in it."""
+    running, _ = host
+    assert running.host.generation is not None
+    assert running.host.generation.beside() == {"notes": frozenset() if url else SAFE}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
