@@ -126,13 +126,13 @@ def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
 @pytest.mark.parametrize(("moved", "stays"), [("a", "b"), ("b", "a")])
 def test_a_site_of_its_own_is_no_conflict(moved: str, stays: str) -> None:
     """One prefix on two sites is no conflict; the settings can move either plugin to the other site."""
-    installed = [plugin_distribution("a", Speaker("a")), plugin_distribution("b", Speaker("b"))]
+    installed = [plugin_distribution(name, serving(Named(name), "/say", f"/{{{name}}}")) for name in "ab"]
     settings = {"plugins": {moved: {"site": "library"}}}
     with running_host(distributions=installed, settings=settings) as host:
         with host.client("main") as client:
-            assert client.get("/say").json()["word"] == stays
+            assert client.get("/say/x").json()["word"] == stays
         with host.client("library") as client:
-            assert client.get("/say").json()["word"] == moved
+            assert client.get("/say/x").json()["word"] == moved
 
 
 @pytest.mark.parametrize(

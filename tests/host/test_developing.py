@@ -52,9 +52,9 @@ def test_who_imports_what_changed_is_imported_afresh_too(folder: Path, statement
 @pytest.mark.parametrize(
     "statement",
     [
-        "from ..base.words import WORD",
-        "def word():\n    from ..base import words\n    return words.WORD\nWORD = word()",
-        "def word():\n    from .. import base\n    return base.words.WORD\nWORD = word()",
+        "from ...base.words import WORD",
+        "def word():\n    from ...base import words\n    return words.WORD\nWORD = word()",
+        "def word():\n    from ... import base\n    return base.words.WORD\nWORD = word()",
     ],
 )
 def test_who_imports_relatively_what_changed_is_imported_afresh_too(
@@ -72,13 +72,26 @@ def test_who_imports_relatively_what_changed_is_imported_afresh_too(
         write_package(folder, "reloaded-base", files, version=word, entry_points=entry)
 
     install_base("1")
-    top = {"reloaded_space/top/__init__.py": saying("WORD", "/top", head=statement)}
-    write_package(beside, "reloaded-top", top, entry_points=plugin_entry("top", "reloaded_space.top"))
+    top = {"reloaded_space/top/deep/__init__.py": saying("WORD", "/top", head=statement)}
+    write_package(beside, "reloaded-top", top, entry_points=plugin_entry("top", "reloaded_space.top.deep"))
     with running_host(distributions=InFolder(folder, beside)) as host, host.client() as client:
         assert client.get("/top").json()["word"] == 1
         install_base("22")
         assert host.host.reload().changed == ("base", "top")
         assert client.get("/top").json()["word"] == 22
+
+
+def test_what_imports_nothing_of_what_changed_keeps_its_memory(folder: Path) -> None:
+    """Whatever else it requires, and though a part of it has no file that could be read."""
+    write_package(folder, "reloaded-lib", {"reloaded_lib.py": ""})
+    space = {"reloaded_apart/parts/plugin.py": saying("1", "/other")}
+    entry = plugin_entry("other", "reloaded_apart.parts.plugin")
+    write_package(folder, "reloaded-other", space, requires=["reloaded-lib"], entry_points=entry)
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host:
+        install(folder, "base", "'two!'", "2.0")
+        report = host.host.reload()
+        assert (report.changed, report.reused) == (("base",), ("other",))
 
 
 @pytest.mark.parametrize("rubbish", ["this is no Python: reloaded_base", "reloaded_base\0", None])

@@ -68,7 +68,9 @@ def test_a_requirement_for_another_platform_or_extra_is_none() -> None:
 
 def test_an_extra_that_is_asked_for_counts(tmp_path: Path) -> None:
     """A plugin depends on what an extra of its library adds, where it asks for that extra."""
-    extras = library(tmp_path, "lib", "plughost-y; extra == 'less'", "plughost-z; extra == 'more'", "plughost-x")
+    extras = library(
+        tmp_path, "lib", "plughost-y; extra == 'less'", "plughost-z; extra == 'more'", "plughost-x; os_name != ''"
+    )
     found = discover([dist("a", "lib[more]"), extras, dist("x"), dist("y"), dist("z")])
     assert {each.name: each.requires for each in found}["a"] == ("x", "z")
     assert [each.name for each in Environment([extras]).requirements("lib", "more")] == ["plughost-z"]
@@ -108,6 +110,12 @@ def test_a_name_for_two_objects_is_refused(tmp_path: Path) -> None:
     write_package(tmp_path, "several", {}, entry_points=twice)
     (found,) = {each.problem for each in in_folder(tmp_path)}
     assert found == "its distribution names two objects for it, several:one and several:other"
+
+
+def test_a_plugin_never_depends_on_itself() -> None:
+    """Of two distributions that bring it, one may require the other."""
+    found = discover([dist("same", "b-second", distribution="a-first"), dist("same", distribution="b-second")])
+    assert [each.requires for each in found] == [(), ()]
 
 
 def test_what_was_to_be_a_plugin_is_told(tmp_path: Path) -> None:

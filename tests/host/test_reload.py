@@ -80,6 +80,17 @@ def test_a_new_plugin_that_fails_does_not_keep_others_out() -> None:
         assert client.get("/good").status_code == 200
 
 
+def test_a_plugin_that_failed_is_tried_again_though_nothing_of_it_changed() -> None:
+    """What it lacked may be there now."""
+    groups: list[Any] = [7, [group_of(Says("late"))]]
+    installed = [plugin_distribution("late", Plugin(register_routes=lambda context: groups.pop(0)))]
+    with running_host(distributions=installed) as host:
+        assert host.host.view.plugins[0].state == "failed"
+        assert host.host.reload().ok
+        with host.client() as client:
+            assert client.get("/say").json()["word"] == "late"
+
+
 def test_a_site_opens_with_its_first_plugin_and_closes_with_its_last() -> None:
     """The listeners of a site come and go with the plugins mounted on it."""
     installed = [plugin_distribution("one", Speaker("one", "/one"))]

@@ -121,9 +121,10 @@ def test_what_is_uninstalled_is_forgotten(folder: Path) -> None:
         assert client.get("/base").json()["word"] == "again"
 
 
-def test_compiled_modules_need_a_restart(folder: Path) -> None:
-    """An upgrade of a package with compiled modules changes nothing and says that a restart is needed."""
-    write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""})
+@pytest.mark.parametrize("before", ["core.so", "core.py"])
+def test_compiled_modules_need_a_restart(folder: Path, before: str) -> None:
+    """An upgrade of a package with compiled modules, or to one, changes nothing and says that a restart is needed."""
+    write_package(folder, "reloaded-lib", {f"reloaded_lib/{before}": ""})
     install(folder, "base", "'one'", "1.0", "reloaded-lib")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
         write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""}, version="2.0")
