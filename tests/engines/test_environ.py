@@ -78,6 +78,16 @@ def test_an_absolute_target_is_seen_as_path_and_query(
     assert b'"PATH_INFO": "/p/q"' in body
 
 
+def test_the_authority_of_an_absolute_target_replaces_the_host(
+    serve: Serve, environ_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """Whatever Host says (RFC 9112 3.2.2), so that a proxy that goes by the target and the host agree; on waitress."""
+    with serve(environ_app).connect() as connection:
+        _, body = exchange(connection, b"GET http://named:81?r HTTP/1.1\r\nHost: other\r\n\r\n")
+    assert json.loads(body)["HTTP_HOST"] == "named:81"
+    assert json.loads(body)["REQUEST_URI"] == "/?r"
+
+
 def test_repeated_headers_are_joined(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
     """Repeated fields are one list (RFC 9110 5.3); cookies are joined as cookies (RFC 6265 5.4)."""
     headers = [("X-Many", "1"), ("X-Many", "2"), ("Cookie", "a=1"), ("Cookie", "b=2")]

@@ -39,6 +39,7 @@ MALFORMED = {
     ),
     "chunked with a parameter": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n",
     "no version": b"GET /\r\n\r\n",
+    "absolute without authority": b"GET http:///a HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 WAITRESS_ONLY = {  # hyper, below granian, passes some of these on made whole, and answers others without a body
     "length and coding": (

@@ -29,7 +29,7 @@ TASK: Final = "plughost.task"
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
 _BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
 _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
-_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -115,14 +115,16 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self._split_target()
 
     def _split_target(self) -> None:
-        """Set path and query from the raw target, whose authority (RFC 9112 3.2.2) and fragment are cut off."""
+        """Set path and query from the raw target, whose authority replaces Host (RFC 9112 3.2.2); a fragment is cut off."""
         target = self.request_uri
         if _CONTROL.search(target):
             raise ParsingError("control character in the target")
         if not target.startswith("/"):
-            target, absolute = _ABSOLUTE.subn("", target, count=1)
-            if not absolute:
-                raise ParsingError("target without a leading slash")
+            absolute = _ABSOLUTE.match(target)
+            if absolute is None:
+                raise ParsingError("target without a leading slash or an authority")
+            self.headers["HOST"] = absolute[1]
+            target = target[absolute.end() :]
             target = target if target.startswith("/") else f"/{target}"
         if len(target) > LONGEST_TARGET:
             self.refuse(414)
