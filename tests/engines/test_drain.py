@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from plughost._servers import connections
+from plughost._servers.granian import GranianEngine
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
@@ -132,6 +135,27 @@ def test_idle_connections_do_not_hold_the_drain(serve: Serve, lane: Lane, gate: 
         draining.join(20)
         assert draining.answered is True
         assert silent.recv(1) == b""
+
+
+def test_a_connection_is_not_idle_before_its_answer_is_written(
+    serve: Serve, https_lane: Lane, gate: Gate, until: Until, exchange: Exchange
+) -> None:
+    """granian writes an answer after it was given: for a moment neither its request nor its bytes are to be seen."""
+    served = serve(gate, https_lane)
+    engine = served.engine
+    assert isinstance(engine, GranianEngine)
+    assert engine._serving is not None
+    _, _, requests = engine._serving
+    with served.connect() as connection:
+        connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+        gate.wait_until_entered()
+        engine._cut_idle(requests, -1.0)
+        gate.opened.set()
+        until(lambda: not requests.calls)
+        engine._cut_idle(requests, -1.0)
+        assert exchange(connection, b"")[1] == b"/held"
+        assert exchange(connection, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/next"
+        until(lambda: engine._cut_idle(requests, -1.0) or not connections.clients(engine.port))
 
 
 def test_a_body_on_its_way_is_waited_for(

@@ -68,6 +68,7 @@ class GranianEngine:
         self._serving: tuple[socket.socket, GranianWorker, Requests] | None = None
         self._others: frozenset[Address] = frozenset()
         self._only: frozenset[Address] | None = None
+        self._awaited: dict[Address, float] = {}  # clients whose answer was awaited of late, and when
         self._paused = self._crowded = False
         self._draining = threading.Event()
 
@@ -125,6 +126,7 @@ class GranianEngine:
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, crowded)):
             now = time.monotonic()
             try:
+                self._note_awaited(requests)
                 waiting = tuple(requests.waiting)
                 for each in waiting:
                     each.check(now)
@@ -160,9 +162,15 @@ class GranianEngine:
 
     def _cut_idle(self, requests: Requests, seconds: float, address: str = "") -> None:
         """Close connections, of one address or all, on which nothing happened for so long and no answer is awaited."""
-        answering = {call.peer for call in tuple(requests.calls)}
+        self._note_awaited(requests)
         self._others &= connections.clients(self.port)  # the others' addresses may become its clients'
-        self._cut(lambda client: address in {"", client[0]} and client not in answering, seconds)
+        self._cut(lambda client: address in {"", client[0]} and client not in self._awaited, seconds)
+
+    def _note_awaited(self, requests: Requests) -> None:
+        """Note which clients await an answer, for a second longer than they do: granian writes it after it was given."""
+        now = time.monotonic()
+        awaited = {client: when for client, when in self._awaited.items() if now - when < _QUIET_SECONDS}
+        self._awaited = awaited | dict.fromkeys([call.peer for call in tuple(requests.calls)], now)
 
     def _give_up_stuck(self, requests: Requests, seconds: float) -> None:
         """Give up on clients that take nothing; of those that take little, only their connections tell."""
@@ -243,6 +251,7 @@ class GranianEngine:
         first = set(requests.calls)
         half = begun + (deadline - begun) / 2
         while (now := time.monotonic()) < half:
+            self._note_awaited(requests)
             with contextlib.suppress(OSError):  # a connection was closed meanwhile
                 idle = (connections.idle_seconds(found) for _, found in self._connections())
                 if not requests.calls and all(each > patience * _QUIET_SECONDS for each in idle):
