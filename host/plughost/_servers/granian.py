@@ -167,7 +167,7 @@ class GranianEngine:
         self._cut(lambda client: address in {"", client[0]} and client not in self._awaited, seconds)
 
     def _note_awaited(self, requests: Requests) -> None:
-        """Note which clients await an answer, for a second longer than they do: granian writes it after it was given."""
+        """Note which clients await an answer, for a second more than they do: granian writes it after it was given."""
         now = time.monotonic()
         awaited = {client: when for client, when in self._awaited.items() if now - when < _QUIET_SECONDS}
         self._awaited = awaited | dict.fromkeys([call.peer for call in tuple(requests.calls)], now)

@@ -115,7 +115,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self._split_target()
 
     def _split_target(self) -> None:
-        """Set path and query from the raw target, whose authority replaces Host (RFC 9112 3.2.2); a fragment is cut off."""
+        """Set path and query from the raw target; its authority replaces Host (RFC 9112 3.2.2). No fragment is kept."""
         target = self.request_uri
         if _CONTROL.search(target):
             raise ParsingError("control character in the target")
