@@ -196,6 +196,15 @@ def test_what_outlasts_the_grace_is_cut_off_and_told(serve: Serve, lane: Lane, g
     assert len(failures) == 1
 
 
+def test_who_has_gone_is_not_cut_off(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """A drain does not count a request whose client left before it was answered, though the application goes on."""
+    served = serve(gate, lane1)
+    with served.connect() as connection:
+        connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+        gate.wait_until_entered()
+    assert served.engine.drain(2) is True
+
+
 def test_a_long_download_is_finished(serve: Serve, lane: Lane, until: Until) -> None:
     """A response that is being streamed ends where it should."""
     entered, go_on = threading.Event(), threading.Event()

@@ -231,7 +231,7 @@ class GranianEngine:
         worker.stop()
         while not worker.ended.wait(_LOOK_SECONDS) and time.monotonic() < deadline:
             self._cut_idle(requests, patience * _QUIET_SECONDS)
-        answered = not requests.calls
+        answered = worker.ended.is_set() or not requests.calls  # once it has ended, nobody awaits what goes on
         if not worker.ended.is_set():
             self._cut()
             worker.ended.wait(_END_SECONDS)
