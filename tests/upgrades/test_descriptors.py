@@ -45,7 +45,10 @@ def test_acknowledged_writes_outlive_an_upgrade_in_place_and_kill_9(tmp_path: Pa
 
 
 def test_nothing_opens_a_database_by_a_plain_descriptor(tmp_path: Path) -> None:
-    """Serving, upgrading, health, figures, browsing, backup, restore and purge go through one module, and SQLite."""
+    """Serving, upgrading, health, figures, browsing, backup, restore and purge go through one module, and SQLite.
+
+    The log alone is opened by that module itself, too: no lock of SQLite's is on it.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "tests.upgrades.watched", str(tmp_path)],
         cwd=ROOT,
