@@ -8,7 +8,10 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+import h2.exceptions
+import httpx
 import pytest
+from tests.engines.conftest import LANES
 
 from plughost._servers import connections
 from plughost._servers.granian import GranianEngine
@@ -194,6 +197,44 @@ def test_what_outlasts_the_grace_is_cut_off_and_told(serve: Serve, lane: Lane, g
     assert served.engine.drain(0.2) is False
     asking.join(20)
     assert len(failures) == 1
+
+
+def test_clients_that_were_idle_hold_no_drain(
+    serve: Serve, lane: Lane, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that ask on are waited for, and not those on whose connections nothing happens."""
+    monkeypatch.setattr("plughost._servers.granian._BUSY_SECONDS", 1000.0)
+    served = serve(gate, lane)
+    with served.connect():
+        draining = Draining(served, grace=300)
+        draining.join(20)
+        assert draining.answered is True
+
+
+def test_http2_clients_that_ask_on_are_sent_away(serve: Serve, gate: Gate) -> None:
+    """They can't be told `Connection: close`: those that were in flight are answered, then all are told to go."""
+    served = serve(gate, LANES[3])
+    answered = threading.Event()
+    told: list[Exception] = []
+
+    def ask() -> None:
+        client = served.client()
+        while True:
+            try:
+                assert client.get("/more").status_code == 200
+                answered.set()
+            except (httpx.TransportError, h2.exceptions.ProtocolError) as error:
+                told.append(error)
+                return
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert answered.wait(20)
+    draining = Draining(served, grace=300)
+    draining.join(20)
+    asking.join(20)
+    assert draining.answered is True
+    assert len(told) == 1
 
 
 def test_who_has_gone_is_not_cut_off(serve: Serve, lane1: Lane, gate: Gate) -> None:
