@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse
 
-    from tests.engines.conftest import Environ, Lane, Serve, Served
+    from tests.engines.conftest import Environ, Lane, Serve, Served, Until
 
 PART = 2_000_000
 PARTS = 8
@@ -62,6 +62,13 @@ class Reader:
     def hurry(self) -> None:
         """Take as much at once from now on as the system lets it."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+
+    def ping(self) -> None:
+        """Say something over HTTP/2 that is not about the response, and read what comes."""
+        assert self._shared is not None
+        self._shared.ping(b"anything")
+        self._socket.sendall(self._shared.data_to_send())
+        self._shared.receive_data(self._socket.recv(1 << 20))
 
     def take(self, most: int) -> None:
         """Take some of it; raise where it was cut off."""
@@ -142,6 +149,23 @@ def test_readers_that_take_nothing_cost_little_memory(serve: Serve, lane: Lane) 
         for _ in range(20):
             assert application.ended.acquire(timeout=20)
     assert memory("VmHWM") - before < 20 * 2 * PART
+
+
+def test_a_stream_without_a_window_is_given_up(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much of it was taken before, and whatever else happens on its connection."""
+    monkeypatch.setattr("plughost._servers.base._PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("plughost._servers.base._LEAST_RATE", 500_000)
+    application = Endless(bytes(PART))
+    with Reader(serve(application, LANES[3])) as reader:
+        reader.hurry()
+        while reader.taken < 10 * PART:
+            reader.take(1 << 20)
+
+        def is_given_up() -> bool:
+            reader.ping()
+            return application.ended.acquire(blocking=False)
+
+        until(is_given_up)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system takes as much as it likes")

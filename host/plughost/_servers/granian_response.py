@@ -325,7 +325,9 @@ class Call(Job):
         paused = self._paused
         if paused is not None and now > paused.until:
             paused.ready()
-        if self._room is not None and is_slow(self._waited + now - self._since, self._sent):
+        now -= self._since
+        # However much was taken before, at the least rate a slice goes out in time: a busy HTTP/2 connection tells nothing.
+        if self._room is not None and (is_slow(self._waited + now, self._sent) or is_slow(now, _SLICE)):
             self.give_up()
 
     def give_up(self) -> None:
