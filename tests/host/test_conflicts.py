@@ -141,7 +141,7 @@ def test_a_site_of_its_own_is_no_conflict(moved: str, stays: str) -> None:
         Plugin(register_routes=lambda context: [group_of(Says("x")), group_of(Says("y"))]),
         Plugin(register_routes=lambda context: [group_of(Named("x"), "/y", "/{a}"), group_of(Named("x"), "/y/{", "")]),
         Plugin(
-            register_routes=lambda context: [group_of(Says("x"), "/y", "/z/{a}"), group_of(Says("x"), "/y/z", "/{b}/c")]
+            register_routes=lambda context: [group_of(Named(""), "/y", "/z/{a}"), group_of(Named(""), "/y/z", "/{b}/c")]
         ),
         Plugin(register_pages=lambda context: [Page(name="p", title="P", render=str)] * 2),
     ],

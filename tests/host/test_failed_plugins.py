@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pytest
+from pydantic import create_model
 from tests.host.packages import plugin_entry, write_package
 from tests.host.plugins import Plugin, Says, Speaker, beside, group_of, raising, reason
 
@@ -96,6 +97,15 @@ def test_a_plugin_that_a_conflict_blocks_hides_no_other_conflict() -> None:
     with running_host(distributions=installed) as host:
         assert reason(host, "c").startswith("blocked: ")
         assert "the prefix /say on site main belongs to a " in reason(host, "d")
+
+
+def test_a_misspelt_setting_of_a_plugin_is_told() -> None:
+    """The reason names the key, the one that was probably meant, and the table to mend."""
+    plugin = Plugin(register_settings=lambda *_: create_model("Settings", limit=(int, 1)))
+    settings = {"plugins": {"limited": {"limti": 2}}}
+    with running_host(distributions=[plugin_distribution("limited", plugin)], settings=settings) as host:
+        told = "plugins.limited.limti: unknown key; did you mean limit? Mend the table [plugins.limited]."
+        assert reason(host, "limited").endswith(told)
 
 
 def test_the_place_of_a_failure_is_where_the_plugin_raised() -> None:

@@ -326,7 +326,7 @@ class Call(Job):
         if paused is not None and now > paused.until:
             paused.ready()
         now -= self._since
-        # However much was taken before, at the least rate a slice goes out in time: a busy HTTP/2 connection tells nothing.
+        # At the least rate a slice goes out in time, however much went before. A busy HTTP/2 connection tells nothing.
         if self._room is not None and (is_slow(self._waited + now, self._sent) or is_slow(now, _SLICE)):
             self.give_up()
 
