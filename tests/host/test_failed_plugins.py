@@ -102,9 +102,9 @@ def test_a_plugin_that_a_conflict_blocks_hides_no_other_conflict() -> None:
 def test_a_misspelt_setting_of_a_plugin_is_told() -> None:
     """The reason names the key, the one that was probably meant, and the table to mend."""
     plugin = Plugin(register_settings=lambda *_: create_model("Settings", limit=(int, 1)))
-    settings = {"plugins": {"limited": {"limti": 2}}}
+    settings = {"plugins": {"limited": {"limitt": 2}}}
     with running_host(distributions=[plugin_distribution("limited", plugin)], settings=settings) as host:
-        told = "plugins.limited.limti: unknown key; did you mean limit? Mend the table [plugins.limited]."
+        told = "plugins.limited.limitt: unknown key; did you mean limit? Mend the table [plugins.limited]."
         assert reason(host, "limited").endswith(told)
 
 
