@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from plughost._waiting import about_to_wait
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
@@ -340,3 +342,20 @@ def test_waitress_answers_where_it_receives(serve: Serve) -> None:
     served = serve(name)
     client = served.client()
     assert {client.get("/").text for _ in range(20)} == {f"waitress-{served.engine.port}"}
+
+
+def test_a_stream_that_takes_long_arrives_whole(lane: Lane, serve: Serve) -> None:
+    """It is told that it takes long while its client begins to be watched, and that does not cut it off."""
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(20):
+            about_to_wait(long=True)
+            yield b"part "
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+        start_response("200 OK", list(PLAIN))
+        return parts()
+
+    with serve(application, lane).client() as client:
+        for content in (None, b"body") * 100:
+            assert client.request("POST" if content else "GET", "/", content=content).text == "part " * 20

@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from _thread import LockType, allocate_lock
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
@@ -54,6 +55,7 @@ class Beside:
         self._own = Crew(sys.maxsize)
         self._idle: list[Spot] = []
         self._running: dict[int, Job | None] = {}  # what is done beside the turn, by thread; None if that is let go
+        self._long: deque[Job] = deque()  # what is to be told that it takes long
         self._asleep = True
         self._give_way_beside = self._rest_beside
 
@@ -208,7 +210,7 @@ class Beside:
     def _let_go(self, job: Job, thread: int = 0) -> None:
         """Let what takes long leave the processor: this thread, or that of a native id."""
         self.processor.leave(thread)
-        job.takes_long()
+        self._long.append(job)
 
     def _start(self, serve: Callable[[], object]) -> None:
         """Start a thread of the dispatcher's own."""

@@ -361,6 +361,8 @@ class Dispatcher(Beside):
                 with self._guard:
                     self._take_over(seen)
             seen = current
+            while self._long:
+                self._long.popleft().takes_long()
             ticks += 1
             if not ticks % _LONG_TICKS:
                 with self._guard:

@@ -271,6 +271,7 @@ class Body:
             self.wait()
         else:
             self._file.seek(0)
+            call.body_ended = not message.get("more_body")
             call.environ["CONTENT_LENGTH"] = str(self.size)
             requests.answer(call, self._file)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -30,6 +31,7 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 _SERVER: Final = (b"server", b"plughost")
 _WHOLE: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
+_WATCHING: Final = allocate_lock()  # around who begins to watch a client
 _SLICE: Final = 256 * 1024  # bytes of a part that are sent at a time; some slices wait for each slow reader
 
 
@@ -100,16 +102,16 @@ class Call(Job):
         watcher: granian's side of it; `done` cuts off what isn't finished.
         proto: The way to and from its client.
         leaves_body: Whether the body is not read, so that the connection can't be used again.
+        body_ended: Whether granian has told the end of the body.
     """
 
-    leaves_body = False
+    leaves_body = body_ended = False
     _input: IO[bytes] | None = None
-    _status = 0
     _headers: RawHeaders
-    _started = _gone = False
+    _started = _gone = _watched = False
     _parts: Iterator[bytes] | None = None
     _close: Callable[[], object] | None = None
-    _sent = 0
+    _status = _sent = 0
     _since = _waited = 0.0  # when it began to wait for its client, and how long it waited before
     _watch: Later | None = None
     _room: Later | None = None
@@ -149,9 +151,11 @@ class Call(Job):
         It starts a thread for one that no thread is free for. But where it comes while the only free thread takes
         another one, granian counts that thread as free, and looks again with the next thing to do: here is one.
         """
-        if not self.leaves_body:
-            with contextlib.suppress(AttributeError):  # it has just ended, or its client has gone
+        with contextlib.suppress(AttributeError):  # it has just ended, or its client has gone
+            if self.body_ended:
                 self.proto.receive().cancel()
+            else:
+                self._watch_client()
 
     def _call(self, application: Callable[..., Iterable[bytes]]) -> None:
         try:
@@ -338,26 +342,34 @@ class Call(Job):
             room.cancel()
 
     def _watch_client(self) -> None:
-        """Notice that the client goes away; a body that is left tells by itself."""
-        if not self.leaves_body:
-            watch = self.proto.receive()
-            if hasattr(watch, "add_done_callback"):
-                self._watch = watch
-                watch.add_done_callback(self._noticed)
+        """Notice that the client goes away; a body that is left tells by itself.
+
+        Before the end of the body, granian tells one of two who ask at once that the client has gone, which it hasn't.
+        """
+        with _WATCHING:
+            watched, self._watched = self._watched, True
+        if not (watched or self.leaves_body):
+            self._listen()
+
+    def _listen(self) -> None:
+        watch = self.proto.receive()
+        if hasattr(watch, "add_done_callback"):
+            self._watch = watch
+            watch.add_done_callback(self._noticed)
 
     def _noticed(self, watch: Later) -> None:
         """Look what granian tells; in a thread of its own."""
         self._watch = None
-        try:
-            if watch.result()["type"] == "http.disconnect":
+        with contextlib.suppress(BaseException):  # cancelled with the response
+            message = watch.result()
+            if message["type"] == "http.disconnect":
                 self._gone = True
                 paused = self._paused
                 if paused is not None:
                     paused.ready()
-            else:  # a body that is not there
-                self._watch_client()
-        except BaseException:  # noqa: BLE001 - cancelled with the response
-            return
+            else:  # the end of a body that is not there, or at least not awaited
+                self.body_ended = not message.get("more_body")
+                self._listen()
 
 
 def _slices(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -58,7 +58,7 @@ class Job:
         """Answer that the plugin has too much to do."""
 
     def takes_long(self) -> None:
-        """Be told, in any thread and while it runs, that it holds its thread for long."""
+        """Be told, in the watcher's thread, that it takes long; it may have ended meanwhile."""
 
 
 class Work(Job):
