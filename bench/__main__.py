@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,7 @@ def main() -> None:
     try:
         need(lanes)
         if given.reloads:
+            os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # as the unit file of docs/operators/serving.md has it
             with scratch() as (folder, token), running(OURS[:1], "http", "sqlite", folder, token) as (server,):
                 watch_reloads(server, given.reloads, write=given.write)
             return
