@@ -158,7 +158,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     def accept_rest(self) -> None:
         """Accept every connection that waits in the backlog, then close the listening socket."""
         self.handle_accept(sys.maxsize)
-        self.accepting = False
         wasyncore.dispatcher.close(self)
 
 
@@ -298,7 +297,7 @@ class WaitressEngine:
                 calm_since = now
             for channel in channels:
                 patience = _QUIET_SECONDS if channel.request is None else _STALLED_SECONDS
-                if not channel.busy() and now - max(calm_since, channel.last_activity) > patience:
+                if now - max(calm_since, channel.last_activity) > patience:
                     channel.will_close = True
             for job in server.turn():
                 self._dispatcher.leave(job)
