@@ -108,6 +108,10 @@ class Served:
     def connect(self, source: str = "127.0.0.1", protocol: str = "http/1.1") -> socket.socket:
         """Return a connection from an address, its TLS handshake done."""
         raw = socket.create_connection(("127.0.0.1", self.engine.port), timeout=20, source_address=(source, 0))
+        return self.secure(raw, protocol)
+
+    def secure(self, raw: socket.socket, protocol: str = "http/1.1") -> socket.socket:
+        """Return a connection with its TLS handshake done, where the lane has TLS."""
         if self.lane.scheme == "http":
             return raw
         context = ssl.create_default_context(cafile=self.certificate)

@@ -10,15 +10,15 @@ import ssl
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
-from tests.engines.conftest import Lane
+from tests.engines.conftest import LANES, Lane
 from tests.engines.dispatching import Plain, open_alone
 
 from plughost._api.host import Listener
 from plughost._servers import EngineOptions, ListenError, TLSFiles
-from plughost._servers.connections import open_socket, turn_away
+from plughost._servers.connections import clients, open_socket, turn_away
 from plughost._servers.waitress import WaitressEngine
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Gate, Serve, Until
 
     from plughost._servers.dispatcher import Dispatcher
+    from plughost._servers.granian import GranianEngine
 
 
 def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
@@ -228,3 +229,23 @@ def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIAppli
         while not server.active_channels:  # the first turn may be for the loop's own trigger
             server.turn()
         assert len(server.active_channels) == 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who is connected is found in /proc")
+@pytest.mark.parametrize("lane", LANES[1:3], ids=str)
+def test_who_comes_during_a_pause_is_answered_after_it(serve: Serve, gate: Gate, lane: Lane) -> None:
+    """Meanwhile those are answered who were connected, and the pause names them; it can be had again."""
+    served = serve(gate, lane)
+    engine = cast("GranianEngine", served.engine)
+    with served.client() as early:
+        early.get("/")
+        for _ in range(2):
+            connected = engine.pause()
+            assert early.get("/").text == "/"
+            with socket.create_connection(("127.0.0.1", engine.port), timeout=20) as raw:
+                assert early.get("/").text == "/"
+                assert clients(engine.port) == connected
+                engine.resume()
+                with served.secure(raw) as late:
+                    late.sendall(b"GET /late HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+                    assert late.recv(15) == b"HTTP/1.1 200 OK"
