@@ -55,7 +55,9 @@ def watch_reloads(server: Server, times: int, *, write: bool) -> None:
     print(f"{answered[0]:,} requests were answered meanwhile, and {failed[0]} failed.")
     if write:
         title = f"Memory over {times:,} reloads, with {answered[0]:,} requests meanwhile, of which {failed[0]} failed"
-        PICTURE.write_text(line(title, [each / 2**20 for each in memory], f"{times:,} reloads", "MiB"), encoding="utf-8")
+        PICTURE.write_text(
+            line(title, [each / 2**20 for each in memory], f"{times:,} reloads", "MiB"), encoding="utf-8"
+        )
 
 
 def reload(server: Server, change: Callable[[str], str]) -> None:
