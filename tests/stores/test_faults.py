@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import select
 import sqlite3
 import threading
 import weakref
@@ -27,6 +28,7 @@ from plughost.stores import (
     StoreError,
     Stores,
     StoresConfig,
+    Unavailable,
     http_error,
 )
 from plughost.stores._errors import Damaged
@@ -188,6 +190,24 @@ def test_a_write_that_overran_is_not_run_again(
         with pytest.raises(Busy):
             operation(sleep)
     assert len(attempts) == 3
+
+
+@pytest.mark.parametrize("method", ["read", "run"])
+def test_an_operation_that_the_host_cut_off_is_not_run_again(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, method: str
+) -> None:
+    """It would take as long once more, be it the server or the operation itself that is slow."""
+    store = opening(replace(through_proxy, patience=0.2, statement_timeout=0.4), plain_products)["catalog"]
+    attempts: list[int] = []
+
+    def take_long(session: Session) -> None:
+        attempts.append(1)
+        select.select([session.connection], [], [], 30)  # until it is cut
+        skus(session)
+
+    with pytest.raises(Unavailable):
+        getattr(store, method)(take_long)
+    assert len(attempts) == 1
 
 
 def test_a_read_that_somebody_cancelled_is_run_again(

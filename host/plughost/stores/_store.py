@@ -343,10 +343,12 @@ class OpenStore(Generic[E]):
         lost = isinstance(found, ConnectionLost)
         if lost or isinstance(found, (Damaged, OutcomeUnknown)):
             self._presence.note(found)
-        if not lost:
-            left = deadline - time.monotonic()
+        left, limit = deadline - time.monotonic(), self.database.config.statement_timeout
+        if lost:
+            again = again and left + limit > 0  # later on, the host itself has cut the connection
+        else:
             # Before the server's limit can be over, somebody has cancelled the statement by hand.
-            by_hand = mode is Mode.READ and self._patience - left < self.database.config.statement_timeout
+            by_hand = mode is Mode.READ and self._patience - left < limit
             again = isinstance(found, Busy) and left > 0 and (by_hand or not isinstance(found, Overran))
         if again:
             return lost
