@@ -51,6 +51,10 @@ class Administration(Session):
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
 
+    @abstractmethod
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the names of a table's columns; none where there is no table."""
+
     def may_use(self, table: str, *, writes: bool) -> bool:
         """Return whether the database's user may read a table, and write it where it `writes`; True without a table."""
         return True

@@ -5,7 +5,7 @@ Whatever fails in between, of the store or of the host, undoes the first step, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import GeneratorType
@@ -24,11 +24,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open store: its sessions, the plugin's entities if it has any, the number of its schema, and all to close."""
+    """An open store.
+
+    Attributes:
+        sessions: Its sessions.
+        entities: The plugin's entities, if it has any.
+        schema: The number of its schema.
+        columns: The columns of each of its tables, as they were when it opened.
+        resources: All that is to be closed.
+    """
 
     sessions: Sessions
     entities: Entities | None
     schema: int
+    columns: Mapping[str, frozenset[str]]
     resources: ExitStack
 
     def perform(
@@ -92,6 +101,7 @@ class Opening:
                         self._be_alone(self._pending.breaking, rehearse=rehearse)
                     self._migrate()
                 self._check_tables()
+                self._columns = {table: self._db.columns(table) for table in place.store.tables}
         except BaseException:
             self.undo()
             raise
@@ -119,7 +129,7 @@ class Opening:
         except BaseException:
             self.undo()
             raise
-        return Opened(self._sessions, self._entities, schema, self._resources)
+        return Opened(self._sessions, self._entities, schema, self._columns, self._resources)
 
     def undo(self) -> None:
         """Leave the store as it was, and let older code go on."""

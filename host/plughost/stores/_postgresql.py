@@ -170,6 +170,10 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", quote(name))[0][0])
 
+    def columns(self, table: str) -> frozenset[str]:
+        found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
+        return frozenset(name for (name,) in self.rows(found, quote(table)))
+
     def may_use(self, table: str, *, writes: bool) -> bool:
         needed = ("SELECT", "INSERT", "UPDATE", "DELETE") if writes else ("SELECT",)
         may = "SELECT has_table_privilege(to_regclass(?)::oid, ?) IS NOT FALSE"

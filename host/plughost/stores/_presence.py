@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from plughost.stores._errors import (
@@ -53,6 +53,7 @@ class Presence:
         self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
         self._tables = tables
         self._served = 0
+        self._columns: Mapping[str, frozenset[str]] = {}
         self._wait_until = self._retry_at = self._tell_at = 0.0
         self._opening = threading.Lock()
         self._noting = threading.Lock()
@@ -113,7 +114,7 @@ class Presence:
             # Another file may be there now, so nobody may use the old one when that is opened.
             if not opened.sessions.close():
                 raise Damaged(f"The {self._database.label} is still in use by operations that began before.")
-            self._served = opened.schema
+            self._served, self._columns = opened.schema, opened.columns
             self.opened = None
             opened.resources.close()
         if self._served:
@@ -121,7 +122,7 @@ class Presence:
                 if self._schema_number(db) < self._served:
                     message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
-                self._look_for_tables(db)
+                self._look_for_tables(db, self._columns)
         return self._open()
 
     def fail(self, error: StoreError) -> None:
@@ -204,7 +205,7 @@ class Presence:
                 with self._database.administer() as db:
                     if self._schema_number(db) > self.opened.schema:
                         return Unavailable(f"The {self._database.label} was migrated by newer code: {error}")
-                    self._look_for_tables(db)
+                    self._look_for_tables(db, self.opened.columns)
         except Exception as found:  # noqa: BLE001 - unless that is it, the operation's own error tells more
             if isinstance(found, Damaged):
                 return found
@@ -216,7 +217,10 @@ class Presence:
         db.check_privileges(self._tables, writes=not self._database.config.read_only)
         return db.schema_number()
 
-    def _look_for_tables(self, db: Administration) -> None:
-        for table in self._tables:
-            if not db.has_table(table):
-                raise Damaged(f"The {self._database.label} has no table {table} any more: put it or a backup back.")
+    def _look_for_tables(self, db: Administration, columns: Mapping[str, frozenset[str]]) -> None:
+        """See that the tables are there, and the columns that they had."""
+        lacks = [f"table {table}" for table in self._tables if not db.has_table(table)]
+        for table, had in columns.items():
+            lacks += [f"column {column} in its table {table}" for column in sorted(had - db.columns(table))]
+        if lacks:
+            raise Damaged(f"The {self._database.label} has no {lacks[0]} any more: put it or a backup back.")

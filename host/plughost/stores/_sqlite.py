@@ -120,6 +120,10 @@ class SQLiteAdministration(Administration, SQLiteSession):
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
+    def columns(self, table: str) -> frozenset[str]:
+        # In its SQL their case is all the same.
+        return frozenset(name for (name,) in self.rows("SELECT lower(name) FROM pragma_table_xinfo(?)", table))
+
     def size(self, tables: Iterable[str]) -> int:
         path = self.rows("PRAGMA database_list")[0][2]
         return sum(file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists())

@@ -1,0 +1,68 @@
+"""Tables that somebody changed under a running host: a column that was taken away, and ids that are at their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.stores.test_rows import add, skus
+
+from plughost.stores import Session, StoreError, Stores, StoresConfig, http_error
+from plughost.stores._errors import Damaged
+from plughost.stores._looking import check
+
+if TYPE_CHECKING:
+    from plughost import Store
+
+
+@pytest.mark.parametrize(
+    ("away", "back"),
+    [
+        ("ALTER TABLE products RENAME COLUMN stock TO away", "ALTER TABLE products RENAME COLUMN away TO stock"),
+        ("ALTER TABLE products DROP COLUMN stock", "ALTER TABLE products ADD COLUMN stock BIGINT NOT NULL DEFAULT 1"),
+    ],
+    ids=["renamed", "dropped"],
+)
+def test_a_column_that_was_taken_away_is_told(
+    opening: Callable[..., Stores],
+    config: StoresConfig,
+    plain_products: Store,
+    wait_for: Callable[..., None],
+    told: list[dict[str, Any]],
+    *,
+    away: str,
+    back: str,
+) -> None:
+    """It is no defect of the plugin: the store is damaged, once in the log, until the column is there again."""
+    store = opening(config, plain_products)["catalog"]
+    store.run(add, "a")
+    told.clear()
+    with store.database.administer() as db:
+        db.script(away)
+    reads = "SELECT stock FROM products"
+    for operation, argument in ((store.run, "b"), (store.single, "c")):
+        with pytest.raises(Damaged, match="no column stock in its table products any more"):
+            operation(add, argument)
+    with pytest.raises(Damaged, match="no column stock"):
+        store.read(Session.rows, reads)
+    assert not check(store).up
+    assert [line["event"] for line in told] == ["the store is not available"]
+    with store.database.administer() as db:
+        db.script(back)
+    wait_for(lambda: check(store).up)
+    assert (store.read(skus), store.read(Session.rows, reads)) == (["a"], [(1,)])
+    assert [line["event"] for line in told[1:]] == ["the store is back"]
+
+
+def test_a_column_that_was_never_there_is_a_defect_of_the_operation(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
+) -> None:
+    """Also where somebody has added a column meanwhile."""
+    store = opening(config, plain_products)["catalog"]
+    with store.database.administer() as db:
+        db.script("ALTER TABLE products ADD COLUMN more BIGINT")
+    with pytest.raises(StoreError) as caught:
+        store.read(Session.rows, "SELECT misspelt FROM products")
+    assert (type(caught.value), http_error(caught.value).status_code) == (StoreError, 500)
+    assert check(store).up
