@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.stores import operations as entities
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import Session, StoreError, Stores, StoresConfig, http_error
@@ -53,6 +55,19 @@ def test_a_column_that_was_taken_away_is_told(
     wait_for(lambda: check(store).up)
     assert (store.read(skus), store.read(Session.rows, reads)) == (["a"], [(1,)])
     assert [line["event"] for line in told[1:]] == ["the store is back"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 can't tell SQLite that what is quoted is a name")
+def test_a_column_that_was_taken_away_is_not_read_as_its_own_name(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """SQLite takes a name in quotes for a text where it finds no such column, and Pony quotes all names."""
+    store = opening(config, products)["catalog"]
+    store.run(entities.add, "a")
+    with store.database.administer() as db:
+        db.script("ALTER TABLE products RENAME COLUMN name TO away")
+    with pytest.raises(Damaged, match="no column name in its table products"):
+        store.read(entities.get, "a")
 
 
 def test_a_column_that_was_never_there_is_a_defect_of_the_operation(

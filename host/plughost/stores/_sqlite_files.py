@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import sys
 import time
 from contextlib import closing, suppress
 from operator import attrgetter
@@ -57,6 +58,8 @@ def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = Fa
     maker = SQLitePool(False, uri, True, timeout=timeout, check_same_thread=False, uri=True)
     maker._connect()  # noqa: SLF001 - there is no public way to a connection with Pony's functions
     connection: sqlite3.Connection = maker.con
+    if sys.version_info >= (3, 12):  # else a column that is gone is read as its own name, since Pony quotes all names
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, False)
     return connection
 
 
