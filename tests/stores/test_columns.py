@@ -10,7 +10,7 @@ import pytest
 from tests.stores import operations as entities
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import Session, StoreError, Stores, StoresConfig, http_error
+from plughost.stores import Session, StoreError, Stores, StoresConfig, Unavailable, http_error
 from plughost.stores._errors import Damaged
 from plughost.stores._looking import check
 
@@ -81,3 +81,33 @@ def test_a_column_that_was_never_there_is_a_defect_of_the_operation(
         store.read(Session.rows, "SELECT misspelt FROM products")
     assert (type(caught.value), http_error(caught.value).status_code) == (StoreError, 500)
     assert check(store).up
+
+
+@pytest.mark.parametrize("method", ["run", "single"])
+def test_ids_that_are_at_their_end_are_told(
+    opening: Callable[..., Stores],
+    config: StoresConfig,
+    plain_products: Store,
+    told: list[dict[str, Any]],
+    method: str,
+) -> None:
+    """A new row is refused as unavailable, with the cause in the log; the rest of the store is served as before."""
+    store = opening(config, plain_products)["catalog"]
+    store.run(add, "a")
+    with store.database.administer() as db:
+        db.script(
+            f"UPDATE sqlite_sequence SET seq = {2**63 - 1} WHERE name = 'products'"
+            if config.url is None
+            else f"SELECT setval('products_id_seq', {2**63 - 1})"
+        )
+    told.clear()
+    for _ in range(3):
+        with pytest.raises(Unavailable) as caught:
+            getattr(store, method)(add, "b")
+        answer = http_error(caught.value)
+        assert (answer.status_code, answer.headers) == (503, None)
+        assert check(store).up
+    assert store.run(Session.change, "UPDATE products SET stock = 2") == 1
+    (line,) = told
+    assert line["event"] == "the store has no ids left"
+    assert "products" in line["reason"]

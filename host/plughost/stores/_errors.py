@@ -55,6 +55,10 @@ class ReadOnly(Unavailable):
     """The host only reads the store, by its settings."""
 
 
+class Exhausted(Unavailable):
+    """A table has no id left for a new row."""
+
+
 class Damaged(Unavailable):
     """A store's file or table was taken away or replaced, or what is in it can't be read."""
 
@@ -90,6 +94,8 @@ def http_error(error: StoreError) -> falcon.HTTPError:
         )
     if isinstance(error, ReadOnly):
         return falcon.HTTPServiceUnavailable(title="Read Only", description="Here the data store is only read.")
+    if isinstance(error, Exhausted):
+        return falcon.HTTPServiceUnavailable(title="No Ids Left", description="No further record can be made here.")
     if isinstance(error, (Busy, Unavailable, SetupError)):
         return falcon.HTTPServiceUnavailable(
             title="Service Unavailable",
@@ -115,6 +121,7 @@ _KINDS: Final = (
     (("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "40001", *LOCKED), Busy),
     (("57014",), Overran),
     (("08", "57P"), ConnectionLost),
+    (("2200H",), Exhausted),
     (("SQLITE_CORRUPT", "SQLITE_NOTADB", _SHORTENED, "XX001", "XX002"), Damaged),
     (_READ_ONLY + _SYSTEM, Unavailable),
 )

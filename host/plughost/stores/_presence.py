@@ -11,6 +11,7 @@ from plughost.stores._errors import (
     Busy,
     ConnectionLost,
     Damaged,
+    Exhausted,
     OutcomeUnknown,
     SetupError,
     StoreError,
@@ -149,17 +150,21 @@ class Presence:
         trouble = self.trouble or Unavailable(f"The {self._database.label} was just lost.")
         raise type(trouble)(str(trouble)) from cause
 
-    def failed(self, error: StoreError, mode: Mode) -> None:
-        """Take note that something failed for a reason outside of it, though the store is there."""
+    def failed(self, error: StoreError, mode: Mode) -> StoreError:
+        """Take note that something failed for a reason outside of it, though the store is there; return the reason."""
         opened = self.opened
         if opened is not None and mode is not Mode.READ:
+            spent = opened.sessions.spent()
+            if spent is not None:
+                return Exhausted(f"The {self._database.label} has no id left for a new row of its table {spent}")
             opened.sessions.refused()
         with self._noting:
             if self.failing is not None:
-                return
+                return error
             self.failing = time.monotonic(), min(mode, Mode.WRITE)
         what = "the store can't be read" if mode is Mode.READ else "the store can't be written"
         self._logger.error(what, reason=str(error), place=self._database.config.place)
+        return error
 
     def succeeded(self, mode: Mode) -> None:
         """Take note that something succeeded; call it only where something failed.
@@ -178,11 +183,12 @@ class Presence:
         seconds = round(time.monotonic() - failing[0], 1)
         self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
 
-    def held(self, error: Busy) -> None:
-        """Tell, once in a while, what an operation waited for in vain."""
+    def held(self, error: Busy | Exhausted) -> None:
+        """Tell, once in a while, what an operation waited for in vain, or will always lack."""
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + _TELL_AGAIN
-            self._logger.warning("the store is busy", reason=str(error), place=self._database.config.place)
+            what = "the store is busy" if isinstance(error, Busy) else "the store has no ids left"
+            self._logger.warning(what, reason=str(error), place=self._database.config.place)
 
     def _write(self, opened: Opened) -> None:
         """See that a table finds room, and leave none; who may not make one, which is a `StoreError`, can't tell."""

@@ -22,7 +22,7 @@ Fetch = Callable[[Any], T]
 """Takes what is wanted from a driver's cursor, right after its statement."""
 
 _SMALLEST: Final = -(2**63)
-_LARGEST: Final = 2**63 - 1
+LARGEST: Final = 2**63 - 1
 
 
 class Mode(IntEnum):
@@ -154,7 +154,7 @@ def refuse_unfit(values: tuple[Any, ...]) -> None:
             if "\0" in value:
                 raise ValueError("A string literal cannot contain NUL (0x00) characters.")
         elif kind is int:
-            if not _SMALLEST <= value <= _LARGEST:
+            if not _SMALLEST <= value <= LARGEST:
                 raise ValueError(f"The integer {value} has more than 64 bits.")
         elif kind is Decimal and not value.is_finite():
             raise ValueError(f"{value} is no number that a column can hold.")
@@ -178,6 +178,10 @@ class Sessions(ABC):
         Raises:
             StoreError: It is not, unless the driver's own error says so.
         """
+
+    def spent(self) -> str | None:
+        """Return a table that has no id left, where the database takes that for a full disk."""
+        return None
 
     def refused(self) -> None:  # noqa: B027 - nothing, for most
         """Use no connection again that a write may have been refused on."""

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -13,8 +14,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost.stores._connections import Pool
-from plughost.stores._errors import Unavailable
-from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
+from plughost.stores._errors import StoreError, Unavailable
+from plughost.stores._sessions import LARGEST, Fetch, Mode, Session, Sessions, refuse_unfit
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class SQLiteSessions(Sessions):
         self._open_reader().close()
         if writes and not self._only_read and not os.access(self._file.path, os.W_OK):
             raise Unavailable(f"The file of the {self.label} is read-only")
+
+    def spent(self) -> str | None:
+        with suppress(sqlite3.Error, StoreError), closing(self._open_reader()) as connection:
+            found = connection.execute("SELECT name FROM sqlite_sequence WHERE seq = ?", (LARGEST,)).fetchone()
+            return str(found[0]) if found else None
+        return None
 
     def close(self) -> bool:
         self.pool.close()

@@ -15,6 +15,7 @@ from plughost.stores._errors import (
     Busy,
     ConnectionLost,
     Damaged,
+    Exhausted,
     MisusedStore,
     OutcomeUnknown,
     Overran,
@@ -339,7 +340,7 @@ class OpenStore(Generic[E]):
             # A store that is closed was replaced by one of newer code, which may have migrated it.
             found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
-            self._presence.failed(found, mode)
+            found = self._presence.failed(found, mode)
         lost = isinstance(found, ConnectionLost)
         if lost or isinstance(found, (Damaged, OutcomeUnknown)):
             self._presence.note(found)
@@ -352,7 +353,7 @@ class OpenStore(Generic[E]):
             again = isinstance(found, Busy) and left > 0 and (by_hand or not isinstance(found, Overran))
         if again:
             return lost
-        if isinstance(found, Busy):
+        if isinstance(found, (Busy, Exhausted)):
             self._presence.held(found)
         raise found from None if found is error else error
 
