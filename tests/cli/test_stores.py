@@ -139,3 +139,22 @@ def test_a_failing_plugin_that_keeps_nothing_is_not_named(line: Line) -> None:
     line.install("broken", ROUTES)
     told = line.run("stores")
     assert (told.exit_code, told.stderr) == (0, "")
+
+
+def test_a_store_whose_file_was_deleted_without_its_log_is_not_in_order(
+    line: Line, serving: Callable[..., Serving]
+) -> None:
+    """What a kill left in the log is not taken for a store that was never made, and a backup takes its place."""
+    install_keeper(line, "kept")
+    line.configure('data_dir = "data"')
+    host = serving()
+    backup = str(line.folder / "backup")
+    assert line.run("stores", "backup", "kept", backup).exit_code == 0
+    host.end(signal.SIGKILL)
+    (line.folder / "data" / "stores" / "kept.sqlite3").unlink()
+    told = line.run("stores", "check")
+    assert told.exit_code == 1
+    assert "kept.sqlite3 was deleted, and not its log, kept.sqlite3-wal: restore a backup" in told.stdout
+    assert line.run("stores").exit_code == 1
+    assert line.run("stores", "restore", "--yes", "kept", backup).exit_code == 0
+    assert line.run("stores", "check").stdout == "kept: in order\n"

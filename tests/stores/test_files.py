@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.stores.test_rows import add, skus
 
+from plughost._backups import backup, restore
 from plughost.stores import (
     Busy,
     OpenStore,
@@ -27,7 +28,9 @@ from plughost.stores import (
     Unavailable,
     prepare_stores,
     purge,
+    statistics,
 )
+from plughost.stores._errors import Damaged
 from plughost.stores._looking import check
 
 if TYPE_CHECKING:
@@ -279,3 +282,51 @@ def test_a_folder_that_may_not_be_looked_into_is_no_defect(
     finally:
         file.parent.chmod(0o700)
     wait_for(lambda: check(serving).up)
+
+
+@pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
+@pytest.mark.parametrize("when", ["stopped", "served"])
+def test_a_file_that_was_deleted_without_its_log_is_not_made_anew(
+    opening: Callable[..., Stores],
+    sqlite_config: StoresConfig,
+    plain_products: Store,
+    serving: OpenStore[Session],
+    wait_for: Callable[..., None],
+    told: list[dict[str, Any]],
+    *,
+    when: str,
+    cured: str,
+) -> None:
+    """A host that starts says what to do, once, and touches nothing; so it is where the file went under a host's hands."""
+    copy = sqlite_config.folder.with_name("copy")
+    backup(serving, copy)
+    left = sqlite_config
+    if when == "served":
+        Path(serving.database.config.place).unlink()
+        serving.close()
+    else:  # as it is after kill -9, copied by a process of its own, as above
+        left = replace(sqlite_config, folder=sqlite_config.folder.with_name("left over"))
+        subprocess.run(["cp", "-r", sqlite_config.folder, left.folder], check=True)
+        (left.folder / "catalog.sqlite3").unlink()
+    log = left.folder / "catalog.sqlite3-wal"
+    kept = log.read_bytes()
+    told.clear()
+    store = opening(left, plain_products)["catalog"]
+    for operation, argument in ((store.read, skus), (store.run, add)):
+        with pytest.raises(Damaged, match=r"deleted, .* catalog\.sqlite3-wal: restore a backup, or delete the log"):
+            operation(argument)
+    assert check(store).data["error"] == "Damaged"
+    assert [line["event"] for line in told] == ["the store is not available"]
+    assert (log.read_bytes(), (left.folder / "catalog.sqlite3").exists()) == (kept, False)
+    other = prepare_stores({"plugin": (plain_products,)}, left)["catalog"]
+    assert "was deleted" in (statistics(other).trouble or "")
+    with pytest.raises(Damaged):
+        backup(other, left.folder / "none")
+    if cured == "restored":
+        assert restore(other, copy) == 1
+    elif cured == "begun":
+        log.unlink()
+    else:
+        purge(other)
+    wait_for(lambda: check(store).up)
+    assert len(store.read(skus)) == (40 if cured == "restored" else 0)

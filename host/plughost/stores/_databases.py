@@ -122,7 +122,7 @@ class Database(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether there is a database to look into; looking makes none."""
+        """Return whether there is a database to look into, or what is left of one; looking makes none."""
 
     @abstractmethod
     def administer(self) -> AbstractContextManager[Administration]:

@@ -52,7 +52,7 @@ class SQLite(Database):
             yield SQLiteAdministration(scratch, self.store), copied
 
     def exists(self) -> bool:
-        return self.file.exists()
+        return self.file.exists() or self.file.lost
 
     @contextmanager
     def administer(self) -> Iterator[SQLiteAdministration]:
@@ -63,6 +63,7 @@ class SQLite(Database):
         """Return a plain connection in autocommit mode to the file, which is made where it was never opened."""
         if self.file.opened and not self.exists():
             self.file.verify()  # says that it was deleted: nothing else is put in its place
+        self.file.refuse_lost()
         writes = not self.config.read_only
         try:
             if writes:

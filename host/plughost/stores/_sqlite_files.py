@@ -107,6 +107,7 @@ class SQLiteFile:
 
     def connect(self, timeout: float, *, for_pony: bool = False) -> sqlite3.Connection:
         """Return a connection, as the function `connect` does."""
+        self.refuse_lost()
         if not self._read_only:
             return connect(self.path, timeout, for_pony=for_pony)
         connection = connect(self.path, timeout, mode="ro", for_pony=for_pony)
@@ -232,6 +233,19 @@ class SQLiteFile:
         if found.st_size < self._size:  # VACUUM may have shortened it
             self.look_through()
         self._size = found.st_size
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was deleted before it was ever opened here: a log without its file is left of nothing else."""
+        # The log first, which another process makes last.
+        return not self.opened and bool(_told(_WHICH, f"{self.path}-wal")) and not self.exists()
+
+    def refuse_lost(self) -> None:
+        """Refuse to begin anew in the place of a file that was deleted."""
+        if self.lost:
+            log = f"{self.path.name}-wal"
+            message = f"{self.path} was deleted, and not its log, {log}: restore a backup, or delete the log to begin empty"
+            raise Damaged(message)
 
     def exists(self) -> bool:
         """Return whether it is there."""
