@@ -291,13 +291,13 @@ def test_a_file_that_was_deleted_without_its_log_is_not_made_anew(
     sqlite_config: StoresConfig,
     plain_products: Store,
     serving: OpenStore[Session],
+    *,
     wait_for: Callable[..., None],
     told: list[dict[str, Any]],
-    *,
     when: str,
     cured: str,
 ) -> None:
-    """A host that starts says what to do, once, and touches nothing; so it is where the file went under a host's hands."""
+    """A host that starts says once what to do, and touches nothing; be it that the file went while one served it."""
     copy = sqlite_config.folder.with_name("copy")
     backup(serving, copy)
     left = sqlite_config
@@ -312,9 +312,9 @@ def test_a_file_that_was_deleted_without_its_log_is_not_made_anew(
     kept = log.read_bytes()
     told.clear()
     store = opening(left, plain_products)["catalog"]
-    for operation, argument in ((store.read, skus), (store.run, add)):
+    for operation in (lambda: store.read(skus), lambda: store.run(add, "lost")):
         with pytest.raises(Damaged, match=r"deleted, .* catalog\.sqlite3-wal: restore a backup, or delete the log"):
-            operation(argument)
+            operation()
     assert check(store).data["error"] == "Damaged"
     assert [line["event"] for line in told] == ["the store is not available"]
     assert (log.read_bytes(), (left.folder / "catalog.sqlite3").exists()) == (kept, False)

@@ -243,9 +243,8 @@ class SQLiteFile:
     def refuse_lost(self) -> None:
         """Refuse to begin anew in the place of a file that was deleted."""
         if self.lost:
-            log = f"{self.path.name}-wal"
-            message = f"{self.path} was deleted, and not its log, {log}: restore a backup, or delete the log to begin empty"
-            raise Damaged(message)
+            what = f"{self.path} was deleted, and not its log, {self.path.name}-wal"
+            raise Damaged(f"{what}: restore a backup, or delete the log, too, to begin empty")
 
     def exists(self) -> bool:
         """Return whether it is there."""
