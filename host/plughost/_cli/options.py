@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import re
@@ -128,11 +129,16 @@ def look(
     settings: Settings, without: Collection[str] = (), *, dev: bool = False, rehearsed: bool = False
 ) -> Generation:
     """Return what a host that starts now would serve, for looking at: nothing is open, whatever fails."""
-    from plughost._logging import silent_logger  # noqa: PLC0415 - a command that asks a running host needs no host
-    from plughost._runtime.host import Host  # noqa: PLC0415 - as above
+    gc.disable()  # what is imported and built here lives as long as the command: no search finds garbage in it
+    try:
+        from plughost._logging import silent_logger  # noqa: PLC0415 - a command that asks a running host needs no host
+        from plughost._runtime.host import Host  # noqa: PLC0415 - as above
 
-    generation = Host(settings, dev=dev, without=without, logger=silent_logger()).look(rehearsed=rehearsed)
-    generation.close()
+        generation = Host(settings, dev=dev, without=without, logger=silent_logger()).look(rehearsed=rehearsed)
+        generation.close()
+    finally:
+        gc.freeze()  # nor when the command ends
+        gc.enable()
     return generation
 
 

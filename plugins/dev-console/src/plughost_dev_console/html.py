@@ -8,13 +8,13 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import jinja2
-from markupsafe import Markup
-
 from plughost_dev_console.facts import duration, facts
 from plughost_dev_console.guard import NO_SESSION, PREFIX
 
 if TYPE_CHECKING:
+    import jinja2
+    from markupsafe import Markup
+
     from plughost import HostControl, HostView, PluginContext
     from plughost.http import Problem, Request
     from plughost_dev_console.gate import Gate
@@ -45,6 +45,8 @@ _REDRAWN: Final = frozenset(
 
 def make_environment() -> jinja2.Environment:
     """Return the templates; whatever they show is escaped."""
+    import jinja2  # noqa: PLC0415 - takes long to import, and only development mode has a console
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("plughost_dev_console"),
         autoescape=True,
@@ -141,10 +143,14 @@ class HTMLErrors:
 
 def inserted(html: str) -> Markup:
     """Return what a plugin's page wrote, to be shown as it is: plugins are code that the operator installed."""
+    from markupsafe import Markup  # noqa: PLC0415 - comes with jinja2, see above
+
     return Markup(html)  # noqa: S704 - see above  # nosec B704
 
 
 def _marked(text: str) -> Markup:
     """Return a text in which what stands between backticks is shown as code."""
+    from markupsafe import Markup  # noqa: PLC0415 - as above
+
     parts = enumerate(text.split("`"))
     return Markup("").join(Markup("<code>{}</code>").format(part) if odd % 2 else part for odd, part in parts)

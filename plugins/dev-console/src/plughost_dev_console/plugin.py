@@ -14,7 +14,6 @@ from plughost.http import EventChannel, ServerSentEvent
 from plughost_dev_console.attempts import Replay, Try
 from plughost_dev_console.browsing import Browsing
 from plughost_dev_console.changing import Change
-from plughost_dev_console.commands import console_command
 from plughost_dev_console.exchanges import Exchanges
 from plughost_dev_console.gate import Gate
 from plughost_dev_console.guard import PREFIX, Guard
@@ -149,6 +148,8 @@ class ConsolePlugin:
     @hookimpl
     def register_commands(self) -> list[click.Command]:
         """Return the command `plughost dev-console`."""
+        from plughost_dev_console.commands import console_command  # noqa: PLC0415 - a host calls no commands
+
         return [console_command]
 
     @hookimpl

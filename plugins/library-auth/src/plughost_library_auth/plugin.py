@@ -12,7 +12,6 @@ from plughost import Check, Health, Middleware, Principal, Route, RouteGroup, St
 from plughost.stores import StoreError
 from plughost_library_auth import operations
 from plughost_library_auth.access import PREFIX, REALM, Authenticator, SecureOnly
-from plughost_library_auth.commands import hash_password_command, rotate_key_command
 from plughost_library_auth.keyring import KEY_FILE, KeyFile, KeyRing
 from plughost_library_auth.records import STORE, Records
 from plughost_library_auth.resources import Discovery, Login, PublicKeys, Secured, Service
@@ -20,7 +19,6 @@ from plughost_library_auth.revocations import Revocations
 from plughost_library_auth.settings import Settings
 from plughost_library_auth.throttle import LONGEST_WAIT, LoginLimits, LoginThrottle
 from plughost_library_auth.tokens import Tokens
-from plughost_library_auth.user_commands import users_group
 from plughost_library_auth.users import UserStore, demo_users
 
 if TYPE_CHECKING:
@@ -98,6 +96,12 @@ def register_checks(context: PluginContext[Settings]) -> list[Check]:
 @hookimpl
 def register_commands() -> list[click.Command]:
     """Return `hash-password`, `rotate-key` and `users`."""
+    from plughost_library_auth.commands import (  # noqa: PLC0415 - a host calls no commands
+        hash_password_command,
+        rotate_key_command,
+    )
+    from plughost_library_auth.user_commands import users_group  # noqa: PLC0415 - as above
+
     return [hash_password_command, rotate_key_command, users_group]
 
 

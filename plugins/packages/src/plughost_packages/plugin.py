@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plughost import hookimpl
-from plughost_packages.install_command import install
-from plughost_packages.lock_commands import bundle_command, lock_command
 from plughost_packages.settings import Settings
-from plughost_packages.uninstall_command import uninstall
 
 if TYPE_CHECKING:
     import click
@@ -23,4 +20,8 @@ def register_settings() -> type[Settings]:
 @hookimpl
 def register_commands() -> list[click.Command]:
     """Return `plughost install`, `uninstall`, `lock` and `bundle`."""
+    from plughost_packages.install_command import install  # noqa: PLC0415 - a host calls no commands
+    from plughost_packages.lock_commands import bundle_command, lock_command  # noqa: PLC0415 - as above
+    from plughost_packages.uninstall_command import uninstall  # noqa: PLC0415 - as above
+
     return [bundle_command, install, lock_command, uninstall]
