@@ -142,7 +142,7 @@ def test_a_config_that_is_missing_is_told(line: Line, monkeypatch: pytest.Monkey
 def test_check_finds_all_without_opening_a_port(line: Line) -> None:
     """Every broken plugin is a problem, the certificate too; exit code 1, and all well is 0."""
     line.install("good")
-    assert line.run("check", "--dev").exit_code == 0
+    assert line.run("check", "--dev").output == "1 plugin, all well.\n"
     assert "certificate" in line.run("check").output
     line.install("bad", BROKEN)
     line.install("worse", "import nothing_of_that_name")
@@ -150,6 +150,7 @@ def test_check_finds_all_without_opening_a_port(line: Line) -> None:
     result = line.run("check", "--dev")
     assert result.exit_code == 1
     assert len([row for row in result.output.splitlines() if row.startswith("problem: ")]) == 3
+    assert result.output.endswith("Plugins that are well: 1 of 4.\n")
     told = json.loads(line.run("check", "--dev", "--json").output)
     assert (told["ok"], len(told["problems"]), told["warnings"]) == (False, 3, [])
 

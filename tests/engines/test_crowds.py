@@ -246,7 +246,7 @@ def test_the_newest_bodies_of_whoever_holds_most_are_refused(
         assert sorted(answers) == [b"2 of 2"] * 5 + [b"HTTP/1.1 503"]
         assert answers[5] == b"2 of 2"
     assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
-        "Refused 1 unfinished bodies with 503"
+        "Refused 1 unfinished body with 503"
     ]
 
 

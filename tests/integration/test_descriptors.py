@@ -41,3 +41,23 @@ def test_idle_connections_beyond_the_limit_of_files_leave_others_served(
                 stack.enter_context(socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20))
         until(lambda: answers(host))
         assert host.stop() == 0
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_a_crowd_that_stays_is_told_of_once_by_each_listener(tmp_path: Path, engine: EngineName) -> None:
+    """However often room is made and taken again, a listener says once that it accepts no more for the moment."""
+    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    with host_process(tmp_path, {"sites": {"main": {"http_engine": engine}}}, under=limited) as host:
+        for _ in range(3):
+            with ExitStack() as stack:
+                for scheme in ("http", "https"):
+                    for _ in range(400):
+                        address = "127.0.0.1", host.port("main", scheme)
+                        stack.enter_context(socket.create_connection(address, timeout=20))
+                until(lambda: answers(host))
+        host.stop()
+    told = host.errors.read_text().splitlines()
+    for port in (host.port("main", scheme) for scheme in ("http", "https")):
+        assert sum("accepts" in line and f"port {port} " in line for line in told) <= 1, told
+    assert any("accepts little" in line for line in told), told
+    assert not [line for line in told if "connection limit" in line]

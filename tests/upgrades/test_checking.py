@@ -62,4 +62,4 @@ def test_check_says_what_it_could_not_try(tmp_path: Path, packages: Path) -> Non
     with keeping_host(tmp_path, packages, away):
         told = plughost_command(tmp_path, packages, "check", "--dev")
     assert "warning: the store notes could not be tried" in told
-    assert told.endswith("1 plugins, all well; 1 store could not be tried.\n")
+    assert told.endswith("1 plugin, all well; 1 store could not be tried.\n")

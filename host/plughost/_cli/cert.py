@@ -16,6 +16,7 @@ from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import (
     config_option,
     console,
+    counted,
     group_config_option,
     is_wide,
     json_option,
@@ -62,7 +63,7 @@ def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
         say(f"Warning: {warning}")
     click.echo(f"{'Made' if files.made else 'Already there:'} {info.path}")
     click.echo(f"  for    {', '.join(info.names)}")
-    click.echo(f"  until  {info.not_after:%Y-%m-%d}, {info.days_left} days")
+    click.echo(f"  until  {info.not_after:%Y-%m-%d}, {counted(info.days_left, 'day')}")
     click.echo(f"  key    {files.key}")
     if set(names) - set(tls.names):
         say("Put the names under [tls] too (`names = [...]`), or the next start makes it anew without them.")
@@ -118,7 +119,7 @@ def export(settings: Settings, file: Path) -> None:
 def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
     """Return what a certificate says as a table of two columns."""
     table = plain_table()
-    left = f"{info.days_left} days left" if info.days_left >= 0 else "expired"
+    left = f"{counted(info.days_left, 'day')} left" if info.days_left >= 0 else "expired"
     for label, value in (
         ("subject", info.subject),
         ("issuer", f"{info.issuer} (self-signed)" if info.self_signed else info.issuer),

@@ -13,6 +13,7 @@ from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
     console,
+    counted,
     data_dir_option,
     duration,
     json_option,
@@ -138,7 +139,7 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
         table.add_row(f"  {each['site']}", text(f"{url}  by {each['engine']}, {in_flight} in flight on the site"))
     certificate = state.get("certificate")
     if certificate is not None:
-        told = f"until {certificate['not_after'][:10]}, {certificate['days_left']} days left"
+        told = f"until {certificate['not_after'][:10]}, {counted(certificate['days_left'], 'day')} left"
         if certificate["on_disk"] != "the same":
             told += f"; on the disk is {certificate['on_disk']}: plughost reload takes it up"
         table.add_row("  certificate", text(told))

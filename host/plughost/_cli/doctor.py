@@ -27,6 +27,7 @@ from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
     console,
+    counted,
     duration,
     host_options,
     json_option,
@@ -151,7 +152,7 @@ def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> It
         found = "none yet; the next start makes one" if made_here else str(error)
         yield Finding("certificate", "good" if made_here else "problem", found)
         return
-    found = f"until {info.not_after:%Y-%m-%d}, {info.days_left} days, for {', '.join(info.names)}"
+    found = f"until {info.not_after:%Y-%m-%d}, {counted(info.days_left, 'day')}, for {', '.join(info.names)}"
     renewed = tls.certificate is None and tls.pkcs12 is None
     if info.days_left < 0 or (info.days_left < RENEW_BEFORE.days and not renewed):
         todo = "Renew it, then `plughost reload`."

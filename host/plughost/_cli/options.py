@@ -277,6 +277,11 @@ def say_left_out(out: Console, what: str, *, wide: bool) -> None:
         out.print(Text(f"Left out for want of room: {what}; a wider terminal shows it, or --json.", style="dim"))
 
 
+def counted(number: int, one: str) -> str:
+    """Return a number and what it is of: `1 plugin`, `2 plugins`."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
 def duration(seconds: float) -> str:
     """Return a duration for people, in its two largest units: `3 h 25 min`, `12 s`."""
     left = round(seconds)

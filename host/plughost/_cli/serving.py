@@ -17,6 +17,7 @@ from plughost._api.events import Events
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
+    counted,
     host_options,
     json_option,
     print_json,
@@ -177,11 +178,11 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         for warning in warnings:
             say(f"warning: {warning}")
         active = len(registry.active())
-        but = f"; {untried} {'store' if untried == 1 else 'stores'} could not be tried" if untried else ""
+        but = f"; {counted(untried, 'store')} could not be tried" if untried else ""
         say(
-            f"Not ready to serve: see above. {active} of {len(registry.entries)} plugins are well."
+            f"Not ready to serve: see above. Plugins that are well: {active} of {len(registry.entries)}."
             if problems
-            else f"{active} plugins, all well{but}."
+            else f"{counted(active, 'plugin')}, all well{but}."
         )
     if problems:
         raise SystemExit(EXIT_PROBLEMS)

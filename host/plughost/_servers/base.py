@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ MEMORY_LIMIT: Final = 512 * 1024
 _LEAST_BODY: Final = 16 * 1024  # what a body counts for at least
 _PATIENCE_SECONDS: Final = 20.0  # after which a body has to have come, or been taken, at the least rate
 _LEAST_RATE: Final = 500  # bytes a second
+_CALM_SECONDS: Final = 60.0
 
 
 class ListenError(Exception):
@@ -140,6 +143,22 @@ class Arriving(Protocol):
         ...
 
 
+class Crowding:
+    """Logs that a listener accepts little: once, and again only after a minute in which it was not so."""
+
+    def __init__(self) -> None:
+        """Begin with a listener that accepts all."""
+        self._last = -math.inf
+
+    def note(self, port: int, *, out_of_files: bool) -> None:
+        """Note that it is so now: no file can be opened, or there are as many connections as there may be."""
+        now = time.monotonic()
+        last, self._last = self._last, now
+        if now > last + _CALM_SECONDS:
+            why = "this process may open no more files" if out_of_files else "it has as many connections as it may"
+            _LOGGER.warning("port %d accepts little: %s", port, why)
+
+
 def giving_way(bodies: Iterable[Body], most: int) -> list[Body]:
     """Return which bodies are refused, so that the others take no more memory: the newest of whoever holds most.
 
@@ -163,8 +182,8 @@ def giving_way(bodies: Iterable[Body], most: int) -> list[Body]:
         sums[client] -= held[chosen[-1]]
         excess -= held[chosen[-1]]
     _LOGGER.warning(
-        "Refused %d unfinished bodies with 503, of the clients that held most: all took more than %d bytes of memory.",
-        *(len(chosen), most),
+        "Refused %d unfinished %s with 503, of the clients that held most: all took more than %d bytes of memory.",
+        *(len(chosen), "body" if len(chosen) == 1 else "bodies", most),
     )
     return chosen
 

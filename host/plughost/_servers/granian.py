@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
-from plughost._servers.base import Address, ListenError, crowded_seconds, giving_way
+from plughost._servers.base import Address, Crowding, ListenError, crowded_seconds, giving_way
 from plughost._servers.granian_request import Body, Requests
 from plughost._servers.granian_worker import GranianWorker
 from plughost._servers.native_threads import wait_for_threads
@@ -70,6 +70,7 @@ class GranianEngine:
         self._only: frozenset[Address] | None = None
         self._awaited: dict[Address, float] = {}  # clients whose answer was awaited of late, and when
         self._paused = self._crowded = False
+        self._crowding = Crowding()
         self._draining = threading.Event()
 
     def pause(self) -> frozenset[Address]:
@@ -195,7 +196,7 @@ class GranianEngine:
         if files == sys.maxsize and not self._crowded:
             self._crowded = True
             worker.pause()
-            _LOGGER.warning("port %d accepts nothing for a moment: this process may open no more files", self.port)
+            self._crowding.note(self.port, out_of_files=True)
         if files >= limit or self._crowded:
             for (address, _), found in self._connections():
                 number += 1
@@ -206,6 +207,7 @@ class GranianEngine:
                 worker.resume()
                 self._crowded = False
         if number >= limit:
+            self._crowding.note(self.port, out_of_files=False)
             if number > limit and not self._crowded:
                 self._crowded = True
                 worker.pause()

@@ -25,7 +25,7 @@ from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
-from plughost._servers.base import crowded_seconds, giving_way
+from plughost._servers.base import Crowding, crowded_seconds, giving_way
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
 from plughost._servers.waitress_channel import AHEAD_BYTES, Answer, Channel
 from plughost._servers.waitress_messages import TASK, Parts
@@ -132,6 +132,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
                 if now - channel.last_activity > crowded:
                     channel.handle_close()
 
+    def readable(self) -> bool:
+        """Return whether to accept. waitress's own logs a line each time that the limit is reached."""
+        if self.accepting:
+            self.in_connection_overflow = len(self._map) >= self.adj.connection_limit
+            if self.in_connection_overflow:
+                self.adj.crowding.note(self.adj.port, out_of_files=False)
+        return self.accepting and not self.in_connection_overflow
+
     def handle_accept(self, most: int = 64) -> None:
         """Accept a connection and those behind it: with one a turn, a crowd would wait for as many turns.
 
@@ -153,6 +161,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
                 self.accepting = False
                 self._look = self.adj.crowded_seconds
                 self._care = time.monotonic() + self._look
+                self.adj.crowding.note(self.adj.port, out_of_files=True)
             raise
 
     def accept_rest(self) -> None:
@@ -267,6 +276,7 @@ class WaitressEngine:
         )
         adjustments.application = self._application
         adjustments.options = options
+        adjustments.crowding = Crowding()
         adjustments.crowded_seconds = crowded_seconds(options.connection_limit)
         return adjustments
 

@@ -165,7 +165,8 @@ def _production_warnings(source: Path, pair: KeyPair) -> list[str]:
         )
     if now >= leaf.not_valid_after_utc - RENEW_BEFORE:
         days = (leaf.not_valid_after_utc - now).days
-        warnings.append(f"{source}: the certificate expires in {days} days; renew it, then `plughost reload`")
+        left = "1 day" if days == 1 else f"{days} days"
+        warnings.append(f"{source}: the certificate expires in {left}; renew it, then `plughost reload`")
     if not names_of(leaf):
         warnings.append(f"{source}: the certificate names no host (subjectAltName); clients will refuse it")
     if len(pair.chain) == 1 and leaf.issuer != leaf.subject:

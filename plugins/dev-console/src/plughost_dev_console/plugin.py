@@ -159,8 +159,9 @@ class ConsolePlugin:
             return
         context.add_query("link", lambda: {"link": _link(context)})
         minutes = context.settings.link_lifetime / 60
+        within = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
         context.announce(f"Console: {_link(context)}")
-        context.announce(f"  opens once, within {minutes:g} minutes; plughost dev-console makes another link")
+        context.announce(f"  opens once, within {within}; plughost dev-console makes another link")
 
     @hookimpl
     def stopping(self, context: PluginContext[Settings]) -> None:

@@ -116,7 +116,7 @@ class Vitals:
             Sign(
                 name="Health",
                 value="no check" if not total else f"{len(down)} of {total} down" if down else "all up",
-                about=", ".join(down) or f"{total} checks, each quarter of a minute",
+                about=", ".join(down) or f"{total} {'check' if total == 1 else 'checks'}, each quarter of a minute",
                 bad=bool(down),
                 points=tuple(None if not each or each[3] is None else float(each[3]) for each in steps),
                 link="/health",

@@ -154,8 +154,9 @@ class Login:
     def _refuse_throttled(self, seconds: int, req: Request, email: str) -> None:
         if seconds:
             self._tell("throttled", req, email)
+            wait = "1 second" if seconds == 1 else f"{seconds} seconds"
             raise falcon.HTTPTooManyRequests(
-                description=f"Too many failed logins; try again in {seconds} seconds.",
+                description=f"Too many failed logins; try again in {wait}.",
                 retry_after=seconds,
                 headers=NO_STORE,
             )

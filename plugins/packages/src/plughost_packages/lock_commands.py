@@ -25,7 +25,7 @@ from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members,
 from plughost_packages.places import places, remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
 
     from plughost import PluginContext
     from plughost_packages.settings import Settings
@@ -73,7 +73,7 @@ def lock_command(
         if as_json:
             print_json({"file": str(file), "dry_run": False, "distributions": {e.name: e.version for e in entries}})
         else:
-            click.echo(f"Wrote {file}: {len(entries)} distributions.")
+            click.echo(f"Wrote {file}: {_counted(entries, 'distribution')}.")
 
 
 @click.command("bundle")
@@ -121,7 +121,7 @@ def bundle_command(
         click.echo("Nothing was written (--dry-run).")
     else:
         size = decimal(sum(wheel.stat().st_size for wheel in wheels))
-        click.echo(f"Wrote {folder}: {len(wheels)} wheels, {size}, and {LOCK_NAME}.")
+        click.echo(f"Wrote {folder}: {_counted(wheels, 'wheel')}, {size}, and {LOCK_NAME}.")
 
 
 def _refuse_not_allowed(entries: Sequence[Locked], context: PluginContext[Settings]) -> None:
@@ -161,3 +161,7 @@ def _say_what_was_made(entries: Sequence[Locked], wheels: Path) -> None:
             f"Wheels were made in {wheels} of what is installed, since pip finds these nowhere: {', '.join(made)}.",
             err=True,
         )
+
+
+def _counted(things: Sized, one: str) -> str:
+    return f"{len(things)} {one}" if len(things) == 1 else f"{len(things)} {one}s"

@@ -50,7 +50,7 @@ def try_migrations(plugin: str, store: Store[Any], dialect: str) -> Iterator[Lin
         return
     if not failures:
         starts = ", ".join(["empty", *(name[:4] for name in steps[:-1])])
-        yield Line(f"{label}: {len(steps)} migrations, from {starts}: all well")
+        yield Line(f"{label}: {len(steps)} {'migration' if len(steps) == 1 else 'migrations'}, from {starts}: all well")
 
 
 def _version(steps: list[str], earlier: int) -> str:
