@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 _TEMPORARY: Final = ".private-tmp"
+_LONGEST_WRITE: Final = 3600.0  # seconds
 
 
 def make_folder(folder: Path) -> None:
@@ -79,6 +82,14 @@ def replace_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] |
         os.fsync(folder)  # the name, which is not part of the file
     finally:
         os.close(folder)
+
+
+def remove_left(path: Path) -> None:
+    """Remove what processes that were killed left of writing a file, where no lock keeps others from writing it now."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
+        with suppress(OSError):  # it is gone, or another user's
+            if time.time() - left.lstat().st_mtime > _LONGEST_WRITE:
+                left.unlink()
 
 
 def tighten(path: Path, mode: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,3 +119,15 @@ def test_demo_logins_are_for_trusted_plugins_in_development(host: RunningHost) -
     assert host.host.logins["ann"]() == "a token of ann"
     with running_host(distributions=[plugin_distribution("greeting", Greeting)], dev=False) as other:
         assert other.host.logins == {}
+
+
+def test_what_a_killed_process_left_of_the_file_is_removed(host: RunningHost) -> None:
+    """The next change removes it once it is an hour old; somebody may be writing what is newer."""
+    file = _file(host)
+    old, new = (file.with_name(f".{file.name}.{number}.private-tmp") for number in (1, 2))
+    for left in (old, new):
+        left.write_text("half of the")
+    os.utime(old, (time.time() - 4000,) * 2)
+    host.host.change_setting("grace_time", 4.0)
+    assert not old.exists()
+    assert new.exists()

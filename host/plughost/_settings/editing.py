@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._api.values import SettingChange
-from plughost._files import replace_file
+from plughost._files import remove_left, replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.sources import DEFAULT_FILE, FIXED, settings_of
 from plughost._settings.variables import ENV_PREFIX
@@ -168,6 +168,7 @@ def _readable(file: Path) -> Iterator[None]:
 
 def _write(file: Path, content: bytes) -> None:
     """Replace the file in one step. Who may do what with it stays."""
+    remove_left(file)
     if file.exists():
         state = file.stat()
         replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))
