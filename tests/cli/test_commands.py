@@ -229,6 +229,23 @@ def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None
         assert "Left out for want of room: the versions, a row for each method, and what it does" in " ".join(shown)
 
 
+@pytest.mark.parametrize("command", ["plugins", "routes"])
+def test_a_long_name_is_folded_and_not_cut_off(line: Line, command: str) -> None:
+    """A name that has no room in its column goes on in the next row, with the words beside it whole."""
+    line.install("q" * 60)
+    shown = line.on_terminal(80, command)
+    assert sum(row.count("q") for row in shown) == 2 * 60, shown
+    assert "main" in " ".join(shown).split()
+
+
+def test_why_is_wrapped_at_words(line: Line) -> None:
+    """No word of the answer is broken on a terminal."""
+    line.install("a-plugin-of-a-long-name")
+    shown = line.on_terminal(80, "plugins", "--why", "a-plugin-of-a-long-name")
+    assert {"a-plugin-of-a-long-name", "serves"} <= {word for row in shown for word in row.split()}
+    assert max(map(len, shown)) < 80, shown
+
+
 def test_sentences_are_wrapped_at_words_and_a_fingerprint_at_bytes(line: Line) -> None:
     """A terminal breaks no word of a check; half of the fingerprint's bytes are in each of two rows."""
     line.configure('disabled = ["a-plugin-that-nobody-has"]\naddress = "0.0.0.0"')

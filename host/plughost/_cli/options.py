@@ -258,6 +258,15 @@ def plain_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
     return table
 
 
+def print_table(out: Console, table: Table) -> None:
+    """Print a table. Where what is to stay whole has no room, it is folded: rich would cut it off."""
+    whole = [column for column in table.columns if column.no_wrap]
+    needed = sum(2 + max(len(str(cell)) for cell in (column.header, *column.cells)) for column in whole)
+    for column in whole if needed > out.width else ():
+        column.no_wrap = False
+    out.print(table)
+
+
 def plugins_table(rows: Iterable[tuple[str, str, str, str]]) -> Table:
     """Return a table of plugins: name, version, state, and where each is mounted or why it is not."""
     table = plain_table()
@@ -274,7 +283,7 @@ def is_wide(out: Console) -> bool:
 def say_left_out(out: Console, what: str, *, wide: bool) -> None:
     """Say that a narrow terminal shows less."""
     if not wide:
-        out.print(Text(f"Left out for want of room: {what}; a wider terminal shows it, or --json.", style="dim"))
+        out.print(Text(f"Left out for want of room: {what}; a wider terminal shows them, or --json.", style="dim"))
 
 
 def counted(number: int, one: str) -> str:

@@ -23,6 +23,7 @@ from plughost._cli.options import (
     look,
     plain_table,
     print_json,
+    print_table,
     say,
     say_left_out,
     state_text,
@@ -91,7 +92,7 @@ def plugins(
                 text(" ".join(_sites(entry))),
                 *([text(" ".join(hook.removeprefix("register_") for hook in entry.hooks))] if wide else []),
             )
-        out.print(table)
+        print_table(out, table)
         say_left_out(out, "hooks", wide=wide)
         for entry in entries:
             if entry.failure is not None:
@@ -129,7 +130,7 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
                     text(row["plugin"]),
                     *([text(" ".join(row["versions"])), text(summary)] if wide else []),
                 )
-        out.print(table)
+        print_table(out, table)
         say_left_out(out, "the versions, a row for each method, and what it does", wide=wide)
 
 
@@ -195,7 +196,7 @@ def _explain(name: str, generation: Generation, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "serves": serves, "lines": lines})
     else:
-        click.echo("\n".join(lines))
+        say("\n".join(lines))
     if not serves:
         raise SystemExit(EXIT_PROBLEMS)
 

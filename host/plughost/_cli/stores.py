@@ -23,6 +23,7 @@ from plughost._cli.options import (
     look,
     plain_table,
     print_json,
+    print_table,
     readable,
     say,
     say_left_out,
@@ -176,7 +177,7 @@ def _show(found: Iterable[Statistics], out: Console) -> None:
         )
     if wide:
         out.width = _LONG  # a place stays whole, so that it can be copied
-    out.print(table)
+    print_table(out, table)
     say_left_out(out, "the plugin and the database of each, and where it is", wide=wide)
 
 
