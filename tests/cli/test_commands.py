@@ -246,6 +246,23 @@ def test_why_is_wrapped_at_words(line: Line) -> None:
     assert max(map(len, shown)) < 80, shown
 
 
+def test_what_a_command_fails_with_is_wrapped_at_words(line: Line) -> None:
+    """No word of the sentence is broken on a terminal."""
+    assert line.on_terminal(40, "settings", "nope") == [
+        "Error: There is no setting nope;",
+        "plughost settings lists all.",
+    ]
+
+
+def test_the_help_of_a_group_says_whole_sentences(line: Line) -> None:
+    """What a command does has no dots in the place of its end."""
+    told = "Greet everybody who was there at the time, in the language that they were asked for."
+    line.install("greeter", COMMANDS.replace("greet(context):\n", f'greet(context):\n    """{told}"""\n'))
+    for group in ("cert", "greeter", "stores"):
+        assert "..." not in line.run(group, "--help").output.partition("Commands:")[2]
+    assert told.removesuffix(".") in " ".join(line.run("greeter", "--help").output.split())
+
+
 def test_sentences_are_wrapped_at_words_and_a_fingerprint_at_bytes(line: Line) -> None:
     """A terminal breaks no word of a check; half of the fingerprint's bytes are in each of two rows."""
     line.configure('disabled = ["a-plugin-that-nobody-has"]\naddress = "0.0.0.0"')

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import (
+    Group,
     config_option,
     console,
     counted,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _HALF: Final = 16 * len("AB:")
 
 
-@click.group()
+@click.group(cls=Group)
 @group_config_option
 def cert() -> None:
     """Make, show and export the TLS certificate."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -58,6 +58,18 @@ class Commands(click.Group):
                 raise
             message = f"No such command {args[0]!r}. Did you mean {close[0]!r}?"
             raise click.UsageError(message, ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what it fails with is wrapped at words on a terminal."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            if type(error).show is not click.ClickException.show:  # such as that of a wrong usage
+                raise
+            from plughost._cli.options import say  # noqa: PLC0415 - see above
+
+            say(f"Error: {error.format_message()}", err=True)
+            raise SystemExit(error.exit_code) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in the order in which people need them, then the plugins'."""

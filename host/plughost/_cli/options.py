@@ -38,6 +38,8 @@ EXIT_USAGE: Final = 2
 
 CONFIG_HELP: Final = "Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml."
 
+_ANY_LENGTH: Final = 1000
+
 _FOLLOWING_NOTHING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CONFIG_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -45,6 +47,21 @@ _WIDE: Final = 110
 _STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red", "blocked": "yellow"}
 _trailing = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def with_whole_help(command: click.Command) -> click.Command:
+    """Return a command of which a group's help says the whole first sentence, which click cuts off at the row's end."""
+    if not command.deprecated:  # which click adds by itself, once more
+        command.short_help = command.get_short_help_str(_ANY_LENGTH)
+    return command
+
+
+class Group(click.Group):
+    """A group whose help says the whole first sentence of each command."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command."""
+        super().add_command(with_whole_help(cmd), name)
 
 
 def config_option(command: FunctionT) -> FunctionT:

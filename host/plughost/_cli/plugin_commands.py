@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plughost._cli.commands import LENT
-from plughost._cli.options import CONFIG_HELP, config_of_group, group_config_option, settings_of, settings_or_defaults
+from plughost._cli.options import (
+    CONFIG_HELP,
+    config_of_group,
+    group_config_option,
+    settings_of,
+    settings_or_defaults,
+    with_whole_help,
+)
 from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
@@ -125,7 +132,7 @@ def _with_config(name: str, command: click.Command) -> click.Command:
         if not ctx.resilient_parsing:
             ctx.obj = _context(name, config or config_of_group())
 
-    changed = copy.copy(command)
+    changed = with_whole_help(copy.copy(command))
     if isinstance(changed, click.Group):
         changed.commands = {key: _with_config(name, each) for key, each in changed.commands.items()}
         return changed

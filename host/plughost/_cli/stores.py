@@ -14,6 +14,7 @@ from plughost._backups import backup, note_backup, restore
 from plughost._cli.completing import plugin_names, store_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
+    Group,
     config_of_group,
     config_option,
     console,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _LONG: Final = 4096
 
 
-@click.group("stores", invoke_without_command=True)
+@click.group("stores", cls=Group, invoke_without_command=True)
 @json_option
 @group_config_option
 @click.pass_context
