@@ -58,7 +58,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     channel_class = Channel
     draining = False
     active_channels: dict[int, Channel]
-    next_channel_cleanup = math.inf  # waitress compares it with the time of day; see `take_care`
     _care = 0.0
     _look = 0.0  # how often connections are looked at
     _turning = 0  # the thread that moves bytes at the moment
