@@ -99,6 +99,28 @@ def test_the_body_of_a_client_that_leaves_is_closed(serve: Serve, lane: Lane, un
     until(lambda: len(application.closed) == 1)
 
 
+def test_the_body_for_a_client_that_has_left_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
+    """Who leaves once its body was sent, while the request takes long, is noticed as the response begins."""
+    application, entered, left = Waits(), threading.Event(), threading.Event()
+
+    def slow(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] == "POST":
+            entered.set()
+            assert left.wait(20)
+        return application(environ, start_response)
+
+    served = serve(slow, lane)
+    for number in range(1, 6):
+        entered.clear()
+        left.clear()
+        with _Crowd(served, lane) as crowd:
+            crowd.ask("/", body=b"4\r\nbody\r\n0\r\n\r\n")
+            assert entered.wait(20)
+        assert served.client().get("/now").text == "now"  # once the slow one has been noticed
+        left.set()
+        until(lambda number=number: len(application.closed) == number)
+
+
 def test_bodies_that_pause_hold_no_thread(serve: Serve, lane: Lane, until: Until) -> None:
     """Beside 60 paused bodies, over one connection or many, one thread answers others; then all go on.
 
@@ -143,16 +165,20 @@ class _Crowd:
         for each in self._sockets:
             each.close()
 
-    def ask(self, path: str) -> None:
-        """Send a request."""
+    def ask(self, path: str, body: bytes = b"") -> None:
+        """Send a request, with a body in chunks, if any."""
+        method, coding = ("POST", "Transfer-Encoding: chunked\r\n") if body else ("GET", "")
         if self._shared is None:
             self._sockets.append(self._served.connect())
-            self._sockets[-1].sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{coding}Connection: close\r\n\r\n"
+            self._sockets[-1].sendall(head.encode() + body)
             return
         stream = self._shared.get_next_available_stream_id()
         self._streams[stream] = b""
-        fields = {":method": "GET", ":scheme": "https", ":authority": "x", ":path": path}
-        self._shared.send_headers(stream, list(fields.items()), end_stream=True)
+        fields = {":method": method, ":scheme": "https", ":authority": "x", ":path": path}
+        self._shared.send_headers(stream, list(fields.items()), end_stream=not body)
+        if body:
+            self._shared.send_data(stream, body, end_stream=True)
         self._sockets[0].sendall(self._shared.data_to_send())
 
     def answers(self) -> list[bytes]:

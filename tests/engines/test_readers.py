@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import socket
 import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import h2.config
 import h2.connection
 import h2.events
 import pytest
 from tests.engines.conftest import LANES
+
+from plughost._servers.granian_response import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -176,3 +179,29 @@ def test_granian_makes_little_ahead_of_its_reader(serve: Serve, lane: Lane) -> N
     with Reader(serve(application, lane, idle_timeout=1)):
         assert application.ended.acquire(timeout=20)
     assert application.made < 150
+
+
+def test_a_client_that_is_faster_than_its_answer_gets_it_in_one_turn(
+    serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is room again before it is waited for, no answer goes on within itself, deeper each time."""
+    pause, depths = Call._pause, set[int]()
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return parts()
+
+    def late(call: Call, room: Any) -> None:
+        tick = threading.Event()
+        while not room.done():
+            tick.wait(0.0001)
+        pause(call, room)
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(500):
+            depths.add(len(inspect.stack(0)))
+            yield bytes(65536)
+
+    monkeypatch.setattr(Call, "_pause", late)
+    assert len(serve(application, lane).client().get("/").content) == 500 * 65536
+    assert max(depths) < 2 * min(depths)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from plughost._servers.base import CutOffError
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
@@ -359,3 +360,21 @@ def test_a_stream_that_takes_long_arrives_whole(lane: Lane, serve: Serve) -> Non
     with serve(application, lane).client() as client:
         for content in (None, b"body") * 100:
             assert client.request("POST" if content else "GET", "/", content=content).text == "part " * 20
+
+
+def test_a_body_that_fails_and_fails_to_close_is_cut_off(serve: Serve, lane: Lane) -> None:
+    """Its client does not wait for an end that never comes."""
+
+    class Fails(Parts):
+        def close(self) -> None:
+            super().close()
+            raise RuntimeError("secret")
+
+    def parts() -> Iterator[bytes]:
+        yield b"one"
+        raise CutOffError
+
+    body = Fails(parts())
+    with pytest.raises(httpx.RemoteProtocolError), serve(answer_with(body), lane).client() as client:
+        client.get("/")
+    assert len(body.closed) == 1

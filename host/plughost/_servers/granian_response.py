@@ -48,7 +48,6 @@ class Requests(Protocol):
 
     def drop_body(self, call: Call) -> None:
         """Drop what comes of a body that was refused."""
-        ...
 
 
 class Later(Protocol):
@@ -165,8 +164,8 @@ class Call(Job):
                 return
             self._close = getattr(body, "close", None)
             self._parts = _slices(body)
-        except BaseException:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
-            self._fail()
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
+            self._fail(error)
             return
         self.begun = True
         self._go_on()
@@ -179,8 +178,7 @@ class Call(Job):
                 raise exc_info[1]
         elif self._status:
             raise AssertionError("start_response was called twice without exc_info")
-        code = status_code(status)
-        known = KNOWN_FIELDS.get
+        code, known = status_code(status), KNOWN_FIELDS.get
         self._headers = [known(field) or raw_field(field) for field in headers]
         self._status = code
         return self._send_part
@@ -208,15 +206,11 @@ class Call(Job):
                     requests.dispatcher.leave(self)
                     return
             self._end(b"")
-        except CutOffError:
-            self._close_parts()
-            self._release()
-        except BaseException:  # noqa: BLE001 - see `_call`
-            self._fail()
+        except BaseException as error:  # noqa: BLE001 - see `_call`
+            self._fail(error)
 
     def _is_whole(self, part: bytes) -> bool:
-        length = str(len(part)).encode()
-        is_whole = any(name == b"content-length" and value == length for name, value in self._headers)
+        is_whole = (b"content-length", str(len(part)).encode()) in self._headers
         if is_whole and any(self._parts or ()):
             raise AssertionError("the application wrote more than its Content-Length")
         return is_whole
@@ -254,15 +248,15 @@ class Call(Job):
         self._release()
 
     def _close_parts(self) -> None:
-        close, self._close = self._close, None
-        self._parts = None
+        close, self._close, self._parts = self._close, None, None
         if close is not None:
             close()
 
-    def _fail(self) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Answer 500, or leave a response without an end."""
         method, path = self.environ["REQUEST_METHOD"], self.environ["PATH_INFO"]
-        _LOGGER.exception("the application failed on %s %s", method, path)
+        if not isinstance(error, CutOffError):
+            _LOGGER.error("the application failed on %s %s", method, path, exc_info=error)
         try:
             self._close_parts()
         except BaseException:
@@ -308,18 +302,20 @@ class Call(Job):
         return self._room is not None and time.monotonic() > self._since + self._requests.options.idle_timeout
 
     def _pause(self, room: Later) -> None:
+        here = [self]
         self._since = time.monotonic()
         self._room = room
         self._requests.waiting.add(self)
-        room.add_done_callback(self._resume)
+        room.add_done_callback(lambda _: self._resume(here))
+        here.clear()
 
-    def _resume(self, room: Later) -> None:
-        """Go on; in a thread of granian."""
+    def _resume(self, here: list[Call]) -> None:
+        """Go on; in a thread of granian, or here at once, where the client was faster."""
         requests = self._requests
         requests.waiting.discard(self)
         self._room = None
         self._waited += time.monotonic() - self._since
-        if self._gone:  # this may be the thread that gave up
+        if here or self._gone:  # this may be the thread that answers, or gave up
             requests.dispatcher.leave(self)
         else:
             requests.dispatcher.bring(self, requests.crew)
@@ -356,6 +352,14 @@ class Call(Job):
         if hasattr(watch, "add_done_callback"):
             self._watch = watch
             watch.add_done_callback(self._noticed)
+        else:  # it had gone before, as granian told who asked first
+            self._lose()
+
+    def _lose(self) -> None:
+        self._gone = True
+        paused = self._paused
+        if paused is not None:
+            paused.ready()
 
     def _noticed(self, watch: Later) -> None:
         """Look what granian tells; in a thread of its own."""
@@ -363,10 +367,7 @@ class Call(Job):
         with contextlib.suppress(BaseException):  # cancelled with the response
             message = watch.result()
             if message["type"] == "http.disconnect":
-                self._gone = True
-                paused = self._paused
-                if paused is not None:
-                    paused.ready()
+                self._lose()
             else:  # the end of a body that is not there, or at least not awaited
                 self.body_ended = not message.get("more_body")
                 self._listen()
