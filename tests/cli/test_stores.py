@@ -158,3 +158,17 @@ def test_a_store_whose_file_was_deleted_without_its_log_is_not_in_order(
     assert line.run("stores").exit_code == 1
     assert line.run("stores", "restore", "--yes", "kept", backup).exit_code == 0
     assert line.run("stores", "check").stdout == "kept: in order\n"
+
+
+def test_a_file_that_was_deleted_is_told_by_the_check(line: Line, serving: Callable[..., Serving]) -> None:
+    """A store that was never made is in order; one that a host serves, and whose file is gone, is not."""
+    install_keeper(line, "kept")
+    assert line.run("stores", "check").exit_code == 0
+    host = serving()
+    (file,) = line.folder.rglob("kept.sqlite3")
+    file.unlink()
+    told = line.run("stores", "check")
+    assert told.exit_code == 1
+    assert f"kept: a host serves it, but its file is gone: put {file} or a backup back" in told.stdout.replace("\n", " ")
+    host.end(signal.SIGTERM)
+    assert line.run("stores", "check").exit_code == 0

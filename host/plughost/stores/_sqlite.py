@@ -28,6 +28,8 @@ class SQLite(Database):
         super().__init__(store, config)
         assert config.path is not None
         self.path: Path = config.path
+        # Not the database file itself: closing a second descriptor of it would drop SQLite's own locks.
+        self.lock_file = config.path.with_name(f"{config.path.name}.lock")
         self.file = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
@@ -87,11 +89,9 @@ class SQLite(Database):
 
     @contextmanager
     def _claim(self, how: int, refusal: str) -> Iterator[None]:
-        # Not the database file itself: closing a second descriptor of it would drop SQLite's own locks.
-        lock_file = self.path.with_name(f"{self.path.name}.lock")
         try:
-            make_folder(lock_file.parent)
-            descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_folder(self.lock_file.parent)
+            descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             if self.config.read_only:  # where nothing can be made, nobody purges either
                 yield
