@@ -126,6 +126,13 @@ def test_what_a_killed_host_left_behind_is_replaced(folder: Path) -> None:
     assert not socket_path(folder).exists()
 
 
+def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """The message names the setting to change, and what the system says."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=f"^The data folder {tmp_path}/file/x can't be used: Not a .*data_dir"):
+        Control(tmp_path / "file" / "x", COMMANDS).claim()
+
+
 def test_without_a_host_it_is_told(tmp_path: Path) -> None:
     """Asking where no host runs names the data folder."""
     with pytest.raises(NotRunning, match=f"No host is running on the data folder {tmp_path}"):

@@ -67,8 +67,12 @@ class Control:
         if inherited is not None:
             self.lock = inherited
             return
-        make_folder(self._data_dir)
-        self.lock = os.open(self._data_dir / "host.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            make_folder(self._data_dir)
+            self.lock = os.open(self._data_dir / "host.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            message = f"The data folder {self._data_dir} can't be used: {error.strerror}; set another data_dir."
+            raise type(error)(message) from error
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
