@@ -169,6 +169,7 @@ def test_a_file_that_was_deleted_is_told_by_the_check(line: Line, serving: Calla
     file.unlink()
     told = line.run("stores", "check")
     assert told.exit_code == 1
-    assert f"kept: a host serves it, but its file is gone: put {file} or a backup back" in told.stdout.replace("\n", " ")
+    told_in_one = told.stdout.replace("\n", " ")
+    assert f"kept: a host serves it, but its file is gone: put {file} or a backup back" in told_in_one
     host.end(signal.SIGTERM)
     assert line.run("stores", "check").exit_code == 0

@@ -166,6 +166,28 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
         until(cut)
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_client_that_takes_its_answer_later_is_waited_for(serve: Serve, lane1: Lane, taken: bool) -> None:
+    """It takes nothing for longer than an idle connection is kept; what it never takes does not count as answered."""
+    size = 30_000_000
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(size))])
+        return [bytes(size)]
+
+    served = serve(application, lane1)
+    with served.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        draining = Draining(served, grace=20.0 if taken else 3.0)
+        draining.join(2.5 if taken else 20.0)
+        if taken:
+            assert len(answer.read()) == size
+    draining.join(20)
+    assert draining.answered is taken
+
+
 def test_a_body_on_its_way_is_waited_for(
     serve: Serve, lane1: Lane, gate: Gate, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:

@@ -110,15 +110,17 @@ def test_the_body_for_a_client_that_has_left_is_closed(serve: Serve, lane: Lane,
         return application(environ, start_response)
 
     served = serve(slow, lane)
-    for number in range(1, 6):
+    for _ in range(5):
         entered.clear()
         left.clear()
+        application.closed.clear()
         with _Crowd(served, lane) as crowd:
             crowd.ask("/", body=b"4\r\nbody\r\n0\r\n\r\n")
             assert entered.wait(20)
         assert served.client().get("/now").text == "now"  # once the slow one has been noticed
         left.set()
-        until(lambda number=number: len(application.closed) == number)
+        until(lambda: application.closed)
+        assert len(application.closed) == 1
 
 
 def test_bodies_that_pause_hold_no_thread(serve: Serve, lane: Lane, until: Until) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import select
 import socket
 import stat
 import struct
@@ -170,6 +171,15 @@ def idle_seconds(connection: socket.socket) -> float:
     """Return for how long nothing was sent or received; 0 where the system does not tell (elsewhere than Linux)."""
     _, sent, received, _ = _tcp_info(connection)
     return min(sent, received) / 1000
+
+
+def is_full(connection: socket.socket) -> bool:
+    """Return whether its client has to take more before anything is sent; False where the system does not tell."""
+    if not sys.platform.startswith("linux"):
+        return False
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    return not poll.poll(0)
 
 
 def bytes_taken(connection: socket.socket, given: int) -> int:

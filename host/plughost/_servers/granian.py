@@ -158,8 +158,13 @@ class GranianEngine:
         """End connections of some clients at once, those on which nothing happened for so many seconds."""
         for client, found in self._connections():
             with contextlib.suppress(OSError):
-                if chosen(client) and connections.idle_seconds(found) > idle:
+                if chosen(client) and self._idle_seconds(found) > idle:
                     found.shutdown(socket.SHUT_RDWR)
+
+    def _idle_seconds(self, connection: socket.socket) -> float:
+        """Return for how long nothing happened; 0 in a drain where the client has not taken its answer yet."""
+        waits = self._draining.is_set() and connections.is_full(connection)
+        return 0.0 if waits else connections.idle_seconds(connection)
 
     def _cut_idle(self, requests: Requests, seconds: float, address: str = "") -> None:
         """Close connections, of one address or all, on which nothing happened for so long and no answer is awaited."""
@@ -233,8 +238,9 @@ class GranianEngine:
         worker.stop()
         while not worker.ended.wait(_LOOK_SECONDS) and time.monotonic() < deadline:
             self._cut_idle(requests, patience * _QUIET_SECONDS)
-        answered = worker.ended.is_set() or not requests.calls  # once it has ended, nobody awaits what goes on
-        if not worker.ended.is_set():
+        answered = worker.ended.is_set()  # where it is, nobody awaits what goes on
+        if not answered:
+            answered = not (requests.calls or any(connections.is_full(found) for _, found in self._connections()))
             self._cut()
             worker.ended.wait(_END_SECONDS)
         requests.dispatcher.dismiss(requests.crew)
@@ -255,7 +261,7 @@ class GranianEngine:
         while (now := time.monotonic()) < half:
             self._note_awaited(requests)
             with contextlib.suppress(OSError):  # a connection was closed meanwhile
-                idle = (connections.idle_seconds(found) for _, found in self._connections())
+                idle = (self._idle_seconds(found) for _, found in self._connections())
                 if not requests.calls and all(each > patience * _QUIET_SECONDS for each in idle):
                     return
             if now > begun + patience * _BUSY_SECONDS and not first & requests.calls:
