@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -280,3 +281,16 @@ def test_what_only_talks_to_a_host_imports_no_server() -> None:
     load = "import sys; from plughost._cli import main; [main.get_command(None, name) for name in sys.argv[1:]]"
     printed = subprocess.check_output([sys.executable, "-c", f"{load}; print(*sys.modules)", *names], text=True)
     assert not {"falcon", "granian", "limits", "pony", "structlog", "waitress"} & set(printed.split())
+
+
+def test_one_port_for_two_listeners_is_told_as_such(line: Line) -> None:
+    """The reason names both listeners, and no other program, which there isn't."""
+    line.install("good")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (line.folder / "plughost.toml").write_text(f"[sites.main]\nhttp_port = {port}\nhttps_port = {port}\n")
+    process = line.start("serve", "--dev")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert re.search(rf"port {port} \(site main, https?\): site main does over https?; set another", errors)
+    assert "another program" not in errors

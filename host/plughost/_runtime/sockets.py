@@ -11,6 +11,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
+from plughost._servers import ListenError
 from plughost._servers.connections import open_socket, turn_away
 
 if TYPE_CHECKING:
@@ -61,12 +62,21 @@ class Sockets:
         else:
             if name in self._handed:
                 self._handed.pop(name).close()
+            self._refuse_twice(listener)
             taken = open_socket(listener)
         self._open[listener] = _same(taken)
         # Whether accepting blocks is a property that all processes share which hold the socket, so it is never on:
         # it would stop the one that serves at the moment.
         taken.setblocking(False)
         return taken
+
+    def _refuse_twice(self, listener: Listener) -> None:
+        for other in self._open:
+            if listener.port and (other.address, other.port) == (listener.address, listener.port):
+                raise ListenError(
+                    f"Cannot listen on address {listener.address}, port {listener.port} (site {listener.site}, "
+                    f"{listener.scheme}): site {other.site} does over {other.scheme}; set another port for one of them."
+                )
 
     def again(self, listener: Listener) -> socket.socket:
         """Return another descriptor of the socket that a listener has, for a second engine on it."""

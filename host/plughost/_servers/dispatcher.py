@@ -372,7 +372,7 @@ class Dispatcher(Beside):
             if calm > _CALM_TICKS:
                 self._alarm.clear()
                 self._asleep = True
-                if not (self._current or self._running or self._end_waiting() or self._closed):
+                if not (self._current or self._running or self._end_waiting() or self._long or self._closed):
                     self._alarm.wait()
                 self._asleep = False
                 calm = 0
