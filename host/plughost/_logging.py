@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import stat
 import sys
 import threading
 from collections.abc import Mapping, MutableMapping
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _STRUCTLOG: Final = "structlog_"  # what the names of its context variables begin with
-_ROOM: Final = 640  # bytes of an access line at most, beside its path
+_CHUNK: Final = 64 * 1024
 
 
 class _Thread(threading.local):
@@ -128,6 +129,7 @@ class Lines:
         self._is_json, self._told = is_json, told
         self._stream = stream
         self._encoding = stream.encoding or "utf-8"
+        self._together = _bytes_together(stream)
         self._processors = processors
 
     def write(self, line: str) -> None:
@@ -160,28 +162,31 @@ class Lines:
             raise failures[0]
 
     def _write_json(self, events: list[dict[str, Any]]) -> None:
-        joined: list[dict[str, Any]] = []
-        length = 0
-        for event in events:
-            length += _ROOM + 4 * len(event["path"])
-            if length > PIPE_BUF and joined:  # a pipe takes no more without lines of other threads in between
-                self._write_joined(joined)
-                joined, length = [], _ROOM + 4 * len(event["path"])
-            joined.append(event)
-        self._write_joined(joined)
-
-    def _write_joined(self, events: list[dict[str, Any]]) -> None:
         try:
-            text = _encode_lines(events).decode().removesuffix("\n")
+            lines = _encode_lines(events)
         except _UNFIT:
-            text = "\n".join(map(_as_text, events))
-        self.write(text)
+            lines = "".join(f"{_as_text(event)}\n" for event in events).encode()
+        begin = 0
+        while begin < len(lines):
+            end = lines.rfind(b"\n", begin, begin + self._together)
+            if end < 0:
+                end = lines.index(b"\n", begin)
+            self.write(lines[begin:end].decode())
+            begin = end + 1
 
     def _write_event(self, event: Any) -> None:
         """Write an event: what structlog does, without the steps that find out what level it has."""
         for process in self._processors:
             event = process(None, "info", event)
         self.write(event)
+
+
+def _bytes_together(stream: TextIO) -> int:
+    """Return how many bytes of lines are written with one call: a pipe lets others' lines in between if it is more."""
+    try:
+        return _CHUNK if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else PIPE_BUF
+    except (OSError, ValueError):  # it is kept in memory, or closed
+        return PIPE_BUF
 
 
 class Bridge(logging.Handler):

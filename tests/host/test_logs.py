@@ -284,8 +284,10 @@ def test_lines_of_requests_are_whole_in_a_pipe() -> None:
     stream = Counting()
     log = AccessLog(make_logger(LogSettings(format="json"), stream), lambda: None)
     for number in range(100):
-        path = "/" + "x" * (3000 if number % 10 == 9 else 10)
+        path = "/" + "x" * (5000 if number == 50 else 3000 if number % 10 == 9 else 10)
         log.process_response(Request(falcon.testing.create_environ(path)), falcon.Response(), None, True)
     log.write()
     assert len(stream.getvalue().splitlines()) == 100
-    assert max(written) <= select.PIPE_BUF
+    *others, longest = sorted(written)
+    assert max(others) <= select.PIPE_BUF < longest
+    assert len(others) < 30

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plughost.http._request import Request
 
 _LOGGER: Final = logging.getLogger("plughost._runtime")
-_SECONDS: Final = 0.1
+_SECONDS: Final = 0.02
 _MOST: Final = 4096
 _FIELDS: Final = 11
 
@@ -36,9 +36,9 @@ class AccessLog:
     `unlogged` is left out: for what a page asks every second, say.
 
     A line written at once takes a third of a small request's time: each is a call to the system, in which another
-    thread takes the interpreter. So lines are written together, a tenth of a second later at most, in the context that
-    their request had. Where 4,096 wait, the next request writes them: a reader who stalls is waited for. What is noted
-    stands in a list without structure, as in `RequestLog`.
+    thread takes the interpreter. So lines are written together, a fiftieth of a second later at most, in the context
+    that their request had. Later would be more at a time, for which requests wait. Where 4,096 wait, the next request
+    writes them: a reader who stalls is waited for. What is noted stands in a list without structure: see `RequestLog`.
     """
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, join: Callable[[], object]) -> None:
