@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .test_developing import install_in_place
 from .wheels import build_wheel, keeper, speaker
 
 if TYPE_CHECKING:
@@ -148,6 +149,22 @@ def test_an_uninstallation_without_effect_is_a_failure(sandbox: Sandbox) -> None
     told = sandbox.run("uninstall", "greeter", "--yes", code=1)
     assert "pip reported success without effect" in told
     assert f"1.0 is installed in {outside}" in told
+
+
+def test_what_is_installed_in_place_is_uninstalled(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The builder leaves its own metadata, `*.egg-info`, beside the sources; that is nothing installed."""
+    project = tmp_path / "project"
+    left = project / "plughost_edited.egg-info"
+    left.mkdir(parents=True)
+    (left / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: plughost-edited\nVersion: 1.0\n")
+    (project / "edited.py").write_text("")
+    install_in_place(sandbox, project, "folder")
+    info = sandbox.site / "plughost_edited-1.0.dist-info"
+    files = ["_edited.pth", *(f"{info.name}/{each.name}" for each in info.iterdir())]
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    assert "removed" in sandbox.run("uninstall", "edited", "--yes")
+    assert "plughost_edited" not in sandbox.versions()
+    assert left.is_dir()
 
 
 @pytest.mark.parametrize("command", ["uninstall", "lock"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from plughost_packages.planning import Allowed, Change, Plan, refuse_not_allowed
 from plughost_packages.repacking import repack
 
 if TYPE_CHECKING:
-    from plughost import ReloadReport
+    from plughost import InstalledDistribution, ReloadReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +74,15 @@ def carry_out(
     """
     with keeping({change.key for change in plan.changes}) as kept:
         installed = Environment().installed
+        folders = {each for change in plan.changes if change.before for each in _named_folders(installed[change.key])}
         for change in plan.changes:
             if change.before is not None:
                 tell(f"Keeping {change.distribution} {change.before}")
                 repack(installed[change.key], wheels)
         for call in plan.calls if plan.changes else ():
             pip.run(call, tell)
+        # Python read the `.pth` files at its start, and builders leave metadata beside the sources that they named.
+        sys.path[:] = [each for each in sys.path if each not in folders]
         environment = Environment()
         _refuse_without_effect(plan, environment)
         refuse_not_allowed(plan.changes, environment, allowed)
@@ -96,6 +100,12 @@ def carry_out(
                 take_up()
                 raise
     return Outcome(changes=plan.changes, reload=report)
+
+
+def _named_folders(distribution: InstalledDistribution) -> set[str]:
+    """Return the folders that the `.pth` files of a distribution name, which is how builders install in place."""
+    files = [Path(str(distribution.locate_file(each))) for each in distribution.files or () if each.suffix == ".pth"]
+    return {line for file in files if file.is_file() for line in file.read_text(encoding="utf-8").splitlines()}
 
 
 def _forget_requests(keys: Collection[str], environment: Environment) -> None:
