@@ -255,6 +255,14 @@ def test_what_a_command_fails_with_is_wrapped_at_words(line: Line) -> None:
     ]
 
 
+def test_the_settings_of_a_plugin_that_failed_are_unknown(line: Line) -> None:
+    """Asked for them, `settings` says so, and not that there are none."""
+    line.install("broken", "raise RuntimeError('broken')\n")
+    result = line.run("settings", "plugins.broken.word")
+    assert result.exit_code == 1
+    assert "broken failed, so its settings are unknown: plughost plugins --why broken" in result.stderr
+
+
 def test_the_help_of_a_group_says_whole_sentences(line: Line) -> None:
     """What a command does has no dots in the place of its end."""
     told = "Greet everybody who was there at the time, in the language that they were asked for."

@@ -30,6 +30,7 @@ from plughost._cli.options import (
     text,
 )
 from plughost._plugins.environment import Environment
+from plughost._plugins.registry import State
 from plughost._runtime.explaining import explain
 from plughost._settings.sources import DEFAULT_FILE, no_settings
 
@@ -149,6 +150,10 @@ def settings(
     generation = look(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
     if not values:
+        for entry in generation.registry:
+            if entry.state is State.FAILED and any(f"{key}.".startswith(f"plugins.{entry.name}.") for key in keys):
+                told = f"{entry.name} failed, so its settings are unknown: plughost plugins --why {entry.name}"
+                raise click.ClickException(told)
         raise click.ClickException(f"There is no setting {' '.join(keys)}; plughost settings lists all.")
     if as_json:
         print_json([asdict(value) for value in values])
