@@ -249,7 +249,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         return _parsed(file.read_text(encoding="utf-8-sig"), file)
     except FileNotFoundError:
-        raise SettingsError([f"{file}: there is no such file; create it, or leave --config out"]) from None
+        raise SettingsError([f"{file}: there is no such file; create it, even empty, or leave --config out"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{file}: it can't be read: {error}"]) from None
 
