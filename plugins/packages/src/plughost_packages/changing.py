@@ -105,7 +105,8 @@ def carry_out(
 def _named_folders(distribution: InstalledDistribution) -> set[str]:
     """Return the folders that the `.pth` files of a distribution name, which is how builders install in place."""
     files = [Path(str(distribution.locate_file(each))) for each in distribution.files or () if each.suffix == ".pth"]
-    return {line for file in files if file.is_file() for line in file.read_text(encoding="utf-8").splitlines()}
+    texts = [file.read_text("utf-8", "surrogateescape") for file in files if file.is_file()]
+    return {line for text in texts for line in text.splitlines()}
 
 
 def _forget_requests(keys: Collection[str], environment: Environment) -> None:
