@@ -59,6 +59,25 @@ def test_quick_jobs_run_one_after_the_other_in_their_order(dispatcher: Dispatche
     assert most == 1
 
 
+def test_plugins_take_turns(dispatcher: Dispatcher) -> None:
+    """However many requests of a plugin wait, the next of another one comes after one of these."""
+    done: list[str] = []
+    finished = threading.Semaphore(0)
+
+    def job(plugin: str) -> None:
+        done.append(plugin)
+        finished.release()
+
+    def ask() -> None:  # within the turn, so that all wait for it
+        for plugin in ["long"] * 5 + ["short"] * 2:
+            leave(dispatcher, partial(job, plugin), plugin)
+
+    leave(dispatcher, ask)
+    for _ in range(7):
+        assert finished.acquire(timeout=20)
+    assert done == ["long", "short", "long", "short", "long", "long", "long"]
+
+
 def test_a_slow_job_gives_way(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
     """While one waits, the next are done by another thread."""
     hold(dispatcher, release, until, "slow", 1)

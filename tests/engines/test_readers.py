@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -102,6 +103,36 @@ def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pyt
         while not reader.ended:
             reader.take(1 << 20)
         assert reader.taken > PARTS * PART - 1
+
+
+def test_streams_without_an_end_let_others_in(serve: Serve, lane: Lane, release: threading.Event, until: Until) -> None:
+    """Of one plugin, more fast readers than it has threads are served side by side, and others beside them."""
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        if environ["PATH_INFO"] == "/":
+            return (bytes(1000) for _ in iter(partial(release.wait, 0.001), True))
+        return [b"other"]
+
+    def read(reader: Reader) -> None:
+        reader.hurry()
+        while not reader.ended:
+            reader.take(1 << 20)
+
+    served = serve(application, lane, threads=2)
+    with ExitStack() as stack:
+        readers = [stack.enter_context(Reader(served)) for _ in range(4)]
+        threads = [threading.Thread(target=read, args=(reader,), daemon=True) for reader in readers]
+        for thread in threads:
+            thread.start()
+        until(lambda: all(reader.taken for reader in readers))
+        before = [reader.taken for reader in readers]
+        assert served.client().get("/other").text == "other"
+        until(lambda: all(reader.taken > taken for reader, taken in zip(readers, before, strict=True)))
+        release.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
 
 
 def memory(kind: str) -> int:

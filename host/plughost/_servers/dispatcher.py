@@ -12,19 +12,18 @@ import logging
 import threading
 import time
 from _thread import allocate_lock
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from plughost._servers.beside import MOST_RESTING, Beside
-from plughost._servers.work import Crew, Job, Lane, Spot
+from plughost._servers.work import Backlog, Crew, Job, Lane, Spot
 from plughost._waiting import this_thread
 
 TICK_SECONDS: Final = 0.005  # how often it is looked whether a request runs for long: one that is seen twice does
 _LONG_TICKS: Final = 10  # how often it is looked what waits, and what runs for long beside the turn
 _CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
 _LEAST_SHARE: Final = 2
-_MOST_IN_TURN: Final = 32  # requests that a thread of an engine answers before it receives again, though more wait
+_TURN_SECONDS: Final = 0.002  # for which a thread of an engine answers before it receives again, though more wait
 _MOST_BESIDE: Final = 10  # threads that answer one plugin's requests beside the active one: one for each connection
 _NOTHING: Final = None, None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -54,7 +53,7 @@ class Dispatcher(Beside):
         super().__init__(share or max(_LEAST_SHARE, threads // 4), share or _MOST_BESIDE, queue, one_processor)
         self._threads = threads
         self._patience = patience
-        self._backlog: deque[Job] = deque()
+        self._backlog = Backlog()
         self._turn = allocate_lock()  # whoever is active holds it, and nobody else takes from the backlog
         self._crews = [self._own]
         self._active: Crew | None = None  # of the active thread; None while the turn passes on
@@ -98,19 +97,18 @@ class Dispatcher(Beside):
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    @property
-    def busy(self) -> bool:
-        """Whether others wait for what runs at the moment."""
-        return bool(self._backlog)
+    def is_awaited(self, lane: Lane) -> bool:
+        """Return whether others wait for the turn, or for the threads of a plugin."""
+        return bool(self._backlog or lane.waiting or lane.waiting_beside)
 
     def put_back(self, job: Job, crew: Crew) -> None:
         """Have a job done after what waits already; `bring` is to follow."""
         job.crew = crew
-        self._backlog.append(job)
+        self._backlog.add(job)
 
     def leave(self, job: Job) -> None:
         """Have a job done by a thread of the dispatcher's own."""
-        self._backlog.append(job)
+        self._backlog.add(job)
         if self._turn.acquire(False):
             with self._guard:
                 self._hand_on(self._own)
@@ -123,7 +121,7 @@ class Dispatcher(Beside):
         job_here: Job | None = job
         if not self._turn.acquire(False):
             job.crew = crew
-            self._backlog.append(job)
+            self._backlog.add(job)
             job_here = None
             if not self._turn.acquire(False):
                 self._guard.acquire()
@@ -137,16 +135,14 @@ class Dispatcher(Beside):
             self._work(job_here, crew)
             return
         if job_here is not None:
-            self._backlog.append(job_here)
+            self._backlog.add(job_here)
         with self._guard:
             self._hand_on(self._own)
 
     def _others_wait(self, crew: Crew) -> bool:
         """Return whether what is done next came to another engine, which goes on receiving meanwhile."""
-        try:
-            return self._backlog[0].crew is not crew
-        except IndexError:
-            return False
+        job = self._backlog.first()
+        return job is not None and job.crew is not crew
 
     def stand_by(self, crew: Crew) -> bool:
         """Park this thread of an engine, whose threads are all there, where another receives; return whether it did."""
@@ -177,7 +173,7 @@ class Dispatcher(Beside):
     def _work(self, job: Job | None, crew: Crew) -> None:
         """Do what there is to do; return once it is another's turn, or nothing is left."""
         me, current = self._take_part(self._give_way), self._current
-        left = _MOST_IN_TURN
+        until = time.monotonic() + _TURN_SECONDS
         while job is not None or (job := self._next(crew)) is not None:
             do = self._admit(job) if self._held or job.since else job.run
             if do is None:
@@ -201,21 +197,20 @@ class Dispatcher(Beside):
                 continue
             if lane.waiting:
                 self._let_in(lane)
-            left -= 1
-            if left <= 0 and self._backlog and crew is not self._own:
+            if crew is not self._own and time.monotonic() > until and self._backlog:
                 with self._guard:
-                    self._hand_on(crew)
+                    self._hand_on(self._own)
                 return
 
     def _next(self, crew: Crew) -> Job | None:
         """Return what is done next; None where nothing is left, and the turn is let go of."""
-        while not self._backlog:
+        while (job := self._backlog.take()) is None:
             self._active = None
             self._turn.release()
             if not self._backlog or not self._turn.acquire(False):
                 return None
             self._active = crew
-        return self._backlog.popleft()
+        return job
 
     def _admit(self, job: Job) -> Callable[[], None] | None:
         """Return what is done of a job, which may be to refuse it; None where it waits in its lane now."""
@@ -227,21 +222,21 @@ class Dispatcher(Beside):
             if self._has_room(lane):
                 job.since = 0.0
                 return job.run
-            if job.begun or job.since:  # it was there before those that wait
+            if job.since:  # it was there before those that wait
                 lane.waiting.appendleft(job)
-            elif len(lane.waiting) >= self._queue:
+                return None
+            if not job.begun and sum(not each.begun for each in lane.waiting) >= self._queue:
                 lane.refused += 1
                 return job.refuse
-            else:
-                lane.waiting.append(job)
-            job.since = job.since or time.monotonic()
+            lane.waiting.append(job)
+            job.since = time.monotonic()
             return None
 
     def _let_in(self, lane: Lane) -> None:
         """Let in one of those that wait: a slow one that ended let in one, and that has ended as well."""
         with self._guard:
             if lane.waiting and self._has_room(lane):
-                self._backlog.append(lane.waiting.popleft())
+                self._backlog.add(lane.waiting.popleft())
 
     # With the guard.
 
@@ -260,7 +255,7 @@ class Dispatcher(Beside):
             self._held -= 1
         for each in (lane, *self.lanes.values()):
             if each.waiting:
-                self._backlog.appendleft(each.waiting.popleft())
+                self._backlog.add(each.waiting.popleft())
                 break
         if self._turn.acquire(False):
             self._active = crew
@@ -386,7 +381,7 @@ class Dispatcher(Beside):
             for queue in queues:
                 for job in [each for each in queue if each.since < late and not each.begun]:
                     queue.remove(job)
-                    self._backlog.append(job)
+                    self._backlog.add(job)
             if self._backlog and self._turn.acquire(False):
                 self._hand_on(self._own)
         return bool(queues)

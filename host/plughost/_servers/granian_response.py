@@ -202,7 +202,7 @@ class Call(Job):
                 if room is not None:
                     self._pause(room)
                     return
-                if requests.dispatcher.busy:
+                if requests.dispatcher.is_awaited(self.lane):
                     requests.dispatcher.leave(self)
                     return
             self._end(b"")

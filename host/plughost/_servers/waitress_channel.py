@@ -36,6 +36,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     close_when_flushed: bool
     will_close: bool
     overloaded = False
+    lane: Lane  # of the request that is answered
     _refused = False
     _linger_until = 0.0
     _lingered = 0
@@ -67,6 +68,11 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     def has_room(self) -> bool:
         """Return whether another part of a response may be made: the client has taken what came before."""
         return bool(self.total_outbufs_len <= AHEAD_BYTES)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether others wait for the thread that answers."""
+        return bool(self.server.task_dispatcher.is_awaited(self.lane))
 
     def look(self, now: float = 0.0) -> None:
         """Let a response go on that was left, where its pause is over or its client has gone."""
@@ -193,7 +199,7 @@ class Answer(Job):
 
     def _serve(self, *, overloaded: bool) -> None:
         channel = self._channel
-        channel.overloaded = overloaded
+        channel.overloaded, channel.lane = overloaded, self.lane
         pause = channel.service()
         if pause is not None:
             self.begun = True

@@ -138,7 +138,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
 
 
 class Room(Pause):
-    """A pause of a response that is made faster than its client takes it."""
+    """A pause of a response that is made faster than its client takes it, or that gives way to others."""
 
 
 class PausedError(BaseException):
@@ -168,16 +168,19 @@ class Parts:
         self._parts = iter(body)
         self._close = getattr(body, "close", None)
         self._task = task
-        self._paused = False
+        self._paused = self._is_first = False
 
     def __iter__(self) -> Iterator[bytes]:
         """Go on."""
-        self._paused = False
+        self._paused, self._is_first = False, True
         return self
 
     def __next__(self) -> bytes:
-        """Return a part."""
-        part = next(self._parts) if self._task.channel.has_room() else Room()
+        """Return a part. Leave the body where its client hasn't taken what there is, and after a part to others."""
+        channel = self._task.channel
+        gives_way = not self._is_first and channel.is_awaited
+        self._is_first = False
+        part = next(self._parts) if channel.has_room() and not gives_way else Room()
         if isinstance(part, Pause):
             self._paused = True
             raise PausedError(self._task, part)

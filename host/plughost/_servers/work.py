@@ -24,6 +24,7 @@ class Lane:
         waiting_beside: Those that wait for a thread beside the turn.
         resting: How many of its requests gave their turn away.
         beside: How many threads answer its requests beside the active one.
+        ready: Those that wait for nothing but the turn.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Lane:
     waiting_beside: deque[Job] = field(default_factory=deque)
     resting: int = 0
     beside: int = 0
+    ready: deque[Job] = field(default_factory=deque)
 
 
 class Job:
@@ -74,6 +76,55 @@ class Work(Job):
     def run(self) -> None:
         """Do it."""
         self._do()
+
+
+class Backlog:
+    """What waits for the turn: plugins take it one after the other, each for one request, however many it has.
+
+    Any thread adds to it, without a lock. Only the active one takes from it.
+
+    Attributes:
+        add: Adds a job.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._new: deque[Job] = deque()
+        self._lanes: deque[Lane] = deque()  # those with something in `ready`, whose turn is next first
+        self.add: Callable[[Job], None] = self._new.append
+
+    def __bool__(self) -> bool:
+        """Return whether anything waits."""
+        return bool(self._new or self._lanes)
+
+    def first(self) -> Job | None:
+        """Return what is next as far as that can be told at the moment, and leave it there."""
+        try:
+            return self._lanes[0].ready[0] if self._lanes else self._new[0]
+        except IndexError:
+            return None
+
+    def take(self) -> Job | None:
+        """Return what is done next; None where nothing is left."""
+        new, lanes = self._new, self._lanes
+        if not lanes and len(new) == 1:
+            return new.popleft()
+        while new:
+            job = new.popleft()
+            ready = job.lane.ready
+            if not ready:
+                lanes.append(job.lane)
+            if job.since:  # it was there before those that are ready
+                ready.appendleft(job)
+            else:
+                ready.append(job)
+        if not lanes:
+            return None
+        lane = lanes.popleft()
+        job = lane.ready.popleft()
+        if lane.ready:
+            lanes.append(lane)
+        return job
 
 
 @dataclass(slots=True, eq=False)
