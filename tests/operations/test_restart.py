@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,9 +16,40 @@ import httpx
 import pytest
 
 from .environments import PATIENCE, Sandbox
-from .wheels import broken, host_wheel, speaker
+from .test_developing import until
+from .wheels import broken, build_wheel, host_wheel, speaker
 
 _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')
+
+_PROBER = """
+import os, threading
+from pathlib import Path
+
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+left = threading.Event()
+
+
+class Probe:
+    def __init__(self, host):
+        self.host = host
+
+    def on_get(self, req, resp):
+        Path("asked").touch()
+        left.wait()
+        resp.media = {"pid": os.getpid(), "unready": self.host.unready}
+
+
+@hookimpl
+def register_routes(context):
+    route = Route("", Probe(context.host), {"GET": Operation(summary="Tell whether the host is ready when it drains")})
+    return [RouteGroup(prefix="/prober", routes=(route,))]
+
+
+@hookimpl
+def draining(context):
+    left.set()
+"""
 
 
 @pytest.fixture
@@ -75,6 +107,17 @@ def test_a_restart_under_load_loses_no_request(sandbox: Sandbox) -> None:
             assert failures == []
         assert host.status()["pid"] == pid != host.process.pid
         assert (host.url(), host.url(scheme="https").replace("127.0.0.1", "localhost")) == (plain, secure)
+
+
+def test_a_process_that_was_replaced_is_ready_to_its_end(sandbox: Sandbox) -> None:
+    """A probe that the old process still answers, as over a kept connection, does not say that the host leaves."""
+    wheel = build_wheel(sandbox.wheels, "plughost-prober", "1.0", {"prober.py": _PROBER}, plugins={"prober": "prober"})
+    sandbox.put(wheel)
+    with sandbox.serving() as host, ThreadPoolExecutor() as pool:
+        answer = pool.submit(host.get, "/prober")
+        until((sandbox.folder / "asked").exists)
+        host.restart()
+        assert answer.result().json() == {"pid": host.process.pid, "unready": None}
 
 
 def test_a_restart_takes_up_what_a_reload_can_not(sandbox: Sandbox) -> None:

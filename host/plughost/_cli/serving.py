@@ -100,6 +100,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         watcher.stop()
     restart.cancel()
     if restart.done:
+        host.readiness.hand_over()
         teller.tell("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)
     else:
         _leave(host, teller)

@@ -52,6 +52,11 @@ class Readiness:
     def __init__(self) -> None:
         """Be ready."""
         self._drained_at: float | None = None
+        self._handed_over = False
+
+    def hand_over(self) -> None:
+        """Be ready to the end of this process: another one serves in its place, so the host does not leave."""
+        self._handed_over = True
 
     def drain(self, *, undo: bool = False) -> None:
         """Let it be down by hand, or no more."""
@@ -62,6 +67,8 @@ class Readiness:
 
     def reason(self, phase: Phase) -> str | None:
         """Return why the host is not ready. None where it is."""
+        if self._handed_over:
+            return None
         if phase is Phase.LEAVING:
             return "it was asked to stop, and serves on for shutdown_delay first"
         if phase is not Phase.SERVING:
