@@ -82,6 +82,12 @@ def test_a_trusted_proxy_is_believed(peer: str) -> None:
         ("10.0.0.8, 10.0.0.9", "10.0.0.8"),
         ("2001:db8::1, fd00::9", "2001:db8::1"),
         (" , 192.0.2.7 ,", "192.0.2.7"),
+        ("192.0.2.7:4711", "192.0.2.7"),
+        ("192.0.2.7, 10.0.0.9:4711", "192.0.2.7"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("[2001:db8::1]:4711", "2001:db8::1"),
+        ("192.0.2.7:rubbish", "10.0.0.1"),
+        ("[192.0.2.7", "10.0.0.1"),
         ("rubbish", "10.0.0.1"),
         ("192.0.2.7, rubbish, 10.0.0.9", "10.0.0.9"),
         ("192.0.2.7, unknown", "10.0.0.1"),
@@ -90,7 +96,7 @@ def test_a_trusted_proxy_is_believed(peer: str) -> None:
     ],
 )
 def test_the_client_is_the_last_address_that_no_trusted_proxy_has(chain: str, client: str) -> None:
-    """A chain is read from its end while it names trusted proxies; what no address is ends it."""
+    """A chain is read from its end while it names trusted proxies; a port is no matter, what no address is ends it."""
     assert seen({"X-Forwarded-For": chain})["REMOTE_ADDR"] == client
 
 

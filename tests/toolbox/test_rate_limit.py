@@ -91,6 +91,16 @@ def test_behind_a_trusted_proxy_clients_are_told_apart() -> None:
         assert remaining(client.get("/notes", headers={"X-Forwarded-For": "192.0.2.2"})) == "2"
 
 
+def test_a_client_is_the_same_whatever_port_a_proxy_names() -> None:
+    """Some proxies add the client's port, another one for each connection; it makes neither a new client nor none."""
+    with notes_host(NotesPlugin(), trusted_proxies=["127.0.0.1/32"]) as host, host.client() as client:
+        left = [
+            remaining(client.get("/notes", headers={"X-Forwarded-For": address}))
+            for address in ("192.0.2.1:4711", "192.0.2.1:4712", "192.0.2.1", "[2001:db8::1]:4711")
+        ]
+        assert left == ["2", "1", "0", "2"]
+
+
 def test_plugins_are_counted_apart() -> None:
     """What a client asks of one plugin takes nothing from another's limit."""
     with notes_host(NotesPlugin(), NotesPlugin(name="other")) as host, host.client() as client:

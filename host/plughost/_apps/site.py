@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -46,6 +47,7 @@ _ENDING: Final = "plughost.ending"  # its body is to end at its next pause
 _PAUSE: Final = "plughost.pause"  # the latest pause of its body
 _LOOK_SECONDS: Final = 0.05
 
+_with_port = re.compile(r"(?:([\d.]+)|\[(.+)\])(?::\d{1,5})?").fullmatch
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
@@ -208,7 +210,7 @@ class Site:
             return
         environ[TRUSTED] = True
         addresses = [address.strip() for address in claimed.get("HTTP_X_FORWARDED_FOR", "").split(",")]
-        for address in reversed([address for address in addresses if address]):
+        for address in reversed([_without_port(address) for address in addresses if address]):
             if address_of(address) is None:
                 break
             environ["REMOTE_ADDR"] = address
@@ -227,6 +229,12 @@ class Site:
     def _is_trusted(self, address: str) -> bool:
         parsed = address_of(address)
         return parsed is not None and any(parsed in network for network in self._trusted)
+
+
+def _without_port(address: str) -> str:
+    """Return an address without the port that some proxies add to it, and without the brackets of IPv6."""
+    found = _with_port(address)
+    return address if found is None else found[1] or found[2]
 
 
 class _Streamed:
