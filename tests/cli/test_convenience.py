@@ -17,8 +17,8 @@ import pytest
 from tests.certificates.conftest import Authority
 from tests.host.plugins import until
 
-from plughost._cli.commands import COMMANDS
 from plughost._cli.options import duration
+from plughost._commands import COMMANDS
 from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:

@@ -6,14 +6,17 @@ import sys
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.host.packages import plugin_entry, saying, write_package
 from tests.host.plugins import Speaker, reason
 
-from plughost._plugins.discovery import RESERVED, InstalledPlugin
 from plughost._plugins.environment import Environment
 from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from plughost._plugins.discovery import InstalledPlugin
 
 
 def discover(distributions: Iterable[metadata.Distribution]) -> tuple[InstalledPlugin, ...]:
@@ -177,13 +180,6 @@ def test_bad_names_are_refused(name: str) -> None:
 def test_a_plugin_may_not_be_called_like_a_command_of_the_host(name: str) -> None:
     """`plughost serve` is the host's: a plugin of that name fails, and is told so."""
     assert f"`plughost {name}` is a command of the host" in str(discover([dist(name)])[0].problem)
-
-
-def test_every_command_of_the_host_is_reserved() -> None:
-    """No plugin can hide behind a command that the host has."""
-    from plughost._cli.commands import COMMANDS  # noqa: PLC0415 - the command line is what the claim is about
-
-    assert set(COMMANDS) <= RESERVED
 
 
 def test_the_first_of_two_installations_counts(tmp_path: Path) -> None:

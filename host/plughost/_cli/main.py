@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from plughost._cli.commands import COMMANDS, LENT, SECTIONS
+from plughost._commands import COMMANDS, LENT, SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plughost._cli.commands import LENT
 from plughost._cli.options import (
     CONFIG_HELP,
     config_of_group,
@@ -23,6 +22,7 @@ from plughost._cli.options import (
     settings_or_defaults,
     with_whole_help,
 )
+from plughost._commands import LENT
 from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed

@@ -8,45 +8,13 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
+from plughost._commands import RESERVED
+
 if TYPE_CHECKING:
     from importlib import metadata
 
 ENTRY_POINT_GROUP: Final = "plughost.plugins"
 HOST: Final = "plughost"
-RESERVED: Final = frozenset(
-    [
-        "bundle",
-        "cert",
-        "check",
-        "completion",
-        "console",
-        "disable",
-        "doctor",
-        "drain",
-        "enable",
-        "help",
-        "host",
-        "init",
-        "install",
-        "lock",
-        "migrate",
-        "new",
-        "plugins",
-        "purge",
-        "reload",
-        "restart",
-        "routes",
-        "serve",
-        "settings",
-        "status",
-        "stop",
-        "stores",
-        "uninstall",
-        "upgrade",
-        "version",
-    ]
-)
-"""Commands of the host, now or likely, which no plugin may be called like: its own commands stand beside them."""
 
 _plugin_name = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*").fullmatch
 

@@ -47,3 +47,5 @@ One that a plugin lends has the plugin's name in place of that: `plughost instal
 _PLACES: Final = {name: place for told in SECTIONS.values() for name, (place, _) in told.items()}
 COMMANDS: Final = {name: place for name, place in _PLACES.items() if ":" in place}
 LENT: Final = {name: plugin for name, plugin in _PLACES.items() if name not in COMMANDS}
+RESERVED: Final = frozenset({*_PLACES, "console", "help", "host", "stop", "upgrade", "version"})
+"""Commands of the host, now or likely, which no plugin may be called like: its own commands stand beside them."""
