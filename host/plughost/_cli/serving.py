@@ -100,7 +100,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         watcher.stop()
     restart.cancel()
     if restart.done:
-        host.readiness.hand_over()
+        host.handed_over = True
         teller.tell("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)
     else:
         _leave(host, teller)

@@ -64,6 +64,7 @@ class Host(HostState):
     attempted: dict[str, Snapshot]
     last_reload: ReloadReport | None
     drain_seconds: float
+    drained_at: float | None
 
     def __init__(
         self,
@@ -204,7 +205,10 @@ class Host(HostState):
 
     def drain(self, *, undo: bool = False) -> None:
         """Let readiness be down while everything is served, until that is undone or the process ends."""
-        self.readiness.drain(undo=undo)
+        if undo:
+            self.drained_at = None
+        elif self.drained_at is None:
+            self.drained_at = monotonic()
         self.logger.info("readiness", ready=self.unready is None, reason=self.unready)
 
     def leave(self) -> None:
@@ -216,7 +220,8 @@ class Host(HostState):
         if self.phase is Phase.SERVING and delay:
             self.phase = Phase.LEAVING
             self.logger.info("readiness", ready=False, reason=self.unready)
-            self._stops.wait(2, self.readiness.left_of(delay))
+            left = delay if self.drained_at is None else self.drained_at + delay - monotonic()
+            self._stops.wait(2, left)
 
     def stop(self) -> bool:
         """Answer what is in flight, close every listener, then let the plugins stop.

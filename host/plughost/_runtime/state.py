@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from abc import abstractmethod
 from dataclasses import replace
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from plughost._api.errors import CommandError
@@ -46,40 +45,6 @@ class Phase(enum.StrEnum):
     STOPPED = "stopped"
 
 
-class Readiness:
-    """Whether a host is ready: while it serves, unless it was drained by hand."""
-
-    def __init__(self) -> None:
-        """Be ready."""
-        self._drained_at: float | None = None
-        self._handed_over = False
-
-    def hand_over(self) -> None:
-        """Be ready to the end of this process: another one serves in its place, so the host does not leave."""
-        self._handed_over = True
-
-    def drain(self, *, undo: bool = False) -> None:
-        """Let it be down by hand, or no more."""
-        if undo:
-            self._drained_at = None
-        elif self._drained_at is None:
-            self._drained_at = monotonic()
-
-    def reason(self, phase: Phase) -> str | None:
-        """Return why the host is not ready. None where it is."""
-        if self._handed_over:
-            return None
-        if phase is Phase.LEAVING:
-            return "it was asked to stop, and serves on for shutdown_delay first"
-        if phase is not Phase.SERVING:
-            return f"it is {phase}"
-        return None if self._drained_at is None else "plughost drain took it out of service; --undo puts it back"
-
-    def left_of(self, delay: float) -> float:
-        """Return how much of a delay is left. The seconds since it was drained by hand count."""
-        return delay if self._drained_at is None else self._drained_at + delay - monotonic()
-
-
 class HostState:
     """The state of a host, and how trusted plugins control it: a `HostControl`.
 
@@ -103,7 +68,8 @@ class HostState:
         attempted: The same of the last build, which may have been refused.
         last_reload: What became of the last reload. None before the first.
         drain_seconds: Seconds that the stop has waited for requests in flight.
-        readiness: Whether load balancers should send it requests.
+        drained_at: When it was taken out of service by hand, of `time.monotonic()`. None where it was not.
+        handed_over: Whether another process serves in its place. So the host does not leave, and is ready to the end.
     """
 
     view: HostServices
@@ -128,7 +94,8 @@ class HostState:
         self.attempted: dict[str, Snapshot] = {}
         self.last_reload: ReloadReport | None = None
         self.drain_seconds: float = 0.0
-        self.readiness: Readiness = Readiness()
+        self.drained_at: float | None = None
+        self.handed_over = False
 
     @abstractmethod
     def environment(self) -> Environment:
@@ -165,7 +132,13 @@ class HostState:
     @property
     def unready(self) -> str | None:
         """Why the host is not ready. None where it is."""
-        return self.readiness.reason(self.phase)
+        if self.handed_over:
+            return None
+        if self.phase is Phase.LEAVING:
+            return "it was asked to stop, and serves on for shutdown_delay first"
+        if self.phase is not Phase.SERVING:
+            return f"it is {self.phase}"
+        return None if self.drained_at is None else "plughost drain took it out of service; --undo puts it back"
 
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
