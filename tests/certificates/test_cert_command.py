@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from plughost._cli.cert import cert
-from plughost._tls.prepared import PreparedTLS
+from plughost._tls.keypairs import PreparedTLS
 from plughost._tls.self_signed import ensure_self_signed
 
 

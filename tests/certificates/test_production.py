@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from plughost._api.errors import CertificateError
 from plughost._settings.sources import read_settings
 from plughost._tls.certificates import describe, load_production, prepare
-from plughost._tls.prepared import PreparedTLS
+from plughost._tls.keypairs import PreparedTLS
 
 PASSWORD = "correct horse"  # not a secret: the tests' own
 

@@ -23,7 +23,7 @@ from plughost._tls.certificates import describe
 from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
-    from plughost._tls.prepared import PreparedTLS
+    from plughost._tls.keypairs import PreparedTLS
 
 NOW = datetime.now(UTC)
 SECRETS = ("key.pem", "keystore.p12", "keystore.password")

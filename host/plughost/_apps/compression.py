@@ -153,9 +153,5 @@ def _marked(tag: str, encoding: Encoding) -> str:
 
 
 def zstd() -> Any:
-    """Return the module for Zstandard.
-
-    Raises:
-        LibraryError: It can't be used.
-    """
+    """Return the module for Zstandard."""
     return optional(ZSTD, extra="compression")

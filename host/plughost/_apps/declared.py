@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 from falcon.routing import CompiledRouter
 
+from plughost._api.declarations import Operation
 from plughost._apps.parameters import Reader, RefusedError
 from plughost.http._authentication import principal_of
 from plughost.http._errors import Invalid, Violation
 
 if TYPE_CHECKING:
-    from plughost._api.declarations import Operation, Principal, Route
+    from plughost._api.declarations import Principal, Route, RouteGroup
     from plughost.http._request import Request
 
 Authenticator = Callable[["Request"], "Principal | None"]
@@ -150,6 +152,32 @@ class Security:
                 description=f"This resource is open to the role {' or '.join(sorted(self._roles))} only.",
                 headers=(*_NO_STORE, ("WWW-Authenticate", f'{self._bearer}, error="insufficient_scope"')),
             )
+
+
+class RoleRequired:
+    """Refuses a request to any resource of a site whose token lacks a role (RFC 6750)."""
+
+    def __init__(self, authenticator: Authenticator, role: str) -> None:
+        self._enforce = Security(Operation(summary="", security=(BEARER,), roles=(role,)), "admin", authenticator)
+
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Let a request through, or refuse it with 401 or 403."""
+        self._enforce(req, params)
+
+
+def needing(group: RouteGroup, role: str | None) -> RouteGroup:
+    """Return a route group as it is on a site that wants a role, if any: each operation needs a token with one."""
+    if role is None:
+        return group
+
+    def with_role(operation: Operation) -> Operation:
+        return replace(operation, security=(BEARER,), roles=operation.roles or (role,))
+
+    routes = (
+        replace(route, operations={method: with_role(each) for method, each in route.operations.items()})
+        for route in group.routes
+    )
+    return replace(group, routes=tuple(routes))
 
 
 def nobody(req: Request) -> None:

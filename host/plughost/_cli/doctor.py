@@ -39,9 +39,9 @@ from plughost._cli.options import (
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._runtime.control import send_command
-from plughost._runtime.sites import exposed_addresses, listeners_of
+from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._tls.certificates import certificate_in_use, describe
-from plughost._tls.prepared import RENEW_BEFORE
+from plughost._tls.keypairs import RENEW_BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -141,7 +141,7 @@ def _clock() -> Iterator[Finding]:
 
 
 def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> Iterator[Finding]:
-    if not any(each.scheme == "https" for site in generation.sites for each in listeners_of(site, settings)):
+    if not has_https(generation.sites, settings):
         yield Finding("certificate", "advice", "no listener has HTTPS", "Let a proxy end TLS, or add listeners.")
         return
     tls = settings.host.tls

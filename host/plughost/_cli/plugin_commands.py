@@ -83,7 +83,10 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
 
 
 def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
-    entry, commands = _load(name, found)
+    registry, entry = _only(name, found)
+    commands: list[click.Command] | None = None
+    if "register_commands" in entry.hooks:
+        commands = registry.attempt(entry, "register_commands", lambda: list(registry.call(entry, "register_commands")))
     if entry.failure is not None or not commands:
         return _Refusal(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:
@@ -97,19 +100,6 @@ def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entr
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
     loader.load(registry)
     return registry, next(entry for entry in registry if entry.installed is wanted)
-
-
-def _load(name: str, found: Collection[InstalledPlugin]) -> tuple[Entry, list[click.Command]]:
-    """Return a plugin and its commands. None where it is broken."""
-    registry, entry = _only(name, found)
-    commands: list[click.Command] | None = None
-    if "register_commands" in entry.hooks:
-        commands = registry.attempt(entry, "register_commands", _commands, registry, entry)
-    return entry, commands or []
-
-
-def _commands(registry: Registry, entry: Entry) -> list[click.Command]:
-    return list(registry.call(entry, "register_commands"))
 
 
 def _group(name: str, commands: list[click.Command]) -> click.Group:
@@ -183,8 +173,7 @@ class _CommandHost(Host):
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The stores of every installed plugin, disabled ones too, prepared and not open."""
         if self.generation is None:
-            enabled = replace(self.settings, host=self.settings.host.model_copy(update={"disabled": ()}))
-            self.generation = Host(enabled, logger=silent_logger()).look()
+            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).look()
         return self.generation.stores
 
 

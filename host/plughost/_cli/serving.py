@@ -33,7 +33,7 @@ from plughost._runtime.control import AlreadyRunning, Control
 from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.host import Host
 from plughost._runtime.restart import Predecessor, Restart, notify
-from plughost._runtime.sites import listeners_of
+from plughost._runtime.sites import has_https
 from plughost._runtime.sockets import Sockets, inherit
 from plughost._runtime.state import Phase
 from plughost._runtime.status import status_of
@@ -42,7 +42,7 @@ from plughost._servers import ListenError
 from plughost._tls.certificates import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
     from types import FrameType
 
     from plughost._runtime.control import Response
@@ -92,7 +92,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     if watcher is not None:
         watcher.start()
     if predecessor.exists:
-        predecessor.tell_ready()
+        predecessor.tell(pid=os.getpid())
     else:
         notify("READY=1")
     host.wait()
@@ -121,11 +121,11 @@ def _start(host: Host, control: Control, predecessor: Predecessor, teller: Telle
         control.stop()
         reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
         told = f"{error}." if not str(error).endswith("?") else str(error)
-        predecessor.tell_failure("\n".join([told, *reasons]))
+        predecessor.tell(reason="\n".join([told, *reasons]))
         teller.fail("refused to start", f"plughost does not start: {told}", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
         control.stop()
-        predecessor.tell_failure(str(error))
+        predecessor.tell(reason=str(error))
         teller.fail("refused to start", str(error))
 
 
@@ -161,7 +161,7 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     else:
         registry, untried = generation.registry, len(generation.stores.doubts)
         try:
-            tls = prepare(settings, dev=dev) if _has_https(settings, generation.sites) else None
+            tls = prepare(settings, dev=dev) if has_https(generation.sites, settings) else None
         except CertificateError as error:
             tls = None
             problems.append(str(error))
@@ -223,7 +223,3 @@ def _asking(host: Host) -> Callable[[int, FrameType | None], None]:
         host.ask_to_stop()
 
     return handle
-
-
-def _has_https(settings: Settings, sites: Iterable[str]) -> bool:
-    return any(listener.scheme == "https" for site in sites for listener in listeners_of(site, settings))

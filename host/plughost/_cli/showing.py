@@ -90,7 +90,7 @@ def plugins(
                 text(entry.installed.distribution),
                 text(entry.installed.version),
                 state_text(entry.state),
-                text(" ".join(_sites(entry))),
+                text(" ".join(entry.sites)),
                 *([text(" ".join(hook.removeprefix("register_") for hook in entry.hooks))] if wide else []),
             )
         print_table(out, table)
@@ -206,10 +206,6 @@ def _explain(name: str, generation: Generation, as_json: bool) -> None:
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _sites(entry: Entry) -> list[str]:
-    return sorted({entry.mount.site or group.site for group in entry.declared.groups})
-
-
 def _plugin(entry: Entry) -> dict[str, Any]:
     failure = entry.failure
     return {
@@ -220,7 +216,7 @@ def _plugin(entry: Entry) -> dict[str, Any]:
         "reason": None if failure is None else str(failure),
         "stage": None if failure is None else failure.stage,
         "hooks": list(entry.hooks),
-        "sites": _sites(entry),
+        "sites": entry.sites,
         "prefixes": [group.prefix for group in entry.declared.groups],
         "requires": list(entry.installed.requires),
     }

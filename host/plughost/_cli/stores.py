@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -220,8 +220,7 @@ def stores_of_installed_plugins(settings: Settings) -> Stores:
     disabled = settings.host.disabled
     entries = list(look(settings).registry)
     if disabled:
-        enabled = settings.host.model_copy(update={"disabled": ()})
-        entries += [entry for entry in look(replace(settings, host=enabled)).registry if entry.name in disabled]
+        entries += [entry for entry in look(settings.with_all_enabled()).registry if entry.name in disabled]
     stores: dict[str, OpenStore[Any]] = {}
     failures, doubts = {}, []
     for entry in entries:

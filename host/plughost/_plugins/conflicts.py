@@ -91,7 +91,7 @@ def _mounts(entry: Entry) -> Iterator[str]:
     """Yield, as words for a message, what else of a plugin must be unique on the host."""
     declared = entry.declared
     for group in declared.groups:
-        site = entry.mount.site or group.site
+        site = entry.site_of(group)
         yield f"prefix {group.prefix} on site {site}"
         for route in group.routes:
             yield f"route {_field.sub('{}', group.prefix + route.path)} on site {site}"
@@ -108,12 +108,12 @@ def _clash(entry: Entry, others: Iterable[Entry]) -> Failure | None:
     if problem is not None:
         return Failure("conflict", problem, "Report this to its author.")
     for group in entry.declared.groups:
-        site = entry.mount.site or group.site
+        site = entry.site_of(group)
         beside = [
             (other, mounted)
             for other in accepted
             for mounted in other.declared.groups
-            if (other.mount.site or mounted.site) == site and _meet(mounted.prefix, group.prefix)
+            if other.site_of(mounted) == site and _meet(mounted.prefix, group.prefix)
         ]
         for other, mounted in beside:
             clash = unroutable([mounted, group])

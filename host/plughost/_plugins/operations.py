@@ -27,13 +27,13 @@ _NAMED: Final = (Argument.POSITIONAL_OR_KEYWORD, Argument.KEYWORD_ONLY)
 
 def problem_of(declared: Operation | RouteGroup) -> str | None:
     """Return what is wrong with an operation, or with what a group declares for all of its, and what to do."""
-    parts = [_of_future(declared), _of_body(declared)]
+    wrong = _of_both(declared)
     if isinstance(declared, Operation):
-        parts.append(_of_operation(declared))
-    return next(chain(*parts), None)
+        wrong = chain(wrong, _of_operation(declared))
+    return next(wrong, None)
 
 
-def _of_future(declared: Operation | RouteGroup) -> Iterator[str]:
+def _of_both(declared: Operation | RouteGroup) -> Iterator[str]:
     for name in ("deprecated", "sunset"):
         day = getattr(declared, name)
         if day is not None and not isinstance(day, date):
@@ -45,9 +45,6 @@ def _of_future(declared: Operation | RouteGroup) -> Iterator[str]:
         yield f"its sunset {sunset} is before {deprecated}, from when on it is deprecated (RFC 9745)"
     if any(each in declared.successor for each in '<>" \r\n'):
         yield f"its successor {declared.successor!r} is no URL or path"
-
-
-def _of_body(declared: Operation | RouteGroup) -> Iterator[str]:
     limit = declared.body_limit
     if limit is not None and (type(limit) is not int or limit <= 0):
         yield f"body_limit {limit!r} is no size in bytes"

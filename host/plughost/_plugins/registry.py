@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from plughost._api.context import PluginContext
+    from plughost._api.declarations import RouteGroup
     from plughost._plugins.discovery import InstalledPlugin
     from plughost._settings.models import MountSettings
 
@@ -97,6 +98,15 @@ class Entry:
     def name(self) -> str:
         """The plugin's name."""
         return self.installed.name
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites that it is mounted on."""
+        return sorted({self.site_of(group) for group in self.declared.groups})
+
+    def site_of(self, group: RouteGroup) -> str:
+        """Return the site that one of its route groups is mounted on."""
+        return self.mount.site or group.site
 
     def change(self) -> None:
         """Stop reusing it: its hooks are called again, so earlier troubles and times are dropped."""

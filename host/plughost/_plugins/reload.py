@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from plughost._plugins.registry import Registry, State
-from plughost._plugins.snapshots import Snapshot, UnloadedModules, unload
+from plughost._plugins.snapshots import Snapshot, unload
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
@@ -32,11 +32,11 @@ def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) 
 
 def reuse_unchanged(
     registry: Registry, running: Registry, environment: Environment, imported: Mapping[str, Snapshot]
-) -> UnloadedModules:
+) -> Callable[[], None]:
     """Reuse the plugins that are unchanged, and unload the code of those that changed, and of whatever imports it.
 
     Returns:
-        The modules that were unloaded, to be restored if the next generation is not used.
+        What puts the unloaded modules back, if the next generation is not used.
     """
     keys = {key for entry in registry.active() for key in entry.installed.closure}
     outdated = _outdated(environment.snapshots(keys), imported, environment.shared)
@@ -47,7 +47,7 @@ def reuse_unchanged(
         if before.installed.distribution == entry.installed.distribution:
             registry.reuse(entry, before)
     now = environment.snapshots(outdated)
-    return unload(each for key in outdated for each in (imported.get(key), now.get(key)) if each is not None)
+    return unload([each for key in outdated for each in (imported.get(key), now.get(key)) if each is not None])
 
 
 def imported_snapshots(registry: Registry, environment: Environment) -> dict[str, Snapshot]:
@@ -64,7 +64,7 @@ def imported_snapshots(registry: Registry, environment: Environment) -> dict[str
 
 def unload_removed(before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
     """Unload the modules of distributions that no plugin needs any more."""
-    unload(each for key, each in before.items() if key not in after and not each.compiled)
+    unload([each for key, each in before.items() if key not in after and not each.compiled])
 
 
 def _stale(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> set[str]:

@@ -8,7 +8,7 @@ import importlib
 import linecache
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import MetadataPathFinder
@@ -110,30 +110,14 @@ def refresh_caches() -> None:
     linecache.checkcache()
 
 
-@dataclass(frozen=True, slots=True)
-class UnloadedModules:
-    """Modules that were taken out of `sys.modules`.
-
-    Attributes:
-        owners: The distributions that they came from, as they were imported and as they are now.
-        modules: The modules by name.
-    """
-
-    owners: tuple[Snapshot, ...]
-    modules: Mapping[str, ModuleType]
-
-    def restore(self) -> None:
-        """Put the old modules back in place of those that were imported since."""
-        unload(self.owners)
-        sys.modules.update(self.modules)
-
-
-def unload(owners: Iterable[Snapshot]) -> UnloadedModules:
+def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
     """Take the modules of some distributions out of `sys.modules`, so that they are imported afresh.
 
     Whoever holds the old modules goes on with them: requests in flight, the running generation.
+
+    Returns:
+        A function that puts the old modules back in place of those that were imported since.
     """
-    owners = tuple(owners)
     modules = list(sys.modules.items())
     found = {name: module for name, module in modules if any(each.owns(module) for each in owners)}
     for name, module in found.items():
@@ -141,7 +125,12 @@ def unload(owners: Iterable[Snapshot]) -> UnloadedModules:
         if compiled := getattr(module, "__cached__", None):  # byte code is as old as its source, in whole seconds
             with suppress(OSError):
                 Path(compiled).unlink()
-    return UnloadedModules(owners, found)
+
+    def restore() -> None:
+        unload(owners)
+        sys.modules.update(found)
+
+    return restore
 
 
 def _paths(record: str) -> list[str]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from plughost._api.host import SiteView
 from plughost._api.idempotency import store_of
 from plughost._apps.application import build_app
-from plughost._apps.declared import nobody
+from plughost._apps.declared import RoleRequired, needing, nobody
 from plughost._apps.idempotency import compile_idempotency
 from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import mount
-from plughost._apps.roles import RoleRequired, needing
 from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
 
@@ -65,7 +64,7 @@ def assemble(
     mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
     for entry in registry.active():
         for group in entry.declared.groups:
-            mounts.setdefault(entry.mount.site or group.site, []).append((entry, group))
+            mounts.setdefault(entry.site_of(group), []).append((entry, group))
     outermost: list[object] = [request_log.access] if settings.host.log.access else []
     if any(entry.declared.observers for entry in registry.active()):
         outermost.append(request_log)

@@ -50,7 +50,7 @@ def _state(entry: Entry) -> Iterator[str]:
     elif entry.state is State.DISABLED:
         yield f"{label} is disabled, by the setting disabled or by --without; `plughost enable {entry.name}` serves it."
     else:
-        mounted = [f"{group.prefix} on the site {entry.mount.site or group.site}" for group in entry.declared.groups]
+        mounted = [f"{group.prefix} on the site {entry.site_of(group)}" for group in entry.declared.groups]
         yield f"{label} is active, and {'serves ' + ', '.join(mounted) if mounted else 'mounts no route'}."
 
 

@@ -19,6 +19,7 @@ from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
     import structlog
+    from pydantic import BaseModel
 
     from plughost._api.declarations import Middleware, Observer
     from plughost._api.events import Events
@@ -70,10 +71,14 @@ class Generation:
     warnings: tuple[str, ...]
     problems: tuple[str, ...]
 
+    @property
+    def models(self) -> dict[str, BaseModel]:
+        """The settings of the plugins that have some, by plugin."""
+        return {entry.name: entry.settings for entry in self.registry if entry.settings is not None}
+
     def setting_values(self) -> list[Value]:
         """Return every setting in force, those of the plugins too. Secrets are masked."""
-        models = {entry.name: entry.settings for entry in self.registry if entry.settings is not None}
-        return list(self.settings.values(models))
+        return list(self.settings.values(self.models))
 
     def beside(self) -> dict[str, frozenset[str]]:
         """Return the plugins that use stores, and which methods of theirs wait for nothing: reads of SQLite."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
-    from plughost._tls.prepared import PreparedTLS
+    from plughost._tls.keypairs import PreparedTLS
 
 _END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
 
@@ -243,7 +243,7 @@ class Host(HostState):
             answered = self.serving.close(tuple(self.serving.sites), grace)
             self.jobs.end(begun + grace)
             self.drain_seconds = monotonic() - begun
-            self.serving.end(_END_SECONDS if answered else 0.1)
+            self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
             self.request_log.hand_to({})
             self.request_log.access.write()
             if self.generation is not None:
@@ -266,13 +266,13 @@ class Host(HostState):
             return report_of_nothing(self.number, error.problems, begun)
         registry = self._register(environment, settings)
         self.attempted = imported_snapshots(registry, environment)
-        unloaded = reuse_unchanged(registry, running.registry, environment, self.imported)
+        restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             finish = partial(migrate, running=running, prepare=self.serving.prepare)
             following = self._build(environment, finish, registry, settings=settings, running=running, accept=accept)
             self._swap(running, following)
         except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
-            unloaded.restore()
+            restore_modules()
             problems = [str(error) or type(error).__name__]
             refused = error.registry if isinstance(error, GenerationRefused) else None
             return report_of_nothing(self.number, problems, begun, refused=refused)
@@ -388,7 +388,7 @@ class Host(HostState):
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
-        from plughost._tls.reload import take_up_certificate  # noqa: PLC0415 - brings cryptography
+        from plughost._tls.certificates import take_up_certificate  # noqa: PLC0415 - brings cryptography
 
         return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 

@@ -7,9 +7,9 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.observed import RequestKind, RequestRecord, code_of
+from plughost._api.observed import RequestKind, RequestRecord, Timings, code_of
 from plughost._runtime.access_log import AccessLog
-from plughost._runtime.timing import TIMINGS, Timer
+from plughost._servers.base import RECEIVED
 from plughost.http._request import BEGINS
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Observer
-    from plughost._api.events import Events
+    from plughost._api.events import Event, Events
     from plughost.http._request import Request
 
 _LONGEST_TARGET: Final = 2000
@@ -27,6 +27,9 @@ _SOON: Final = 2048  # so many that wait are told without waiting for the second
 _MOST: Final = 8 * _SOON
 _SECONDS: Final = 1.0
 
+# In the environ of a request whose time is asked for: when its resource was called, and its `Timings`.
+_BEGUN: Final = "plughost.resource_begun"
+_TIMINGS: Final = "plughost.timings"
 
 _FIELDS: Final = len(RequestRecord._fields)
 _TIMES_FIELDS: Final = 4  # seconds, method, status, mounted
@@ -93,7 +96,7 @@ class RequestLog:
                 environ["plughost.site"].name,
                 environ["SERVER_PROTOCOL"],
                 req.request_id,
-                environ.get(TIMINGS),
+                environ.get(_TIMINGS),
             )
             if not len(requests) % _SOON_REQUESTS:
                 self._soon.set()
@@ -176,6 +179,48 @@ class RequestLog:
             else:  # not the requests yet: those of which no more are asked for would be noted anew
                 with self._telling:
                     self._tell_times()
+
+
+class _Thread(threading.local):
+    """What this thread's request has spent in stores so far."""
+
+    store = 0.0
+
+
+class Timer:
+    """Times what happens between all middleware and the resource: the innermost Falcon middleware of a site."""
+
+    def __init__(self, events: Events) -> None:
+        """Time nothing yet; see `watch`."""
+        self._events = events
+        self._thread = _Thread()
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def watch(self, wanted: bool) -> None:
+        """Let stores tell of their operations, or no more."""
+        if wanted and self._unsubscribe is None:
+            self._unsubscribe = self._events.subscribe(self._add, "store")
+        elif not wanted and self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
+        """Begin."""
+        self._thread.store = 0.0
+        req.env[_BEGUN] = perf_counter()
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """End."""
+        environ = req.env
+        begun = environ.get(_BEGUN)
+        queued = max(0.0, req.arrived - environ.get(RECEIVED, req.arrived))
+        if begun is None:
+            environ[_TIMINGS] = Timings(queued, 0.0, 0.0)
+        else:
+            environ[_TIMINGS] = Timings(queued, perf_counter() - begun, self._thread.store)
+
+    def _add(self, event: Event) -> None:
+        self._thread.store += event.fields["seconds"]
 
 
 def _by_kind(times: list[Any]) -> dict[RequestKind, list[float]]:

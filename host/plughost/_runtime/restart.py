@@ -138,15 +138,8 @@ class Predecessor:
         """Whether there is one that waits for this process."""
         return self._line is not None
 
-    def tell_ready(self) -> None:
-        """Say that this process serves."""
-        self._tell({"pid": os.getpid()})
-
-    def tell_failure(self, reason: str) -> None:
-        """Say why this process can't serve, before it ends."""
-        self._tell({"reason": reason})
-
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def tell(self, **message: Any) -> None:
+        """Say the `pid` of this process once it serves, or the `reason` why it can't, before it ends."""
         if self._line is None:
             return
         with self._line, suppress(OSError):  # it may have been killed: all the more is this process needed

@@ -18,14 +18,14 @@ from plughost._servers.connections import connections_each, raise_limit
 from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from socket import socket
 
     from plughost._runtime.assembly import SiteApp
     from plughost._servers.base import RenewableEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
-    from plughost._tls.prepared import PreparedTLS
+    from plughost._tls.keypairs import PreparedTLS
 
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -172,10 +172,6 @@ class Serving:
             self.sites.pop(name, None)
         return answered
 
-    def end(self, timeout: float) -> bool:
-        """End the threads that answer requests, once no site is open. Return whether all have in so many seconds."""
-        return self.dispatcher.close(timeout)
-
     def renew(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
         """Show another certificate: a second engine takes each HTTPS listener's socket, then the first one is drained.
 
@@ -254,6 +250,11 @@ def exposed_addresses(settings: Settings) -> tuple[str, ...]:
     tables = (getattr(sites, name) for name in type(sites).model_fields)
     addresses = dict.fromkeys(table.address or settings.host.address for table in tables if table is not None)
     return tuple(address for address in addresses if not is_loopback(address))
+
+
+def has_https(sites: Iterable[str], settings: Settings) -> bool:
+    """Tell whether the settings give one of some sites an HTTPS listener."""
+    return any(listener.scheme == "https" for site in sites for listener in listeners_of(site, settings))
 
 
 def listeners_of(site: str, settings: Settings) -> list[Listener]:

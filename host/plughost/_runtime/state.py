@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plughost._api.errors import CommandError
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
-    from plughost._tls.prepared import PreparedTLS
+    from plughost._tls.keypairs import PreparedTLS
     from plughost.stores import OpenStore
 
 
@@ -177,7 +176,7 @@ class HostState:
         Raises:
             CommandError: It can't be changed so.
         """
-        return preview_setting(self.settings, self._models(), key, value)
+        return preview_setting(self.settings, self._models, key, value)
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Change a setting in the settings file, and take that up.
@@ -197,8 +196,8 @@ class HostState:
 
         if name in {store.plugin for store in self.stores.values()}:
             raise CommandError(f"{name} serves its stores. Disable it first.")
-        settings = replace(self.settings, host=self.settings.host.model_copy(update={"disabled": ()}))
-        mine = [store for store in self.beside(settings).stores.values() if store.plugin == name]
+        stores = self.beside(self.settings.with_all_enabled()).stores
+        mine = [store for store in stores.values() if store.plugin == name]
         if not mine:
             raise CommandError(f"No installed plugin named {name} has a store.")
         for store in mine:
@@ -213,12 +212,13 @@ class HostState:
         self, key: str, value: object, accept: Collection[str], origin: Mapping[str, Any] | None
     ) -> ReloadReport:
         """Change a setting in the file and reload. Where that is refused, the file is as it was before."""
-        edit = edit_setting(self.settings, self._models(), key, value)
+        edit = edit_setting(self.settings, self._models, key, value)
         report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
         return report
 
+    @property
     def _models(self) -> Mapping[str, Any]:
-        """Return the settings of the plugins that have some, by plugin."""
-        return {entry.name: entry.settings for entry in self.entries if entry.settings is not None}
+        """The settings of the plugins that have some, by plugin."""
+        return {} if self.generation is None else self.generation.models

@@ -184,7 +184,7 @@ def _view(entry: Entry) -> PluginView:
         trouble=tuple(str(failure) for failure in entry.trouble),
         requires=entry.installed.requires,
         hooks=entry.hooks,
-        sites=tuple(sorted({entry.mount.site or group.site for group in entry.declared.groups})),
+        sites=tuple(entry.sites),
         declared=entry.declared,
         seconds=dict(entry.seconds),
     )

@@ -86,6 +86,10 @@ class Settings:
             f"the setting {key} changed, and is read at start only" for key in changed
         )
 
+    def with_all_enabled(self) -> Settings:
+        """Return settings that disable no plugin."""
+        return replace(self, host=self.host.model_copy(update={"disabled": ()}))
+
     def path(self, given: Path | None) -> Path | None:
         """Return a path of the settings made absolute."""
         return None if given is None else (self.base / given.expanduser()).absolute()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,28 @@ from cryptography.hazmat.primitives import hashes
 from plughost._api.errors import CertificateError
 from plughost._api.host import CertificateInfo
 from plughost._files import locked_folder, write_private
-from plughost._tls.keypairs import KeyPair, key_type, read_chain, read_pem, read_pkcs12, usable_in_place
-from plughost._tls.prepared import RENEW_BEFORE, PreparedTLS, names_of, unwritable
+from plughost._servers import ListenError
+from plughost._tls.keypairs import (
+    RENEW_BEFORE,
+    KeyPair,
+    PreparedTLS,
+    key_type,
+    names_of,
+    read_chain,
+    read_pem,
+    read_pkcs12,
+    unwritable,
+    usable_in_place,
+)
 from plughost._tls.self_signed import CERTIFICATE_FILE, ensure_self_signed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from plughost._api.reload_report import ReloadReport
+    from plughost._runtime.assembly import SiteApp
+    from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
 
 
@@ -138,6 +154,27 @@ def describe(
         key_type=key_type(leaf.public_key()),
         path=path,
     )
+
+
+def take_up_certificate(
+    report: ReloadReport, serving: Serving, site_apps: Mapping[str, SiteApp], settings: Settings, *, dev: bool
+) -> ReloadReport:
+    """Show the certificate that is on the disk now, whatever became of the plugins, and report it.
+
+    One that can't be shown is refused, and the old one goes on.
+    """
+    if not serving.shown:
+        return report
+    try:
+        fresh = prepare(settings, dev=dev)
+        if all(each.chain == fresh.chain for each in serving.shown.values()):
+            return report
+        serving.renew(fresh, site_apps, settings.host.grace_time)
+    except (CertificateError, ListenError) as error:
+        return replace(report, certificate_refused=str(error))
+    info = describe(fresh)
+    until = f"{info.not_after:%Y-%m-%d %H:%M} UTC"
+    return replace(report, certificate=f"{', '.join(info.names) or info.subject}, until {until}")
 
 
 def _password(settings: Settings) -> str | None:

@@ -21,8 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from plughost._api.errors import CertificateError
 from plughost._files import locked_folder, tighten, write_private
-from plughost._tls.keypairs import KeyPair, read_pkcs12
-from plughost._tls.prepared import RENEW_BEFORE, PreparedTLS, names_of, unwritable
+from plughost._tls.keypairs import RENEW_BEFORE, KeyPair, PreparedTLS, names_of, read_pkcs12, unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
