@@ -17,7 +17,7 @@ import pytest
 from tests.certificates.conftest import Authority
 from tests.host.plugins import until
 
-from plughost._cli.options import duration
+from plughost._cli.options import console, duration, plugins_table
 from plughost._commands import COMMANDS
 from plughost._runtime.control import send_command
 
@@ -231,6 +231,12 @@ def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: s
 def test_durations_are_for_people(seconds: float, shown: str) -> None:
     """At most two units are told, the largest that apply."""
     assert duration(seconds) == shown
+
+
+def test_tables_show_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """What stands in a table, such as a plugin's reason, is never taken for markup or for the name of an emoji."""
+    console().print(plugins_table([("shop", "1.0", "failed", "ValueError: no [red]list[/] of :smile:")]))
+    assert "ValueError: no [red]list[/] of :smile:" in capsys.readouterr().out
 
 
 def test_a_save_that_fails_is_told_once(line: Line, serving: Callable[..., Serving]) -> None:

@@ -25,7 +25,6 @@ from plughost._cli.options import (
     print_json,
     readable,
     say,
-    text,
 )
 from plughost._runtime.control import send_command
 from plughost._tls.certificates import certificate_in_use, describe, tls_folder
@@ -131,5 +130,5 @@ def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
         ("SHA-256", info.sha256 if wide else f"{info.sha256[:_HALF]}\n{info.sha256[_HALF:]}"),
         ("file", str(info.path)),
     ):
-        table.add_row(Text(label, style="bold"), text(value))
+        table.add_row(Text(label, style="bold"), value)
     return table

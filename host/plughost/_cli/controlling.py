@@ -21,7 +21,6 @@ from plughost._cli.options import (
     plugins_table,
     print_json,
     say,
-    text,
 )
 from plughost._runtime.control import send_command
 
@@ -129,20 +128,20 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
     mode = ", development mode" if state["dev"] else ""
     out.print(Text(f"plughost {state['version']} is {state['phase']}, process {state['pid']}{mode}", style="bold"))
     table = plain_table()
-    table.add_row("  generation", text(f"{state['generation']}, up {duration(state['uptime_seconds'])}"))
+    table.add_row("  generation", f"{state['generation']}, up {duration(state['uptime_seconds'])}")
     if state["unready"] is not None:
-        table.add_row(Text("  readiness", style="yellow"), text(f"down: {state['unready']}"))
+        table.add_row(Text("  readiness", style="yellow"), f"down: {state['unready']}")
     for each in state["listeners"]:
         address = f"[{each['address']}]" if ":" in each["address"] else each["address"]
         in_flight = state["in_flight"].get(each["site"], 0)
         url = f"{each['scheme']}://{address}:{each['port']}"
-        table.add_row(f"  {each['site']}", text(f"{url}  by {each['engine']}, {in_flight} in flight on the site"))
+        table.add_row(f"  {each['site']}", f"{url}  by {each['engine']}, {in_flight} in flight on the site")
     certificate = state.get("certificate")
     if certificate is not None:
         told = f"until {certificate['not_after'][:10]}, {counted(certificate['days_left'], 'day')} left"
         if certificate["on_disk"] != "the same":
             told += f"; on the disk is {certificate['on_disk']}: plughost reload takes it up"
-        table.add_row("  certificate", text(told))
+        table.add_row("  certificate", told)
     out.print(table)
     out.print()
     rows = []

@@ -34,7 +34,6 @@ from plughost._cli.options import (
     look,
     plain_table,
     print_json,
-    text,
 )
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
@@ -104,7 +103,7 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], strict: bool
             told = Text(each.found)
             if each.todo:
                 told.append(f"\n{each.todo}", style=_STYLES[each.verdict])
-            table.add_row(Text(each.verdict, style=_STYLES[each.verdict]), text(each.about), told)
+            table.add_row(Text(each.verdict, style=_STYLES[each.verdict]), each.about, told)
         console().print(table)
     if any(each.verdict == "problem" for each in findings):
         raise SystemExit(EXIT_PROBLEMS)

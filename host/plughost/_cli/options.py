@@ -217,10 +217,11 @@ def print_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console to print tables on. Where it is no terminal, lines are not cut."""
+    """Return the console for tables. It takes no text for markup; where it is no terminal, lines are not cut."""
     stream = sys.stderr if stderr else sys.stdout
     file = cast("IO[str]", _Trimmed(stream))
-    return Console(file=file, highlight=False, width=None if stream.isatty() else 200)
+    width = None if stream.isatty() else 200
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
 
 
 def say(message: str, *, err: bool = False) -> None:
@@ -288,7 +289,7 @@ def plugins_table(rows: Iterable[tuple[str, str, str, str]]) -> Table:
     """Return a table of plugins: name, version, state, and where each is mounted or why it is not."""
     table = plain_table()
     for name, version, state, told in rows:
-        table.add_row(text(f"  {name}"), text(version), state_text(state), text(told))
+        table.add_row(f"  {name}", version, state_text(state), told)
     return table
 
 
@@ -322,8 +323,3 @@ def duration(seconds: float) -> str:
 def state_text(state: str) -> Text:
     """Return a plugin's state in its colour."""
     return Text(state, style=_STATE_STYLES[state])
-
-
-def text(value: object) -> Text:
-    """Return a value as text that is never taken for markup."""
-    return Text("" if value is None else str(value))

@@ -27,7 +27,6 @@ from plughost._cli.options import (
     say,
     say_left_out,
     state_text,
-    text,
 )
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import State
@@ -85,14 +84,9 @@ def plugins(
         wide = is_wide(out)
         table = plain_table(*names, *(["hooks"] if wide else []), whole=names)
         for entry in entries:
-            table.add_row(
-                text(entry.name),
-                text(entry.installed.distribution),
-                text(entry.installed.version),
-                state_text(entry.state),
-                text(" ".join(entry.sites)),
-                *([text(" ".join(hook.removeprefix("register_") for hook in entry.hooks))] if wide else []),
-            )
+            found, hooks = entry.installed, " ".join(hook.removeprefix("register_") for hook in entry.hooks)
+            row = (entry.name, found.distribution, found.version, state_text(entry.state), " ".join(entry.sites))
+            table.add_row(*row, *([hooks] if wide else []))
         print_table(out, table)
         say_left_out(out, "hooks", wide=wide)
         for entry in entries:
@@ -124,13 +118,8 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
         for row in rows:
             told = row["operations"] if wide else {" ".join(row["operations"]): ""}
             for method, summary in told.items():
-                table.add_row(
-                    text(row["site"]),
-                    text(method),
-                    text(row["path"]),
-                    text(row["plugin"]),
-                    *([text(" ".join(row["versions"])), text(summary)] if wide else []),
-                )
+                further = (" ".join(row["versions"]), summary) if wide else ()
+                table.add_row(row["site"], method, row["path"], row["plugin"], *further)
         print_table(out, table)
         say_left_out(out, "the versions, a row for each method, and what it does", wide=wide)
 

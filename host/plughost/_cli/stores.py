@@ -29,7 +29,6 @@ from plughost._cli.options import (
     say,
     say_left_out,
     settings_of,
-    text,
     working,
 )
 from plughost._runtime.audit import command_audit
@@ -182,12 +181,12 @@ def _show(found: Iterable[Statistics], out: Console) -> None:
     table = plain_table(*names, *(["place"] if wide else []), whole=names)
     for each in found:
         table.add_row(
-            text(each.store),
-            *([text(each.plugin), text(each.dialect)] if wide else []),
-            text("?" if each.trouble else _schema(each)),
-            text("\n".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-"),
-            text(decimal(each.size)),
-            *([text(each.place)] if wide else []),
+            each.store,
+            *([each.plugin, each.dialect] if wide else []),
+            "?" if each.trouble else _schema(each),
+            "\n".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-",
+            decimal(each.size),
+            *([each.place] if wide else []),
         )
     if wide:
         out.width = _LONG  # a place stays whole, so that it can be copied
