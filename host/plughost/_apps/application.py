@@ -54,7 +54,7 @@ def build_app(
     dev: bool = False,
     audit: Audit | None = None,
 ) -> App:
-    """Build the Falcon app of a site.
+    """Build the Falcon app of a site, with its router compiled.
 
     Args:
         groups: The route groups mounted on the site, free of conflicts.
@@ -65,9 +65,6 @@ def build_app(
         allowed_hosts: Which `Host`s are answered. Empty for all that are well-formed.
         dev: Whether a responder that returns something fails, since nobody would see it.
         audit: Where refusals are written. Nowhere by default.
-
-    Returns:
-        The app, with its router compiled.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)

@@ -32,13 +32,8 @@ def compile_declared(
 ) -> ProcessResource | None:
     """Return what enforces a route's security and parameters, as middleware does. None where it has none.
 
-    It refuses a request that may not be answered, and hands the responder the values that it names as arguments.
-
-    Args:
-        route: The route.
-        realm: What its challenges name.
-        authenticator: What finds the principal behind a request.
-        limits: Largest request body of each method. The largest of these holds for the route without this.
+    It refuses a request that may not be answered, and hands the responder the values that it names as arguments. The
+    largest of the limits, which are of bodies by method, holds for the route without this.
     """
     responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
     by_method: dict[str, tuple[Enforce, ...]] = {}

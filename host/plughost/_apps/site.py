@@ -83,14 +83,7 @@ class Site:
         trusted_proxies: Iterable[Network] = (),
         prefixes: Mapping[str, Mounted] = MappingProxyType({}),
     ) -> None:
-        """Make a site.
-
-        Args:
-            name: The site's name.
-            app: What answers its requests until it is swapped.
-            prefixes: A route group's prefix to what stands for all below it.
-            trusted_proxies: Whose `X-Forwarded-*` headers are believed. Everybody else's are dropped.
-        """
+        """Let an app answer until it is swapped. `X-Forwarded-*` headers of others than trusted proxies are dropped."""
         self.name = name
         self.secure_port: int | None = None
         self.closing = False

@@ -32,13 +32,7 @@ def parse_allowed(text: str) -> Requirement:
 
 
 def why_not_allowed(allowed: Collection[str] | None, distribution: str, version: str) -> str | None:
-    """Return why a distribution may not bring plugins; None where it may.
-
-    Args:
-        allowed: The setting; None lets every distribution.
-        distribution: Its name.
-        version: Its version.
-    """
+    """Return why a distribution may not bring plugins; None where it may, as all may without the setting."""
     if allowed is None:
         return None
     key = canonicalize_name(distribution)

@@ -25,12 +25,8 @@ def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[s
     """Yield a sentence for each file that was changed, removed or added since its distribution was installed.
 
     What is installed in place is left out: its files are meant to change. Whoever can write the files can write RECORD,
-    too, so this finds accidents and careless attackers only.
-
-    Args:
-        environment: What is installed.
-        keys: Normalised names of the distributions to look through. Code that belongs to none is looked for in their
-            packages, and wherever the host or a plugin is installed.
+    too, so this finds accidents and careless attackers only. Code that belongs to no distribution is looked for in the
+    packages of those that are looked through, and wherever the host or a plugin is installed.
     """
     recorded = {key: _rows(environment.installed[key]) for key in environment.installed}
     known = {path for rows in recorded.values() for path in rows}

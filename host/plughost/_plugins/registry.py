@@ -130,13 +130,9 @@ class Registry:
         timeout: float = 30.0,
         interrupted: Callable[[], bool] = never,
     ) -> None:
-        """Register every plugin. Disabled ones are never imported.
+        """Register what discovery found. Disabled plugins are never imported.
 
-        Args:
-            found: What discovery returned.
-            disabled: Names of plugins to skip.
-            timeout: Seconds that a plugin's import and each of its hooks may take.
-            interrupted: Tells whether there is no use in going on, since the host is stopping.
+        An import and each hook may take `timeout` seconds, and are not waited for once `interrupted` says so.
         """
         self._timeout = timeout
         self._interrupted = interrupted

@@ -76,11 +76,6 @@ def _outdated(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], sha
     """Return the distributions that changed, and all that require or import one of them, directly or not.
 
     What a distribution requires says which ones it may import, and authors forget to say it.
-
-    Args:
-        now: The distributions of the plugins, as they are.
-        imported: What this process has imported.
-        shared: What no reload can replace.
     """
     modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
     owned = {

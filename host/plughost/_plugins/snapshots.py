@@ -73,13 +73,7 @@ class Snapshot:
 def take_snapshot(
     distribution: InstalledDistribution, requires: Collection[str], places: Collection[str] = ()
 ) -> Snapshot:
-    """Describe a distribution as it is on disk.
-
-    Args:
-        distribution: The distribution.
-        requires: Normalised names of the distributions that it requires.
-        places: The folders that installed code is in. Those below its project folder are none of its own.
-    """
+    """Describe a distribution as it is on disk. Places of installed code below its project are none of its own."""
     try:
         record = distribution.read_text("RECORD") or ""
         paths = _paths(record) or [str(path) for path in distribution.files or ()]

@@ -33,13 +33,7 @@ class Audit:
     """Writes the audit trail of one host: into its log, or into a file of its own."""
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, data_dir: Path, file: Path | None = None) -> None:
-        """Write nothing yet.
-
-        Args:
-            logger: Where events go unless they have a file.
-            data_dir: The host's data folder, which holds the key of the pseudonyms.
-            file: Gets each event as a line of JSON, whatever is logged. It may be moved away at any time.
-        """
+        """Write nothing yet: into the log, or as lines of JSON into a file, which may be moved away at any time."""
         self._logger = logger
         self._data_dir = data_dir
         self._file = file
@@ -59,10 +53,6 @@ class Audit:
     @contextmanager
     def around(self, what: str, **fields: Any) -> Iterator[dict[str, Any]]:
         """Write an event when the block ends: its outcome is `ok`, or `failed` where the block raises.
-
-        Args:
-            what: What the block does, such as `purge`.
-            **fields: As of `note`.
 
         Yields:
             The event's members, which the block may add to. What it sets as `outcome` stays.

@@ -41,12 +41,9 @@ class Control:
     """Answers the commands that reach a host."""
 
     def __init__(self, data_dir: Path, commands: Mapping[str, Callable[..., Response]]) -> None:
-        """Prepare to listen.
+        """Prepare to listen for commands, each a function that takes its arguments and returns what is answered.
 
-        Args:
-            data_dir: The host's data folder.
-            commands: What each command does. It takes the command's arguments, and returns what is answered. One that
-                takes `by` gets the name of the system's user who asks.
+        One that takes `by` gets the name of the system's user who asks.
         """
         self._data_dir = data_dir
         self._path = socket_path(data_dir)
@@ -149,11 +146,7 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
 
 
 def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport:
-    """Let the host that runs on a data folder take up what has changed.
-
-    Args:
-        data_dir: The data folder.
-        accept: Plugins that serve now and may be failed or blocked afterwards.
+    """Let the host that runs on a data folder take up what has changed. See `HostControl.reload`.
 
     Raises:
         NotRunning: No host runs there.

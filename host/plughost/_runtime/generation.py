@@ -48,10 +48,6 @@ class Generation:
     """One assembly of a host.
 
     Attributes:
-        settings: The settings that it was built with.
-        dev: Whether the host runs with `--dev`.
-        logger: Told of plugins that don't serve.
-        request_log: Where requests are noted.
         registry: Every plugin and what became of it.
         stores: The open stores, by name.
         rate_limits: Where rate limits are counted.
@@ -181,10 +177,7 @@ def migrate(
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
 
-    Args:
-        generation: The generation.
-        prepare: Raises where the sites can't be served. A store's file is made only after it has returned.
-        running: The generation that it follows.
+    Before a store's file is made, `prepare` raises where the sites can't be served.
 
     Returns:
         The generation, without the plugins whose stores can't be migrated.

@@ -81,16 +81,8 @@ class Host(HostState):
     ) -> None:
         """Prepare a host that does nothing yet.
 
-        Args:
-            settings: The settings.
-            dev: Development mode: demo users, self-signed certificate, console.
-            without: Plugins to skip, beside those that the settings disable.
-            strict: Refuse to start when any plugin fails.
-            logger: Where it logs. By default as the settings say.
-            distributions: Returns what is installed. All that is on `sys.path` by default.
-            sockets: Where listening sockets come from. All are opened anew by default.
-            lines: What the logger tells of each line. See `make_logger`.
-            clock: Its time. The machine's by default.
+        By default it logs as the settings say, finds what is on `sys.path`, and opens its sockets anew. `without` names
+        plugins to skip, beside those that the settings disable. The logger tells `lines` of each line.
         """
         super().__init__(without, clock if clock is not None else Clock())
         self.settings: Settings = settings
@@ -171,12 +163,7 @@ class Host(HostState):
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
 
-        Args:
-            accept: Plugins that serve now and may be failed or blocked in the next generation.
-            origin: Who asked, for the audit trail: `where`, `by` or `request_id`.
-
-        Returns:
-            What came of it. Where it says that it failed, the running generation is untouched.
+        Arguments as of `HostControl.reload`. Where the report says that it failed, the running generation is untouched.
         """
         with self._changing:
             begun = monotonic()

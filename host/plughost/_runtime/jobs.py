@@ -131,20 +131,9 @@ class Jobs:
     """Begins what is due, in the threads that answer requests; a thread of its own looks at the clock meanwhile."""
 
     def __init__(
-        self,
-        dispatcher: Dispatcher,
-        clock: Clock,
-        events: Events,
-        logger: structlog.stdlib.BoundLogger,
+        self, dispatcher: Dispatcher, clock: Clock, events: Events, logger: structlog.stdlib.BoundLogger
     ) -> None:
-        """Begin without jobs.
-
-        Args:
-            dispatcher: Has the threads.
-            clock: The host's time.
-            events: Told of each run, in its thread.
-            logger: Told what was cut off.
-        """
+        """Begin without jobs. The events are of each run, in its thread; the log tells what was cut off."""
         self._dispatcher = dispatcher
         self._clock = clock
         self._events = events
@@ -194,11 +183,7 @@ class Jobs:
                     each.run.stop()
 
     def drain(self, until: float, plugins: Collection[str] | None = None) -> list[str]:
-        """Wait until no job of some plugins, or of any, runs.
-
-        Args:
-            until: When to wait no longer, of `time.monotonic()`.
-            plugins: The plugins, which are leaving.
+        """Wait until no job of some plugins, or of any, runs, but no longer than `until`, of `time.monotonic()`.
 
         Returns:
             The jobs that still run, in words.

@@ -49,14 +49,7 @@ class Restart:
     def __init__(
         self, sockets: Sockets, control: Control, *, may: Callable[[], bool], leave: Callable[[], None]
     ) -> None:
-        """Do nothing yet.
-
-        Args:
-            sockets: The listening sockets to hand over.
-            control: What holds the data folder.
-            may: Whether this process serves, and is not on its way out.
-            leave: Called when the next process serves: answers what is in flight here, and ends this process.
-        """
+        """Do nothing yet. `may` tells whether this process serves; `leave` is called once the next process does."""
         self._sockets = sockets
         self._control = control
         self._may = may

@@ -44,13 +44,7 @@ class Serving:
     """
 
     def __init__(self, settings: Settings, tls: Callable[[], PreparedTLS], sockets: Sockets | None = None) -> None:
-        """Serve nothing yet.
-
-        Args:
-            settings: The settings. Ports and engines stay as they are here for as long as this serves.
-            tls: Returns the certificate. Called when an HTTPS listener opens.
-            sockets: Where listening sockets come from. All are opened anew by default.
-        """
+        """Serve nothing yet. Ports and engines stay as the settings say here; `tls` returns the certificate."""
         self.sites: dict[str, Site] = {}
         self.engines: dict[Listener, Engine] = {}
         table, sites = settings.host.requests, settings.host.sites

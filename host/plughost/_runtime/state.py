@@ -49,23 +49,16 @@ class HostState:
 
     Attributes:
         view: What its plugins may see of it.
-        settings: The settings that it runs with.
-        dev: Whether it runs with `--dev`.
-        logger: Its logger.
         events: What happens on it, for plugins that watch.
         lines: The lines of its log, as they are written, for plugins that watch.
         request_log: The requests that it answered, on their way to the plugins that observe them.
-        clock: Its time.
         jobs: What its plugins do by the clock.
-        phase: Where it is in its life. While leaving, everything is still served, but readiness is down.
         generation: What it serves. None before `start`.
         number: The number of that generation, from 1.
         serving: Its open sites.
-        started_at: When it began to serve.
         imported: The distributions that this process has imported, as they were on disk when that began, by normalised
             name.
         attempted: The same of the last build, which may have been refused.
-        last_reload: What became of the last reload. None before the first.
         drain_seconds: Seconds that the stop has waited for requests in flight.
         drained_at: When it was taken out of service by hand, of `time.monotonic()`. None where it was not.
         handed_over: Whether another process serves in its place. So the host does not leave, and is ready to the end.

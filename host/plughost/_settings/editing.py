@@ -26,11 +26,7 @@ _MASK: Final = "**********"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A settings file that was edited.
-
-    Attributes:
-        file: The file.
-    """
+    """A settings file that was edited."""
 
     file: Path
     _before: bytes | None
@@ -103,13 +99,7 @@ def preview_setting(settings: Settings, models: Mapping[str, BaseModel], key: st
 
 
 def edit_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, value: object) -> Edit:
-    """Change a setting of a host in its settings file.
-
-    Args:
-        settings: The host's settings.
-        models: The validated settings of its plugins, by plugin.
-        key: The setting's dotted key.
-        value: Its new value, of those that TOML has. None for the default.
+    """Change a setting of a host, or with the models of its plugins' settings one of these. None for the default.
 
     Raises:
         CommandError: It can't be changed so. Nothing has changed.

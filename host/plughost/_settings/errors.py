@@ -49,15 +49,7 @@ def problems_of(
     file: str,
     variable_of: Callable[[Sequence[str]], str | None],
 ) -> list[str]:
-    """Return a line for each problem of a validation.
-
-    Args:
-        error: What pydantic found.
-        place: The table's dotted key. Empty for the host's own settings.
-        model: The model that refused it.
-        file: The name of the settings file.
-        variable_of: Returns the environment variable that sets a key, if any.
-    """
+    """Return a line for each problem that pydantic found in the table `place`, which is empty for the host's own."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
         where = [str(part) for part in problem["loc"] if _key_part(str(part))]  # of a union, pydantic adds each member

@@ -60,23 +60,13 @@ def tls_folder(settings: Settings) -> Path:
 
 
 def load_production(
-    certificate: Path | None,
-    key: Path | None,
-    pkcs12: Path | None,
-    password: str | None,
-    work_dir: Path,
+    certificate: Path | None, key: Path | None, pkcs12: Path | None, password: str | None, work_dir: Path
 ) -> PreparedTLS:
     """Return the operator's own certificate, checked, in files that an engine can serve.
 
     PEM files that will do are used where they are. A key store, and a key that is encrypted or not PKCS#8, is
-    converted to files in `work_dir` (mode 0600), since granian reads unencrypted PKCS#8 only.
-
-    Args:
-        certificate: PEM file with the server's certificate, followed by its chain.
-        key: PEM file with the private key. None where it lies in the certificate's file.
-        pkcs12: A key store, in place of both.
-        password: What the key or the key store is encrypted with.
-        work_dir: Where converted files are kept.
+    converted to files in `work_dir` (mode 0600), since granian reads unencrypted PKCS#8 only. Without a key, it lies in
+    the certificate's file.
 
     Raises:
         CertificateError: A file cannot be used, the pair doesn't match, or the certificate has expired.
@@ -128,12 +118,7 @@ def certificate_in_use(settings: Settings) -> tuple[Path, str | None]:
 def describe(
     source: PreparedTLS | Path, password: str | None = None, *, now: datetime | None = None
 ) -> CertificateInfo:
-    """Return what the server's certificate says.
-
-    Args:
-        source: What a listener serves, as it was read, or a PEM or PKCS#12 file, as it is now.
-        password: What a PKCS#12 file is encrypted with.
-        now: The present, with a time zone. The clock's by default.
+    """Return what the server's certificate says: of what a listener serves, as it was read, or of a file as it is now.
 
     Raises:
         CertificateError: The file cannot be read, or holds no certificate.

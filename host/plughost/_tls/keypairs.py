@@ -95,10 +95,6 @@ def chain_pem(chain: tuple[x509.Certificate, ...]) -> bytes:
 def read_chain(path: Path, password: str | None = None) -> tuple[x509.Certificate, ...]:
     """Return the certificates of a PEM or PKCS#12 file, the server's first.
 
-    Args:
-        path: The file.
-        password: What a PKCS#12 file is encrypted with.
-
     Raises:
         CertificateError: The file cannot be read, or holds no certificate.
     """
@@ -107,13 +103,9 @@ def read_chain(path: Path, password: str | None = None) -> tuple[x509.Certificat
 
 
 def read_pem(certificate: Path, key: Path | None, password: str | None = None) -> KeyPair:
-    """Return a certificate and its key from PEM files.
+    """Return a certificate with its chain and its key from PEM files, or from one file.
 
-    Args:
-        certificate: The file with the certificate and its chain.
-        key: The file with the private key: PKCS#8, PKCS#1 or SEC 1, encrypted or not. None means that it lies in
-            the certificate's file.
-        password: What the key is encrypted with. Not looked at where the key isn't.
+    The key is PKCS#8, PKCS#1 or SEC 1. The password is not looked at where the key isn't encrypted.
 
     Raises:
         CertificateError: A file cannot be used, or the two don't belong together.
@@ -125,10 +117,6 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
 
 def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
     """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292).
-
-    Args:
-        path: The file, often `.p12` or `.pfx`.
-        password: What it is encrypted with. None means that it has none, or an empty one.
 
     Raises:
         CertificateError: The file cannot be used.

@@ -50,13 +50,8 @@ def ensure_self_signed(
     """Return the development certificate, and make it where there is none that will do.
 
     It is made anew within 30 days of its end, when the names change, when its files are damaged, and on request.
-    Threads and processes may call this at the same time: they all return the same certificate.
-
-    Args:
-        folder: Where it is kept. Made, and closed to others.
-        names: Host names and IP addresses that it is valid for, besides `DEFAULT_NAMES`.
-        force: Make a new one in any case.
-        now: The present, with a time zone. The clock's by default.
+    Threads and processes may call this at the same time: they all return the same certificate. Its folder is made, and
+    closed to others. It is valid for `DEFAULT_NAMES`, and for these names.
 
     Raises:
         CertificateError: A name is none, or the folder cannot be written.
