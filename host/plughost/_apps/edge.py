@@ -34,7 +34,6 @@ class Edge:
     """The outermost middleware of a site: it sees a request first, and its response last."""
 
     def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
-        """Take what checks a Host."""
         self._find = find
         self._is_allowed = _matcher(allowed_hosts) if allowed_hosts else is_host
         self._checks = bool(allowed_hosts)

@@ -37,7 +37,6 @@ class Idempotency:
     """The middleware of a route with operations that are idempotent. Other routes don't have it."""
 
     def __init__(self, methods: Collection[str], store: OpenStore[Session], plugin: str, now: Callable[[], datetime]):
-        """Take the methods of these operations, and where their answers are kept."""
         self._methods = methods
         self._store = store
         self._table = table_of(plugin)

@@ -24,7 +24,6 @@ class Bounded:
     """
 
     def __init__(self, stream: Any, length: int) -> None:
-        """Take the stream, whatever it is, and how many bytes of it to send."""
         self._stream = stream
         self._length = length
 

@@ -181,7 +181,6 @@ class _Stores(Mapping[str, Any]):
     """The stores of a command's plugin, opened when the command first asks for one: most never do."""
 
     def __init__(self, entry: Entry, settings: Settings) -> None:
-        """Open nothing yet."""
         self._entry = entry
         self._settings = settings
 
@@ -209,7 +208,6 @@ class _Refusal(click.Command):
     """A command that says why it isn't there, whatever it is called with."""
 
     def __init__(self, name: str, message: str) -> None:
-        """Say it by a message."""
         settings = {"ignore_unknown_options": True, "allow_extra_args": True}
         super().__init__(name, hidden=True, context_settings=settings)
         self._message = message

@@ -20,11 +20,11 @@ from plughost._runtime.sites import listeners_of
 
 if TYPE_CHECKING:
     import structlog
-    from rich.console import Console
     from rich.table import Table
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.registry import Registry
+    from plughost._runtime.generation import Generation
     from plughost._runtime.host import Host
     from plughost._settings.models import LogSettings
 
@@ -33,7 +33,6 @@ class Teller:
     """Tells what becomes of a host. Where the log is JSON, nothing else is written to standard error."""
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, settings: LogSettings) -> None:
-        """Tell it by a log with these settings."""
         self._logger = logger
         self._in_sentences = is_text(settings, sys.stderr)
 
@@ -80,7 +79,7 @@ class Teller:
         warnings = [f"Warning: {warning}" for warning in told]
         on_terminal = sys.stdout.isatty()
         if on_terminal:
-            show_start(host, [*lines, *warnings], console())
+            _show_start(host, generation, [*lines, *warnings])
         if on_terminal and self._in_sentences:
             return
         urls = [str(replace(listener, port=port)) for listener, port in host.view.listeners.items()]
@@ -116,10 +115,9 @@ class Teller:
             self._logger.critical(event, exc_info=error)
 
 
-def show_start(host: Host, lines: list[str], out: Console) -> None:
+def _show_start(host: Host, generation: Generation, lines: list[str]) -> None:
     """Print what is served where, what became of each plugin, and how to stop."""
-    generation = host.generation
-    assert generation is not None, "the host has started"
+    out = console()
     mode = " in development mode" if host.dev else ""
     out.print(Text(f"plughost {metadata.version('plughost')}{mode}", style="bold"))
     out.print()

@@ -103,7 +103,7 @@ def _mounts(entry: Entry) -> Iterator[str]:
 
 def _clash(entry: Entry, others: Iterable[Entry]) -> Failure | None:
     """Return how a plugin's routes can't stand beside others' on one site, by Falcon's own rules."""
-    accepted = list({each.name: each for each in others}.values())
+    accepted = list(dict.fromkeys(others))
     problem = unroutable(entry.declared.groups)
     if problem is not None:
         return Failure("conflict", problem, "Report this to its author.")

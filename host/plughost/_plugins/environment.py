@@ -27,7 +27,6 @@ class Environment:
     """
 
     def __init__(self, distributions: Iterable[metadata.Distribution] | None = None) -> None:
-        """Look at what is installed."""
         refresh_caches()
         self.installed: dict[str, InstalledDistribution] = {}
         damaged = []

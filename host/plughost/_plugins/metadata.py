@@ -43,7 +43,6 @@ class InstalledDistribution(Distribution):
     """
 
     def __init__(self, found: Distribution) -> None:
-        """Read nothing yet."""
         self._found = found
         self._damage: list[str] = []
 

@@ -63,4 +63,4 @@ class _SingleFile(metadata.Distribution):
         return f"Metadata-Version: 2.1\nName: {self._file.name}\nVersion: 0\n" if filename == "METADATA" else None
 
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
-        return self._file.parent / path if path else self._file.parent
+        return self._file.parent / path

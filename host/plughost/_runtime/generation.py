@@ -38,7 +38,6 @@ class GenerationRefused(Exception):  # noqa: N818 - it is a decision of the host
     """
 
     def __init__(self, message: str, registry: Registry) -> None:
-        """Keep the registry beside the message."""
         super().__init__(message)
         self.registry = registry
 

@@ -261,7 +261,7 @@ class Host(HostState):
         except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
             restore_modules()
             problems = [str(error) or type(error).__name__]
-            refused = error.registry if isinstance(error, GenerationRefused) else None
+            refused = error.registry if isinstance(error, GenerationRefused) else ()
             return report_of_nothing(self.number, problems, begun, refused=refused)
         cut_off = self._retire(running, following)
         unload_removed(self.imported, self.attempted)

@@ -49,7 +49,7 @@ def report_of_nothing(
     problems: Iterable[str],
     begun: float,
     *,
-    refused: Registry | None = None,
+    refused: Iterable[Entry] = (),
     restart_needed: Iterable[str] = (),
 ) -> ReloadReport:
     """Return the report of a reload that left the running generation as it was."""
@@ -74,16 +74,14 @@ def trouble_of(entries: Iterable[Entry], stage: str = "") -> tuple[tuple[str, st
     )
 
 
-def _reasons(registry: Registry | None, state: State) -> tuple[tuple[str, str], ...]:
-    entries = () if registry is None else registry.entries
+def _reasons(entries: Iterable[Entry], state: State) -> tuple[tuple[str, str], ...]:
     return tuple((entry.installed.label, str(entry.failure)) for entry in entries if entry.state is state)
 
 
-def _seconds(registry: Registry | None, begun: float) -> dict[str, float]:
-    loaded = () if registry is None else registry.entries
+def _seconds(entries: Iterable[Entry], begun: float) -> dict[str, float]:
     spent = {
         entry.name: round(sum(entry.seconds.values()), 4)
-        for entry in loaded
+        for entry in entries
         if entry.state is State.ACTIVE and not entry.reused
     }
     return {**spent, "total": round(monotonic() - begun, 4)}

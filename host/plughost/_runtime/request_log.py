@@ -191,7 +191,6 @@ class Timer:
     """Times what happens between all middleware and the resource: the innermost Falcon middleware of a site."""
 
     def __init__(self, events: Events) -> None:
-        """Time nothing yet; see `watch`."""
         self._events = events
         self._thread = _Thread()
         self._unsubscribe: Callable[[], None] | None = None

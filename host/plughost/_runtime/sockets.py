@@ -29,7 +29,6 @@ class Sockets:
     """The listening sockets of a host."""
 
     def __init__(self, inherited: Mapping[str, list[socket.socket]] | None = None) -> None:
-        """Take over what was inherited."""
         self._lent: list[tuple[str, socket.socket]] = []
         self._handed: dict[str, socket.socket] = {}
         self._open: dict[Listener, socket.socket] = {}

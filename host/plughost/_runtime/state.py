@@ -45,7 +45,7 @@ class Phase(enum.StrEnum):
 
 
 class HostState:
-    """The state of a host, and how trusted plugins control it: a `HostControl`.
+    """The state of a host, and how trusted plugins control it: a `HostControl`, which tells more of these methods.
 
     Attributes:
         view: What its plugins may see of it.
@@ -74,7 +74,6 @@ class HostState:
     serving: Serving
 
     def __init__(self, without: Collection[str], clock: Clock) -> None:
-        """Begin before the first generation, with the plugins to skip."""
         self._without: tuple[str, ...] = tuple(without)
         self.events: Events = Events()
         self.clock: Clock = clock
@@ -143,11 +142,7 @@ class HostState:
         return {name: issue for entry in self.active for name, issue in entry.context.logins.items()}
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and take that up.
-
-        Raises:
-            CommandError: It can't be switched. Nothing has changed.
-        """
+        """Enable or disable a plugin in the settings file, and take that up."""
         try:
             host = self.settings.reread()[0].host  # somebody may have edited the file since
         except SettingsError as error:
@@ -164,27 +159,15 @@ class HostState:
         return self._take_up("disabled", others if enabled else [*others, name], accept, origin)
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
-        """Return what `change_setting` would do to the settings file.
-
-        Raises:
-            CommandError: It can't be changed so.
-        """
+        """Return what `change_setting` would do to the settings file."""
         return preview_setting(self.settings, self._models, key, value)
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Change a setting in the settings file, and take that up.
-
-        Raises:
-            CommandError: It can't be changed so. Nothing has changed.
-        """
+        """Change a setting in the settings file, and take that up."""
         return self._take_up(key, value, (), origin)
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Drop all that a plugin keeps in its stores.
-
-        Raises:
-            CommandError: It serves, or has no store, or a store can't be dropped.
-        """
+        """Drop all that a plugin keeps in its stores."""
         from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
 
         if name in {store.plugin for store in self.stores.values()}:

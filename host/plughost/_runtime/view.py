@@ -33,7 +33,6 @@ class LiveView:
     """A host, as its plugins see it: a `HostServices`."""
 
     def __init__(self, host: HostState) -> None:
-        """Look at a host."""
         self._host = host
         self.control: HostControl = host
         self.events: Events = host.events

@@ -18,7 +18,6 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        """Begin at none."""
         self._number = 0
         self._writer: socket.socket | None = None
 

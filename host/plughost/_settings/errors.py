@@ -37,7 +37,6 @@ class SettingsError(Exception):
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
-        """Keep the problems."""
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
 

@@ -140,8 +140,7 @@ def _write_key_store(folder: Path, pair: KeyPair) -> None:
 
     Java refuses a key store without a password. Beside it the password protects nothing: the files' modes do.
     """
-    if not isinstance(pair.key, ec.EllipticCurvePrivateKey):
-        raise TypeError(type(pair.key))
+    assert isinstance(pair.key, ec.EllipticCurvePrivateKey), "it was made here"
     password = secrets.token_urlsafe(24)
     content = pkcs12.serialize_key_and_certificates(
         _FRIENDLY_NAME, pair.key, pair.leaf, None, BestAvailableEncryption(password.encode())
