@@ -189,10 +189,7 @@ class PluginContext(Generic[SettingsT]):
 
         A plugin that changed gets a new context, and one that is a class a new instance. What must outlive that is
         kept here. Its class should be one that does not come from the plugin, whose modules may be imported afresh.
-
-        Args:
-            name: What the plugin calls it.
-            make: Makes it the first time.
+        `make` makes it the first time that the plugin asks for its name.
         """
         return self.services.keep(self.plugin, name, make)
 

@@ -69,13 +69,7 @@ class Events:
         return unsubscribe
 
     def emit(self, name: str, plugin: str | None = None, **fields: Any) -> None:
-        """Emit an event.
-
-        Args:
-            name: What happened.
-            plugin: The plugin that emits it. None for the host.
-            **fields: Details, in plain values.
-        """
+        """Emit an event of a plugin, or of the host. Its fields are details, in plain values."""
         if self.watches(name):
             self.publish(Event(name, plugin, fields))
 

@@ -163,11 +163,6 @@ class HostControl(Protocol):
 
         Call it as `reload`. Where the host can't serve with it, the file is as it was before.
 
-        Args:
-            name: The plugin.
-            enabled: Whether it is to serve.
-            origin: Who asked, as of `reload`.
-
         Raises:
             CommandError: It can't be switched. The message says why, and nothing has changed.
         """
@@ -199,10 +194,6 @@ class HostControl(Protocol):
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
         """Drop for good all that a plugin keeps in its stores. The plugin must not serve.
-
-        Args:
-            name: The plugin.
-            origin: Who asked, as of `reload`.
 
         Returns:
             The stores that were dropped.
@@ -298,12 +289,7 @@ class HostView(Protocol):
         """The folder that relative paths in the settings start from."""
 
     def why_not_allowed(self, distribution: str, version: str) -> str | None:
-        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may.
-
-        Args:
-            distribution: Its name.
-            version: Its version.
-        """
+        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -319,8 +305,7 @@ class HostView(Protocol):
     def preview(self, *, dev: bool = False) -> HostView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
 
-        Args:
-            dev: Whether it is to be looked at as with `--dev`.
+        With `dev`, it is looked at as with `--dev`.
         """
 
     def settings(self) -> list[Value]:

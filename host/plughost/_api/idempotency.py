@@ -24,11 +24,7 @@ CREATE INDEX {table}_begun ON {table} (begun);
 
 
 def idempotency_store(plugin: str) -> Store[Session]:
-    """Return a store for the answers of a plugin's operations that are `idempotent`; `register_stores` returns it.
-
-    Args:
-        plugin: The plugin's name.
-    """
+    """Return a store for the answers of a plugin's operations that are `idempotent`; `register_stores` returns it."""
     table = table_of(plugin)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as files:

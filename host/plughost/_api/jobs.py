@@ -76,14 +76,7 @@ class JobRun:
         return self._stop.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, at most until it is to end. Other work of the plugin goes on meanwhile.
-
-        Args:
-            seconds: For how long.
-
-        Returns:
-            Whether it is to end.
-        """
+        """Wait, at most until it is to end, and return whether it is. Other work of the plugin goes on meanwhile."""
         about_to_wait(long=True)
         return self._stop.wait(seconds)
 
@@ -129,10 +122,6 @@ class JobView:
 
 def next_time(job: Job, after: datetime) -> datetime | None:
     """Return when a job's `cron` is due next, in UTC; None for never. Changes to summer time count as cron has them.
-
-    Args:
-        job: The job.
-        after: A moment before that.
 
     Raises:
         ValueError: Its `cron` or its `timezone` can't be understood; the message says which and why.

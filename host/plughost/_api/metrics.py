@@ -173,11 +173,7 @@ class Metrics:
     ) -> Histogram:
         """Return a histogram; other arguments and errors as of `counter`.
 
-        Args:
-            name: As of `counter`.
-            about: As of `counter`.
-            labels: As of `counter`.
-            bounds: The upper bounds of its buckets, rising. By default for seconds, from 1 ms to 10 s.
+        The bounds are the upper ones of its buckets, rising. By default they are for seconds, from 1 ms to 10 s.
         """
         return self._make(Histogram, name, about, labels, bounds)
 

@@ -26,11 +26,7 @@ class SetClock(Clock):
     """A time that stands still until it is advanced."""
 
     def __init__(self, now: datetime) -> None:
-        """Begin at a moment.
-
-        Args:
-            now: That moment, with a time zone.
-        """
+        """Begin at a moment, which has a time zone."""
         if now.tzinfo is None:
             message = f"a clock is set to a time with a time zone, and {now.isoformat()} has none; add tzinfo=UTC"
             raise ValueError(message)
