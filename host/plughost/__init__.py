@@ -33,13 +33,14 @@ from plughost._api.host import (
     Listener,
     Load,
     PluginView,
+    SettingChange,
     SiteView,
+    Value,
 )
 from plughost._api.jobs import Job, JobRun, JobView
 from plughost._api.metrics import Counter, Gauge, Histogram, Metrics, MetricView
 from plughost._api.observed import RequestKind, RequestRecord, Timings
 from plughost._api.reload_report import ReloadReport
-from plughost._api.values import SettingChange, Value
 from plughost._files import locked_folder, tighten, write_private
 from plughost._plugins.discovery import InstalledPlugin
 from plughost._plugins.isolation import TookTooLong, bounded

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from plughost._api.jobs import JobView
     from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
-    from plughost._api.values import SettingChange, Value
     from plughost.stores import OpenStore
 
 T = TypeVar("T")
@@ -131,6 +130,42 @@ class CertificateInfo:
     self_signed: bool
     key_type: str
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting as it is in force.
+
+    Attributes:
+        key: Its dotted key.
+        value: Its value. Secrets are masked.
+        default: What it is where nobody sets it.
+        source: `default`, the file's name, or the environment variable's.
+        description: What it is for, and its unit, as its model says. Empty where that says nothing.
+        example: A value it may have, the first of its model's `examples`. None where that has none.
+    """
+
+    key: str
+    value: Any
+    default: Any
+    source: str
+    description: str = ""
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """What changing a setting would do to the settings file.
+
+    Attributes:
+        key: The setting's dotted key.
+        diff: The lines of the file that change, as a unified diff. Empty where none does.
+        at_restart: Whether it takes effect at the next start only.
+    """
+
+    key: str
+    diff: str
+    at_restart: bool
 
 
 class HostControl(Protocol):

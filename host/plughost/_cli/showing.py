@@ -36,7 +36,7 @@ from plughost._settings.sources import DEFAULT_FILE, no_settings
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from plughost._api.values import Value
+    from plughost._api.host import Value
     from plughost._plugins.registry import Entry
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings

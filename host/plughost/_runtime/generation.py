@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Middleware, Observer
     from plughost._api.events import Events
-    from plughost._api.host import HostServices
-    from plughost._api.values import Value
+    from plughost._api.host import HostServices, Value
     from plughost._runtime.request_log import RequestLog
     from plughost._settings.models import SiteSettings
     from plughost._settings.sources import Settings

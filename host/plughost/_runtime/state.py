@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from plughost._api.host import HostServices
+    from plughost._api.host import HostServices, SettingChange
     from plughost._api.reload_report import ReloadReport
-    from plughost._api.values import SettingChange
     from plughost._plugins.environment import Environment
     from plughost._plugins.registry import Entry
     from plughost._plugins.snapshots import Snapshot

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Check
     from plughost._api.events import Events
-    from plughost._api.host import CertificateInfo, HostControl, HostServices, Listener, Load, SiteView
+    from plughost._api.host import CertificateInfo, HostControl, HostServices, Listener, Load, SiteView, Value
     from plughost._api.jobs import JobView
     from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
-    from plughost._api.values import Value
     from plughost._plugins.registry import Entry
     from plughost._runtime.state import HostState
 

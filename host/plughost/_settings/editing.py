@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
-from plughost._api.values import SettingChange
+from plughost._api.host import SettingChange
 from plughost._files import remove_left, replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.sources import DEFAULT_FILE, FIXED, settings_of

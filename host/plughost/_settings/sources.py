@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
-from plughost._api.values import Value
+from plughost._api.host import Value
 from plughost._settings.errors import SettingsError, did_you_mean, problems_of
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 from plughost._settings.variables import ENV_PREFIX, NO_SETTINGS, Variables, names_of, plugin_prefix
