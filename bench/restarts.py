@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import httpx
 
-from plughost._runtime.control import is_running
+from plughost._runtime.control import socket_path
 
 PATH: Final = "/api/v2/products"
 PLUGHOST: Final = str(Path(sys.executable).with_name("plughost"))
@@ -167,7 +167,7 @@ def main() -> None:
         (folder / "plughost.toml").write_text(SETTINGS)
         with (folder / "log").open("wb") as log:
             host = subprocess.Popen([PLUGHOST, "serve", "--dev"], cwd=folder, stderr=log)
-        while not is_running(folder / "plughost-data"):
+        while not socket_path(folder / "plughost-data").exists():
             assert host.poll() is None, (folder / "log").read_text()
             time.sleep(0.02)
         ports = {

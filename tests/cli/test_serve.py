@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.host.plugins import until
+from tests.host.plugins import is_running, until
 
-from plughost._runtime.control import is_running, send_command, socket_path
+from plughost._runtime.control import send_command, socket_path
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Line, Serving

@@ -7,10 +7,13 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import NotRunning, Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost._runtime.control import send_command
 from plughost.testing import plugin_distribution
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import falcon
 
     from plughost import RequestRecord
@@ -97,6 +100,15 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert monotonic() < deadline, "it did not come to pass"
         Event().wait(0.01)
+
+
+def is_running(data_dir: Path) -> bool:
+    """Tell whether a host runs on a data folder: one answers whatever it is asked."""
+    try:
+        send_command(data_dir, "ping")
+    except NotRunning:
+        return False
+    return True
 
 
 class Watcher:

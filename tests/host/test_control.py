@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.host.plugins import is_running
 
 from plughost._api.errors import NotRunning
-from plughost._runtime.control import AlreadyRunning, Control, is_running, send_command, socket_path
+from plughost._runtime.control import AlreadyRunning, Control, send_command, socket_path
 
 
 def fail() -> dict[str, Any]:

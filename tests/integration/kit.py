@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import httpx
 import tomlkit
+from tests.host.plugins import is_running
 
-from plughost._runtime.control import is_running, send_command
+from plughost._runtime.control import send_command
 
 PATIENCE: Final = 120.0
 """Seconds after which something that was waited for has failed to happen."""

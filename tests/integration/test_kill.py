@@ -19,9 +19,10 @@ from typing import Any
 import httpx
 import pytest
 import tomlkit
+from tests.host.plugins import is_running
 from tests.integration.kit import until
 
-from plughost._runtime.control import is_running, send_command
+from plughost._runtime.control import send_command
 from plughost.testing import store_settings
 
 KILLS = int(os.environ.get("PLUGHOST_TEST_KILLS", "1"))

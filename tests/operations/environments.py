@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
+from tests.host.plugins import is_running
 
 from plughost import Environment, NotRunning
-from plughost._runtime.control import is_running, send_command
+from plughost._runtime.control import send_command
 from plughost_packages.pip import pip_command
 
 from .wheels import checkout_wheel, host_wheel

@@ -70,7 +70,6 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     sockets, predecessor = Sockets(listening), Predecessor(others)
     host = Host(settings, dev=dev, without=without, strict=strict, logger=logger, sockets=sockets, lines=lines)
     commands: dict[str, Callable[..., Response]] = {
-        "ping": dict,
         "status": lambda: status_of(host),
         "drain": lambda undo=False: _drain(host, undo=undo),
         "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_COMMAND_LINE}).as_plain(),

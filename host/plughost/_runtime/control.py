@@ -158,15 +158,6 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport
     return ReloadReport.from_plain(told)
 
 
-def is_running(data_dir: Path) -> bool:
-    """Tell whether a host runs on a data folder."""
-    try:
-        send_command(data_dir, "ping")
-    except NotRunning:
-        return False
-    return True
-
-
 def user_name(uid: int) -> str:
     """Return the name of a user of the system. The number where it has none, as in a container."""
     try:
