@@ -53,13 +53,7 @@ class Teller:
             say(sentence, err=True)
 
     def fail(self, event: str, reason: str, registry: Registry | None = None) -> NoReturn:
-        """End with exit code 1, and tell why.
-
-        Args:
-            event: What failed.
-            reason: Why.
-            registry: The plugins, where they are the reason. The log has told of each already.
-        """
+        """End with exit code 1, and tell why. A person is shown the plugins, too, where these are given."""
         if not self._in_sentences:
             self._logger.critical(event, reason=reason)
             raise SystemExit(EXIT_PROBLEMS)

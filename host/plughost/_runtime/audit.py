@@ -39,14 +39,7 @@ class Audit:
         self._file = file
 
     def note(self, what: str, outcome: str, **fields: Any) -> None:
-        """Write an event.
-
-        Args:
-            what: What was done or tried, such as `login`.
-            outcome: What came of it: `ok`, `refused`, `failed` ...
-            **fields: `who`, as a pseudonym. `where`. `request_id`. Further details, in plain values, never secrets.
-                Those that are None are left out.
-        """
+        """Write an event, as `PluginContext.audit`. `who` is a pseudonym. Fields that are None are left out."""
         event = {"what": what, "outcome": outcome, **{key: value for key, value in fields.items() if value is not None}}
         self.write(event)
 
