@@ -53,15 +53,9 @@ def mount(
 ) -> MountedGroup:
     """Work out what the request path needs of a route group.
 
-    Args:
-        plugin: The plugin that it belongs to.
-        group: The group.
-        body_limit: Largest request body in bytes, of operations that say nothing of their own.
-        middleware: The plugin's own middleware.
-        vary: What all responses of the site vary by.
-        authenticator: What finds the principal behind a request.
-        most: Largest request body in bytes, whatever operations say. None for no such limit.
-        idempotency: Returns the middleware of a route's idempotent operations.
+    An operation that says nothing of its own takes bodies of `body_limit` bytes, and none takes more than `most`. The
+    middleware is the plugin's own; `vary` is what all responses of the site vary by. What makes operations idempotent
+    is the middleware that `idempotency` returns of a route.
 
     Raises:
         ValueError: A minor version is malformed, or a parameter's schema can't be enforced.

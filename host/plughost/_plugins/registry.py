@@ -115,12 +115,7 @@ class Entry:
 
 
 class Registry:
-    """The plugins of one build, in the order in which they are asked.
-
-    Attributes:
-        entries: The plugins.
-        manager: The plugin manager that they are registered with.
-    """
+    """The plugins of one build, in the order in which they are asked."""
 
     def __init__(
         self,

@@ -34,14 +34,7 @@ _SWITCH_SECONDS: Final = 0.0005
 
 
 class Serving:
-    """The open sites of a host.
-
-    Attributes:
-        sites: The sites, by name.
-        engines: The engines, by listener.
-        dispatcher: The threads that answer requests, on all listeners.
-        shown: The certificate that each HTTPS listener shows.
-    """
+    """The open sites of a host, their engines, the threads that answer on all of them, and the certificates shown."""
 
     def __init__(self, settings: Settings, tls: Callable[[], PreparedTLS], sockets: Sockets | None = None) -> None:
         """Serve nothing yet. Ports and engines stay as the settings say here; `tls` returns the certificate."""

@@ -37,12 +37,7 @@ _CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate, those that lead from it to an authority, and its private key.
-
-    Attributes:
-        chain: The server's certificate first.
-        key: The private key of the first.
-    """
+    """The server's certificate first, those that lead from it to an authority, and its private key."""
 
     chain: tuple[x509.Certificate, ...]
     key: PrivateKeyTypes
