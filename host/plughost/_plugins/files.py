@@ -30,7 +30,7 @@ def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[s
     """
     recorded = {key: _rows(environment.installed[key]) for key in environment.installed}
     known = {path for rows in recorded.values() for path in rows}
-    labels = {key: f"{environment.name(key)} {environment.versions[key]}" for key in environment.installed}
+    labels = {key: f"{environment.name(key)} {version}" for key, version in environment.versions.items()}
     packages: set[Path] = set()
     for key in sorted(keys):
         distribution = environment.installed[key]
