@@ -76,8 +76,8 @@ class Environment:
 
     @property
     def owners(self) -> dict[str, str]:
-        """The normalised names of the distributions that bring plugins, by plugin name."""
-        return {name: key for key in sorted(self.installed) for name in self.plugins_of(key)}
+        """The normalised names of the distributions that bring plugins, by plugin name. Of two, the one that serves."""
+        return {name: key for key in sorted(self.installed, reverse=True) for name in self.plugins_of(key)}
 
     @cached_property
     def shared(self) -> frozenset[str]:
