@@ -34,16 +34,14 @@ from plughost._cli.options import (
 from plughost._runtime.audit import command_audit
 from plughost._settings.errors import did_you_mean
 from plughost.stores import Stores, purge
-from plughost.stores._errors import Busy, SetupError, StoreError
+from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._looking import Statistics, statistics
-from plughost.stores._sqlite import SQLite
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
-    from plughost.stores._databases import Database
 
 _LONG: Final = 4096
 
@@ -107,8 +105,6 @@ def check_command(settings: Settings, names: tuple[str, ...]) -> None:
 def _trouble(store: OpenStore[Any]) -> str | None:
     """Look through all that a store holds. Return what is wrong with it; None where it is in order or not made yet."""
     try:
-        if not store.database.exists():
-            return _lost(store.database)
         store.database.check()
     except StoreError as error:
         return str(error)
@@ -117,17 +113,6 @@ def _trouble(store: OpenStore[Any]) -> str | None:
     if found.trouble is None and found.schema and missing:
         return f"the store {store.name} lacks its tables {', '.join(missing)}"
     return found.trouble
-
-
-def _lost(database: Database) -> str | None:
-    """Return what is wrong with a database that is not there, if a host serves what was."""
-    if isinstance(database, SQLite) and database.lock_file.exists() and not database.config.read_only:
-        try:
-            with database.alone():
-                pass
-        except Busy:
-            return f"a host serves it, but its file is gone: put {database.path} or a backup back"
-    return None
 
 
 @stores_command.command("restore")

@@ -118,7 +118,7 @@ class Database(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Look through all of the database; raise a `StoreError` if it is not in order, or out of reach."""
+        """Look through all of the database, where there is one; raise a `StoreError` if it is not in order."""
 
     @abstractmethod
     def exists(self) -> bool:

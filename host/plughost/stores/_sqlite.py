@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
 from plughost.stores._databases import Administration, Database
-from plughost.stores._errors import Busy, StoreError, Unavailable, translate
+from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translate
 from plughost.stores._sqlite_sessions import SQLiteSession, SQLiteSessions
 
 if TYPE_CHECKING:
@@ -38,7 +38,15 @@ class SQLite(Database):
         return SQLiteSessions(open_one, self.file, self.config, self.label)
 
     def check(self) -> None:
-        self.file.look_through("integrity_check")
+        if self.exists():
+            self.file.look_through("integrity_check")
+        elif self.lock_file.exists() and not self.config.read_only:
+            try:
+                with self.alone():
+                    pass
+            except Busy as error:
+                message = f"a host serves it, but its file is gone: put {self.path} or a backup back"
+                raise Damaged(message) from error
 
     @contextmanager
     def trial(self) -> Iterator[tuple[SQLiteAdministration, SQLiteSessions]]:
