@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from plughost._api.events import Event, Events
 from plughost.stores._connections import operation as current
@@ -299,15 +299,15 @@ class OpenStore(Generic[E]):
                 self.events.publish(Event("store", self.plugin, fields))
 
     def _attempt(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Run an operation, again where that is safe and may help, and raise no driver's error."""
+        """Run an operation, again after a moment where `_helps_again` says so, and raise no driver's error."""
         deadline = time.monotonic() + self._patience
+        presence = self._presence
+        before: StoreError | None = None
+        back_off = _FIRST_BACK_OFF
         self._gate.enter(deadline)
         try:
             if mode is not Mode.READ and self.database.config.read_only:
                 raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
-            presence = self._presence
-            back_off = 0.0
-            lost = False
             while True:
                 session: Session | None = None
                 try:
@@ -316,23 +316,41 @@ class OpenStore(Generic[E]):
                         opened = presence.ready(deadline)
                     session = opened.sessions.session(mode, deadline)
                     result = opened.perform(session, operation, args, kwargs)
+                except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
+                    found = self._judge(error, mode)
+                    if not self._helps_again(found, mode, deadline, before=before, session=session):
+                        self._give_up(found, error)
+                else:
                     if presence.failing is not None:
                         with suppress(Exception):
                             presence.succeeded(mode)
                     return result
-                except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-                    again = not lost and session is not None and session.untouched
-                    lost = self._judge(error, mode, deadline, again=again)
-                back_off = min(_LONGEST_BACK_OFF, 2 * back_off or _FIRST_BACK_OFF)
+                before = found
                 time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
+                back_off = min(_LONGEST_BACK_OFF, 2 * back_off)
         finally:
             self._gate.end()
 
-    def _judge(self, error: Exception, mode: Mode, deadline: float, *, again: bool) -> bool:
-        """Raise what an operation failed with, unless it is to be run again: tell whether its connection was lost then.
+    def _helps_again(
+        self, found: StoreError, mode: Mode, deadline: float, *, before: StoreError | None, session: Session | None
+    ) -> bool:
+        """Return whether to run an operation again that failed, and `before` may have failed, too.
 
-        If that was lost, `again` says whether it may be.
+        What others were in the way of: until the deadline. A statement that was ended: a read, if somebody did that.
+        A connection that was lost: not twice in a row, and only if nothing that was written over it was answered.
         """
+        left, limit = deadline - time.monotonic(), self.database.config.statement_timeout
+        if isinstance(found, ConnectionLost):
+            twice = isinstance(before, ConnectionLost)
+            cut = left + limit <= 0  # by the host itself
+            return session is not None and session.untouched and not twice and not cut
+        if isinstance(found, Overran):
+            by_hand = self._patience - left < limit  # before the server's limit can be over
+            return mode is Mode.READ and by_hand and left > 0
+        return isinstance(found, Busy) and left > 0
+
+    def _judge(self, error: Exception, mode: Mode) -> StoreError:
+        """Return what an operation failed with, and take note of it; raise what is none of the store's."""
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
@@ -341,18 +359,12 @@ class OpenStore(Generic[E]):
             found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
             found = self._presence.failed(found, mode)
-        lost = isinstance(found, ConnectionLost)
-        if lost or isinstance(found, (Damaged, OutcomeUnknown)):
+        if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
             self._presence.note(found)
-        left, limit = deadline - time.monotonic(), self.database.config.statement_timeout
-        if lost:
-            again = again and left + limit > 0  # later on, the host itself has cut the connection
-        else:
-            # Before the server's limit can be over, somebody has cancelled the statement by hand.
-            by_hand = mode is Mode.READ and self._patience - left < limit
-            again = isinstance(found, Busy) and left > 0 and (by_hand or not isinstance(found, Overran))
-        if again:
-            return lost
+        return found
+
+    def _give_up(self, found: StoreError, error: Exception) -> NoReturn:
+        """Raise what an operation failed with in the end."""
         if isinstance(found, (Busy, Exhausted)):
             self._presence.held(found)
         raise found from None if found is error else error
@@ -364,7 +376,7 @@ class OpenStore(Generic[E]):
             if self._presence.failing is not None:
                 self._presence.succeeded(Mode.LOOK)
         except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-            self._judge(error, Mode.LOOK, 0.0, again=False)
+            self._give_up(self._judge(error, Mode.LOOK), error)
         finally:
             self._gate.end()
 
