@@ -17,6 +17,7 @@ from tests.stores.proxy import Proxy
 
 from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error
 from plughost.stores._looking import check
+from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
@@ -268,3 +269,28 @@ def test_the_answer_to_a_client_is_503_with_retry_after_and_nothing_internal(
     assert error.headers is not None
     assert int(dict(error.headers)["Retry-After"]) > 0
     assert error.description == "The data store does not answer at the moment. Try again in a few seconds."
+
+
+def test_a_connection_that_the_server_has_not_seen_leave_yet_is_no_host(
+    store: OpenStore[Any], proxy: Proxy, postgresql: str, psycopg2: Any, wait_for: Callable[..., None]
+) -> None:
+    """Who wants the store alone right after its host left is patient for a moment."""
+    asked = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock(%'"
+
+    def claim() -> None:
+        with database_for("catalog", StoresConfig(folder=Path(), url=postgresql).of("catalog")).alone():
+            pass
+
+    proxy.hang()
+    store.close()
+    with ThreadPoolExecutor(1) as threads, closing(psycopg2.connect(postgresql)) as other, other.cursor() as cursor:
+        other.autocommit = True
+
+        def is_asked() -> bool:
+            cursor.execute(asked)
+            return claiming.done() or cursor.fetchone() is not None
+
+        claiming = threads.submit(claim)
+        wait_for(is_asked)
+        proxy.go_on()
+        claiming.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import cache
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _SHARED: Final = "plughost migrations"
 _MIGRATION_PATIENCE: Final = 60
+_LEAVING: Final = 1.0  # seconds: a connection that was closed just now has its claim until the server has seen it
+_ASK_AGAIN: Final = 0.02
 # A server that recovers from a crash begins its statistics anew, as does one that takes another's place.
 _LIFE: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
 _SERVER_SAYS: Final = re.compile(r"\bFATAL\b")
@@ -111,8 +114,11 @@ class PostgreSQL(Database):
     def alone(self) -> Iterator[None]:
         self.refuse_read_only()
         with self._administer() as db:
-            if not db.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
-                raise Busy(f"A host serves the {self.label} ({self.config.place}): stop it first.")
+            give_up = time.monotonic() + _LEAVING
+            while not db.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
+                if time.monotonic() > give_up:
+                    raise Busy(f"A host serves the {self.label} ({self.config.place}): stop it first.")
+                time.sleep(_ASK_AGAIN)
             yield
 
     def erase(self, tables: Iterable[str]) -> None:
