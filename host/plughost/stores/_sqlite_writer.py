@@ -142,7 +142,7 @@ class Writer:
 
     def _run_all(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
         """Run single statements in the transaction that was begun, and commit it."""
-        for number, turn in enumerate(turns):
+        for turn in turns:
             assert turn.statement is not None
             try:
                 turn.result = turn.statement(connection)
@@ -150,21 +150,17 @@ class Writer:
                 turn.failure = error
             if not connection.in_transaction:
                 # SQLite undid all of it, as when the disk is full: the others are run again, without this one.
-                done, rest = turns[:number], turns[number + 1 :]
-                connection.execute("BEGIN IMMEDIATE")
-                for each in done:
-                    each.failure = None
-                self._run_all(connection, done + rest)
+                self._run_each(connection, [each for each in turns if each is not turn])
                 return
         try:
             self._commit(connection)
         except sqlite3.IntegrityError:
             if len(turns) == 1:
                 raise
-            self._run_each(connection, turns)
+            self._run_each(connection, turns)  # it doesn't tell whose constraint failed
 
     def _run_each(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
-        """Run single statements each in a transaction of its own: the commit doesn't tell whose constraint failed."""
+        """Run single statements each in a transaction of its own."""
         for turn in turns:
             turn.failure = None
             try:
