@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pony import orm
 from pony.orm import core, dbapiprovider
-from pony.orm.dbproviders.sqlite import SQLiteProvider
 
 from plughost.stores._config import SQLITE
-from plughost.stores._errors import Busy, ConnectionLost, Duplicate, MisusedStore, SetupError, StoreError, translate
+from plughost.stores._errors import Busy, Duplicate, MisusedStore, SetupError, StoreError, translate
 from plughost.stores._sessions import Mode, refuse_unfit
 
 if TYPE_CHECKING:
@@ -136,11 +135,6 @@ class _NoPool:
     def connect(self) -> tuple[Any, bool]:
         return _session(self.sessions, core.local.db_session).connection, False
 
-    def release(self, connection: object) -> None:
-        pass
-
-    drop = release
-
     def disconnect(self) -> None:
         pass
 
@@ -193,16 +187,12 @@ class _Guarded:
         return False
 
 
-class _SQLite(_Guarded, SQLiteProvider):  # type: ignore[misc] # Pony has no types
-    pass
-
-
 def _provider(dialect: str) -> Any:
     if dialect == SQLITE:
-        return _SQLite
-    from pony.orm.dbproviders.postgres import PGProvider  # noqa: PLC0415 - needs the driver
-
-    return type("_PostgreSQL", (_Guarded, PGProvider), {})
+        from pony.orm.dbproviders.sqlite import SQLiteProvider as Provider  # noqa: PLC0415 - as the other
+    else:
+        from pony.orm.dbproviders.postgres import PGProvider as Provider  # noqa: PLC0415 - needs the driver
+    return type("_Provider", (_Guarded, Provider), {})
 
 
 def _session(sessions: Sessions, found: Any) -> Any:
@@ -228,8 +218,6 @@ def told(error: BaseException, label: str, *, reads: bool = False) -> StoreError
         return Duplicate(message)
     if isinstance(last, core.IsolationError):
         return Busy(message)  # somebody else changed the row since this session read it
-    if isinstance(last, core.ConnectionClosedError):
-        return ConnectionLost(message)
     return StoreError(message) if isinstance(last, (core.OrmError, dbapiprovider.DBException)) else None
 
 

@@ -54,16 +54,15 @@ class PostgreSQLSessions(Sessions):
         return Writing(self, deadline) if mode is Mode.WRITE else Single(self, deadline)
 
     def look(self, *, writes: bool = False) -> None:
-        session = Looking(self, time.monotonic() + self.patience)
-        try:
-            ((read_only,),) = session.rows("SHOW transaction_read_only")
-        finally:
-            session.commit()
+        read_only, _ = self._ask("SHOW transaction_read_only", looks=True)
         if writes and read_only == "on" and not self._only_read:  # as on a standby, or where somebody has set it so
             raise Unavailable(f"The database of the {self.label} is read-only.")
 
     def take(self, deadline: float, *, looks: bool = False) -> Any:
-        """Return a connection, which is watched until `give`; who only looks waits neither for others nor for long."""
+        """Return a connection, which is watched until `give`.
+
+        Who only looks waits for no other operation, since those who use all connections may wait for a lock.
+        """
         connection = self.pool.take(deadline, beyond=looks)
         self._used[id(connection)] = connection, deadline + (0.0 if looks else self._limit)
         if not self._watching.locked() and self._watching.acquire(blocking=False):
@@ -84,14 +83,18 @@ class PostgreSQLSessions(Sessions):
             transaction: Its number.
             life: Which life of the server it belongs to.
         """
-        connection = self.take(time.monotonic() + self.patience)
+        told, asked_in = self._ask("SELECT txid_status(%s)", transaction)
+        return None if told == "committed" and asked_in != life else told
+
+    def _ask(self, sql: str, *values: object, looks: bool = False) -> tuple[str | None, object]:
+        """Return the one value that a query finds, and the life of the server that was asked."""
+        connection = self.take(time.monotonic() + self.patience, looks=looks)
         try:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT txid_status(%s)", (transaction,))
-                told: str | None = cursor.fetchone()[0]
+                cursor.execute(sql, values)
+                return cursor.fetchone()[0], connection.life
         finally:
             self.give(connection)
-        return None if told == "committed" and connection.life != life else told
 
     def refused(self) -> None:
         self.pool.disconnect()  # each keeps the default that it was opened with, which may have been to read only
@@ -168,15 +171,6 @@ class PostgreSQLSession(Session):
 
     def _is_lost(self, error: Exception) -> bool:
         return isinstance(translate(error, self.sessions.label), ConnectionLost)
-
-
-class Looking(PostgreSQLSession):
-    """A session that sees whether the database answers: those who use all connections may wait for a lock."""
-
-    __slots__ = ()
-
-    def _take(self) -> Any:
-        return self.sessions.take(self._deadline, looks=True)
 
 
 class Reading(PostgreSQLSession):
