@@ -78,16 +78,14 @@ class StoresConfig(Tuning):
 
     def of(self, store: str) -> StoreConfig:
         """Return the settings of one store; `SetupError` where its URL is of neither kind."""
-        url = self.urls.get(store, self.url) or SQLITE
-        if url == SQLITE:
-            dialect, path, url_or_none = SQLITE, (self.folder / f"{store}.sqlite3").absolute(), None
-        elif urlsplit(url).scheme in {"postgresql", "postgres"}:
-            dialect, path, url_or_none = POSTGRESQL, None, url
-        else:
-            raise SetupError(
-                f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "
-                f"or {SQLITE!r} for a file under the data folder."
-            )
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         tuning.update(self.tuned.get(store, {}))
-        return StoreConfig(dialect=dialect, path=path, url=url_or_none, **tuning)
+        url = self.urls.get(store, self.url) or SQLITE
+        if url == SQLITE:
+            return StoreConfig(dialect=SQLITE, path=(self.folder / f"{store}.sqlite3").absolute(), **tuning)
+        if urlsplit(url).scheme in {"postgresql", "postgres"}:
+            return StoreConfig(dialect=POSTGRESQL, url=url, **tuning)
+        raise SetupError(
+            f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "
+            f"or {SQLITE!r} for a file under the data folder."
+        )

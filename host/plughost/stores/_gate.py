@@ -35,15 +35,15 @@ class Gate:
 
     def enter(self, deadline: float) -> None:
         """Begin an operation inside once the gate is open; `Busy` where it stays shut until the deadline."""
-        self.begin()
-        self._inside[threading.get_ident()] = None
-        while self._shut:  # whoever shuts it from here on sees this operation
+        while True:
+            self.begin()
+            self._inside[threading.get_ident()] = None
+            if not self._shut:  # whoever shuts it from here on sees this operation
+                return
             self.end()
             with self._changed:
                 if not self._changed.wait_for(lambda: not self._shut, max(0.0, deadline - time.monotonic())):
                     raise Busy(f"The {self._label} is being migrated.")
-            self.begin()
-            self._inside[threading.get_ident()] = None
 
     def end(self) -> None:
         """End the operation of this thread, and go out if it is in."""

@@ -53,8 +53,7 @@ class Presence:
         self.failing: tuple[float, Mode] | None = None
         self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
         self._tables = tables
-        self._served = 0
-        self._columns: Mapping[str, frozenset[str]] = {}
+        self._served: Opened | None = None  # before it was damaged
         self._wait_until = self._retry_at = self._tell_at = 0.0
         self._opening = threading.Lock()
         self._noting = threading.Lock()
@@ -115,15 +114,14 @@ class Presence:
             # Another file may be there now, so nobody may use the old one when that is opened.
             if not opened.sessions.close():
                 raise Damaged(f"The {self._database.label} is still in use by operations that began before.")
-            self._served, self._columns = opened.schema, opened.columns
-            self.opened = None
+            self._served, self.opened = opened, None
             opened.resources.close()
-        if self._served:
+        if self._served is not None:
             with self._database.administer() as db:
-                if self._schema_number(db) < self._served:
+                if self._schema_number(db) < self._served.schema:
                     message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
-                self._look_for_tables(db, self._columns)
+                self._look_for_tables(db, self._served.columns)
         return self._open()
 
     def fail(self, error: StoreError) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,13 +53,13 @@ class SQLite(Database):
         # A copy that is gone afterwards, so that nobody waits for what is tried.
         unseen = _sqlite_files.SQLiteFile(self.store, self.path)
         copied = SQLiteSessions(_sqlite_files.scratch, unseen, self.config, self.label)
-        with closing(_sqlite_files.scratch()) as scratch, closing(copied):
+        with self.blank() as db, closing(copied):
             try:
                 if self.exists():
-                    _sqlite_files.copy_into(self.path, scratch)
+                    _sqlite_files.copy_into(self.path, db.connection)
             except sqlite3.Error as error:
                 raise translate(error, self.label) or error from error
-            yield SQLiteAdministration(scratch, self.store), copied
+            yield db, copied
 
     def exists(self) -> bool:
         return self.file.exists() or self.file.lost
@@ -84,16 +84,12 @@ class SQLite(Database):
         except sqlite3.Error as error:
             raise translate(error, self.label) or error from error
 
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        with self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored."):
-            yield
+    def serving(self) -> AbstractContextManager[None]:
+        return self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored.")
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         self.refuse_read_only()
-        with self._claim(fcntl.LOCK_EX, f"A host serves the {self.label} ({self.path}): stop it first."):
-            yield
+        return self._claim(fcntl.LOCK_EX, f"A host serves the {self.label} ({self.path}): stop it first.")
 
     @contextmanager
     def _claim(self, how: int, refusal: str) -> Iterator[None]:
