@@ -92,12 +92,6 @@ class Administration(Session):
     def keep(self) -> None:
         """Commit what was begun; where this raises a `StoreError`, nothing of it was kept."""
 
-    def make_shared(self, sql: str) -> None:
-        """Make a table that stores in one database share, unless it is there, in a transaction of its own."""
-        self.begin(shared=True)
-        self.script(sql)
-        self.keep()
-
 
 class Database(ABC):
     """One store's database, by the store's name and settings."""

@@ -96,7 +96,9 @@ class Opening:
                 self._entities = _entities(place, self._sessions)
                 self._pending = pending(place, self._db)
                 if self._pending.steps:
-                    self._db.make_shared(MAKE_TABLE)
+                    self._db.begin(shared=True)
+                    self._db.script(MAKE_TABLE)
+                    self._db.keep()
                     if self._pending.breaking is not None:
                         self._be_alone(self._pending.breaking, rehearse=rehearse)
                     self._migrate()

@@ -74,7 +74,7 @@ class OpenStore(Generic[E]):
         self.database = database
         self.events: Events | None = None
         self.claims: Claims | None = database.claims()
-        self._label = f"store {declared.name}"
+        self._label = database.label
         self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
         self._prepared = True
