@@ -53,13 +53,13 @@ class SQLite(Database):
         # A copy that is gone afterwards, so that nobody waits for what is tried.
         unseen = _sqlite_files.SQLiteFile(self.store, self.path)
         copied = SQLiteSessions(_sqlite_files.scratch, unseen, self.config, self.label)
-        with self.blank() as db, closing(copied):
+        with closing(_sqlite_files.scratch()) as scratch, closing(copied):
             try:
                 if self.exists():
-                    _sqlite_files.copy_into(self.path, db.connection)
+                    _sqlite_files.copy_into(self.path, scratch)
             except sqlite3.Error as error:
                 raise translate(error, self.label) or error from error
-            yield db, copied
+            yield SQLiteAdministration(scratch, self.store), copied
 
     def exists(self) -> bool:
         return self.file.exists() or self.file.lost
