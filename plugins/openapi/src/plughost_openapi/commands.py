@@ -8,12 +8,13 @@ import click
 
 from plughost_openapi.addresses import Addresses
 from plughost_openapi.document import describe
-from plughost_openapi.rendering import Format, render
+from plughost_openapi.rendering import render
 
 if TYPE_CHECKING:
     from typing import TextIO
 
     from plughost import PluginContext
+    from plughost_openapi.document import Format
     from plughost_openapi.settings import Settings
 
 

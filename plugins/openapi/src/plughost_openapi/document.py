@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from plughost_openapi.settings import About
 
 OPENAPI: Final = "3.1.0"
+
+Format = Literal["yaml", "json"]
+"""What a description is written as."""
 
 Owned = tuple[str, RouteGroup]
 """A route group, and the name of its plugin."""

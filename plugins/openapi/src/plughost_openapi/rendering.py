@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-Format = Literal["yaml", "json"]
+if TYPE_CHECKING:
+    from plughost_openapi.document import Format
 
 _BREAKS: Final = "\x85\u2028\u2029"
 """What YAML 1.1 takes for the end of a line, so that it has to be escaped."""

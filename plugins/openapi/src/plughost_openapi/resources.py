@@ -15,8 +15,7 @@ import falcon
 
 from plughost.http import preferred
 from plughost_openapi.addresses import Addresses, host_of
-from plughost_openapi.document import describe
-from plughost_openapi.rendering import Format, render
+from plughost_openapi.document import Format, describe
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -91,6 +90,8 @@ class Description:
         self._rendered(self._view.generation, site, servers, as_format).send(req, resp, content_type)
 
     def _render(self, generation: int, site: str, servers: tuple[str, ...], as_format: Format) -> _Body:
+        from plughost_openapi.rendering import render  # noqa: PLC0415 - brings yaml, which few commands need
+
         return _Body.of(render(describe(self._view, site, servers, self._about), as_format).encode())
 
 
