@@ -67,6 +67,27 @@ def test_the_authenticator_of_a_plugin_that_fails_later_is_withdrawn(bad: dict[s
     assert [each.asked for each in Guarded.made] == [1, 1]
 
 
+def test_of_two_authenticators_the_first_is_handed_out() -> None:
+    """The second one fails, and who asks for an authenticator is given that of the first."""
+    given: list[Any] = []
+
+    def first(request: Any) -> None:
+        """Name nobody."""
+
+    def ask(context: PluginContext[Any]) -> list[Any]:
+        given.append(context.authenticator)
+        return []
+
+    installed = [
+        plugin_distribution("a", Plugin(register_authenticator=lambda context: first)),
+        plugin_distribution("b", Plugin(register_authenticator=lambda context: lambda request: None)),
+        plugin_distribution("knows", Plugin(register_checks=ask)),
+    ]
+    with running_host(distributions=installed) as host:
+        assert reason(host, "b").startswith("failed: conflict: ")
+        assert given == [first]
+
+
 def test_dependents_of_a_failed_plugin_are_blocked() -> None:
     """What requires a failed plugin, directly or not, is blocked with its name, and never asked."""
     asked: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,6 +121,15 @@ def test_a_reused_plugin_keeps_all_that_is_known_of_it() -> None:
         for _ in range(2):
             assert host.host.reload().reused == ("one",)
             assert host.host.view.plugins == (before,)
+
+
+def test_the_times_of_a_load_are_parts_of_the_start() -> None:
+    """Importing a plugin and calling its hooks takes no longer than the start of its host."""
+    begun = perf_counter()
+    with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host:
+        started = perf_counter() - begun
+        (one,) = host.host.view.plugins
+        assert 0 < sum(one.seconds.values()) < started
 
 
 def test_a_reused_plugin_is_shown_as_it_is_installed_now() -> None:

@@ -129,6 +129,14 @@ def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:
     assert len(states) == 3
 
 
+def test_of_a_damaged_installation_the_version_is_known(tmp_path: Path) -> None:
+    """A RECORD that can't be read names no files, and is no error."""
+    write_package(tmp_path, "lib", {"lib.py": ""}, version="1.5")
+    (tmp_path / "lib-1.5.dist-info" / "RECORD").write_text(f"{'x' * 200_000},,\n")
+    now = snapshot_of(tmp_path)
+    assert (now.version, now.files) == ("1.5", frozenset())
+
+
 @pytest.mark.parametrize("name", ["core.so", "core.pyd", "core.dylib", "lib.cpython-311-x86_64-linux-gnu.so"])
 def test_compiled_modules_are_known(name: str, tmp_path: Path) -> None:
     """A distribution that brings a compiled module says so: Python can't import one twice."""
