@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 from shutil import which
@@ -93,6 +94,21 @@ def test_the_connection_ends_cleanly_after_a_refused_body(
         assert (response.status, response.getheader("Connection")) == (413, "close")
         connection.shutdown(socket.SHUT_WR) if lane1.scheme == "http" else None
         assert connection.recv(1) == b""
+
+
+def test_a_refused_body_that_never_comes_keeps_no_connection(
+    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """Of a crowd of them each is answered, and closed soon, whatever the thread does that it came to."""
+    served = serve(counting_app, lane1, body_limit=LIMIT)
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(served.connect()) for _ in range(40)]
+        for connection in opened:
+            connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n")
+        for connection in opened:
+            assert exchange(connection, b"")[0].status == 413
+        for connection in opened:
+            assert connection.recv(1) == b""
 
 
 @pytest.mark.parametrize("options", [[], ["-H", "Expect:"], ["-H", "Transfer-Encoding: chunked"]], ids=str)

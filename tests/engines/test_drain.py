@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import itertools
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import h2.connection
+import h2.events
 import h2.exceptions
 import httpx
 import pytest
@@ -138,6 +142,28 @@ def test_idle_connections_do_not_hold_the_drain(serve: Serve, lane: Lane, gate: 
         draining.join(20)
         assert draining.answered is True
         assert silent.recv(1) == b""
+
+
+def test_who_finds_no_room_does_not_hold_the_drain(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """At the limit of connections nobody accepts who waits: it is not waited for until the grace is over."""
+    served = serve(gate, lane1, connection_limit=10)
+    with contextlib.ExitStack() as stack:
+        for _ in range(30):
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.engine.port), timeout=20))
+        draining = Draining(served, grace=300)
+        draining.join(20)
+        assert draining.answered is True
+
+
+def test_an_engine_that_pauses_waits_for_nobody_who_comes(serve: Serve, https_lane: Lane, gate: Gate) -> None:
+    """While it accepts nothing, a connection that waits for that does not hold its drain."""
+    served = serve(gate, https_lane)
+    engine = cast("GranianEngine", served.engine)
+    engine.pause()
+    with socket.create_connection(("127.0.0.1", engine.port), timeout=20):
+        draining = Draining(served, grace=300)
+        draining.join(20)
+        assert draining.answered is True
 
 
 def test_a_connection_is_not_idle_before_its_answer_is_written(
@@ -295,3 +321,53 @@ def test_a_long_download_is_finished(serve: Serve, lane: Lane, until: Until) -> 
     draining.join(20)
     assert draining.answered is True
     assert sizes == [5_100_000]
+
+
+def test_a_drain_waits_for_the_native_thread_of_a_request(
+    serve: Serve, gate: Gate, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that goes on when its grace is over is cut off, and its thread is awaited: the interpreter may end next."""
+    monkeypatch.setattr("plughost._servers.granian._END_SECONDS", 60.0)
+    served = serve(gate, LANES[1])
+    engine = cast("GranianEngine", served.engine)
+    assert engine._serving is not None
+    _, worker, _ = engine._serving
+    with served.connect() as connection:
+        connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+        gate.wait_until_entered()
+        draining = Draining(served, grace=0.1)
+        until(worker.ended.is_set)
+        draining.join(0.5)
+        assert draining.is_alive()
+        gate.opened.set()
+        draining.join(20)
+        assert draining.answered is False
+
+
+def test_http2_clients_are_not_sent_away_before_they_are_answered(
+    serve: Serve, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However idle its connection looks: not all of them get over that with a request in flight."""
+    monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("plughost._servers.granian._LOOK_SECONDS", 0.001)
+    served = serve(gate, LANES[3])
+    with served.connect(protocol="h2") as connection:
+        http2 = h2.connection.H2Connection()
+        http2.initiate_connection()
+        fields = [(":method", "GET"), (":scheme", "https"), (":authority", "h"), (":path", "/held")]
+        http2.send_headers(http2.get_next_available_stream_id(), fields, end_stream=True)
+        connection.sendall(http2.data_to_send())
+        gate.wait_until_entered()
+        draining = Draining(served)
+        told: list[type] = []
+        for number in itertools.count():
+            if number == 150:
+                gate.opened.set()
+            http2.ping(number.to_bytes(8, "big"))
+            connection.sendall(http2.data_to_send())
+            told += map(type, http2.receive_data(connection.recv(65536)))
+            if h2.events.StreamEnded in told or h2.events.ConnectionTerminated in told:
+                break
+        assert h2.events.ConnectionTerminated not in told[: told.index(h2.events.StreamEnded)]
+    draining.join(20)
+    assert draining.answered is True

@@ -229,8 +229,8 @@ class GranianEngine:
         deadline = time.monotonic() + grace
         self._draining.set()
         self._caretaker.join()
-        while not self._paused and connections.waiting(listening) and time.monotonic() < deadline:
-            time.sleep(0.001)  # granian still accepts
+        while connections.waiting(listening) and self._accepts() and time.monotonic() < deadline:
+            time.sleep(0.001)
         worker.refuse()
         # Nobody waits for an engine that was replaced, so its clients get more time to say what is on its way.
         patience = 1 if only is None else 4
@@ -246,6 +246,11 @@ class GranianEngine:
         requests.dispatcher.dismiss(requests.crew)
         wait_for_threads(worker.name, _END_SECONDS)  # they need the interpreter: without it, the process would abort
         return answered
+
+    def _accepts(self) -> bool:
+        """Return whether granian accepts connections: not in a pause, nor with as many as it may have."""
+        is_paused = self._paused or self._crowded
+        return not is_paused and len(connections.clients(self.port)) < self._options.connection_limit
 
     def _quieten(self, requests: Requests, deadline: float, patience: float) -> None:
         """Wait until nothing happens any more, or at least what was in flight at first has been answered.
