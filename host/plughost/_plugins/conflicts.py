@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import sort_graph
 from plughost._plugins.registry import Entry, Failure, Registry, State
@@ -14,6 +14,7 @@ from plughost._plugins.validation import unroutable
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware
 
+_ANOTHER_PREFIX: Final = "Give one of the two another prefix, or another site by its setting site, or disable it."
 _field = re.compile(r"\{[^{}]*\}")
 
 
@@ -77,6 +78,8 @@ def _taken(claims: list[str], owners: dict[str, Entry]) -> Failure | None:
     if taken is None:
         return None
     cause = f"the {taken} belongs to {owners[taken].installed.label} already"
+    if taken.startswith(("prefix ", "route ")):
+        return Failure("conflict", cause, _ANOTHER_PREFIX)
     return Failure("conflict", cause, "Disable one of the two plugins.")
 
 
@@ -119,7 +122,7 @@ def _clash(entry: Entry, others: Iterable[Entry]) -> Failure | None:
             clash = unroutable([mounted, group])
             if clash is not None:
                 cause = f"{clash}; the other route belongs to {other.installed.label}"
-                return Failure("conflict", cause, "Disable one of the two plugins.")
+                return Failure("conflict", cause, _ANOTHER_PREFIX)
     return None
 
 
