@@ -260,7 +260,39 @@ def test_the_settings_of_a_plugin_that_failed_are_unknown(line: Line) -> None:
     line.install("broken", "raise RuntimeError('broken')\n")
     result = line.run("settings", "plugins.broken.word")
     assert result.exit_code == 1
-    assert "broken failed, so its settings are unknown: plughost plugins --why broken" in result.stderr
+    assert "broken is failed, so its settings are unknown: plughost plugins --why broken" in result.stderr
+
+
+def test_settings_that_are_not_shown_are_told(line: Line) -> None:
+    """Each plugin that does not serve and may have settings has a line on standard error, where all are shown."""
+    line.install("bad", BROKEN)
+    line.install("needy", requires=("cli-bad",))
+    line.install("wrong", SECRETS)
+    line.install("plain", "from plughost import hookimpl\n@hookimpl\ndef register_pages(context):\n    1 / 0\n")
+    line.configure('[plugins.wrong]\ntokn = "x"')
+    mistake = "plughost.toml: plugins.wrong.tokn: unknown key; did you mean token?"
+    told = line.run("settings").stderr.splitlines()
+    assert [row for row in told if "settings are not shown" in row] == [
+        "warning: bad is failed, so its settings are not shown: RuntimeError at cli_bad.py:1: broken on purpose",
+        f"warning: wrong is failed, so its settings are not shown: {mistake}",
+        "warning: needy is blocked, so its settings are not shown: it requires bad (cli-bad 1.0), which is failed",
+    ]
+    assert "bad is failed" in line.run("settings", "plugins").stderr
+    assert "bad is failed" not in line.run("settings", "grace_time").stderr
+
+
+@pytest.mark.parametrize("command", ["plugins", "routes", "settings", "doctor"])
+def test_what_starts_no_host_takes_no_strict(line: Line, command: str) -> None:
+    """`--strict` before or behind a command that would not heed it is exit code 2."""
+    for arguments in ((command, "--strict"), ("--strict", command)):
+        result = line.run(*arguments)
+        assert (result.exit_code, "No such option '--strict'" in result.stderr) == (2, True)
+
+
+def test_the_package_is_the_command() -> None:
+    """`python -m plughost` is `plughost`, in its help too."""
+    printed = subprocess.check_output([sys.executable, "-m", "plughost", "status", "--help"], text=True)
+    assert printed.startswith("Usage: plughost status [OPTIONS]")
 
 
 def test_the_help_of_a_group_says_whole_sentences(line: Line) -> None:

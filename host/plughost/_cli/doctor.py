@@ -78,7 +78,7 @@ class Finding:
 @json_option
 @host_options
 @config_option
-def doctor(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
+def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: bool) -> None:
     """Look at what is easily forgotten around a host, and say what to do about it.
 
     Limits, clock, certificate, disk, versions, proxies, permissions and backups. Exit code 1 when there is a problem;

@@ -102,14 +102,18 @@ def _reading(command: FunctionT, argument: str, read: Callable[[Path | None], ob
 
 
 def host_options(command: FunctionT) -> FunctionT:
-    """Add what decides which plugins are built: `--dev`, `--without` and `--strict`."""
+    """Add what decides which plugins are built: `--dev` and `--without`."""
     for option in (
-        click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails."),
         click.option("--without", multiple=True, metavar="NAME", help="Skip this plugin; repeatable."),
         click.option("--dev", is_flag=True, help="Development mode: demo users, self-signed certificate, console."),
     ):
         command = option(command)
     return command
+
+
+def strict_option(command: FunctionT) -> FunctionT:
+    """Add `--strict` to a command that starts a host, or tries to."""
+    return click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails.")(command)
 
 
 def json_option(command: FunctionT) -> FunctionT:

@@ -22,6 +22,7 @@ from plughost._cli.options import (
     json_option,
     print_json,
     say,
+    strict_option,
 )
 from plughost._cli.telling import Teller
 from plughost._logging import make_logger, silent_logger
@@ -54,6 +55,7 @@ _COMMAND_LINE: Final = {"where": "command line"}
 @click.command()
 @click.option("--reload", "watched", is_flag=True, help="With --dev: reload plugins when their sources are saved.")
 @host_options
+@strict_option
 @config_option
 def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, watched: bool) -> None:
     """Serve every installed plugin until SIGTERM or Ctrl+C.
@@ -142,6 +144,7 @@ def _leave(host: Host, teller: Teller) -> None:
 @click.option("--files", is_flag=True, help="Compare the installed files with what was installed, too.")
 @json_option
 @host_options
+@strict_option
 @config_option
 def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, files: bool, as_json: bool) -> None:
     """Do everything but serve, and say what is wrong.

@@ -29,7 +29,6 @@ from plughost._cli.options import (
     state_text,
 )
 from plughost._plugins.environment import Environment
-from plughost._plugins.registry import State
 from plughost._runtime.explaining import explain
 from plughost._settings.sources import DEFAULT_FILE, no_settings
 
@@ -60,9 +59,7 @@ _HEAD: Final = """\
 )
 @host_options
 @config_option
-def plugins(
-    *, settings: Settings, dev: bool, without: Collection[str], strict: bool, why: str | None, as_json: bool
-) -> None:
+def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str | None, as_json: bool) -> None:
     """List the installed plugins: version, state, where they are mounted, and why one does not serve.
 
     It looks at what a host that starts now would serve, with or without --dev; `plughost status` asks one that runs.
@@ -103,7 +100,7 @@ def plugins(
 @json_option
 @host_options
 @config_option
-def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool, as_json: bool) -> None:
+def routes(settings: Settings, dev: bool, without: Collection[str], as_json: bool) -> None:
     """List every route: site, methods, path, the plugin that mounts it, and the minor versions it speaks."""
     rows = list(_routes(look(settings, without, dev=dev)))
     if as_json:
@@ -129,20 +126,18 @@ def routes(settings: Settings, dev: bool, without: Collection[str], strict: bool
 @json_option
 @host_options
 @config_option
-def settings(
-    *, settings: Settings, keys: tuple[str, ...], dev: bool, without: Collection[str], strict: bool, as_json: bool
-) -> None:
+def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: Collection[str], as_json: bool) -> None:
     """Show every setting in force, or the KEYs and tables named, with what is not the default and where it is set.
 
     Secrets are masked. With --json each has its default and its description, too.
     """
     generation = look(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
+    unknown = [entry for entry in generation.registry if _is_unknown(entry) and _is_asked_for(entry, keys)]
     if not values:
-        for entry in generation.registry:
-            if entry.state is State.FAILED and any(f"{key}.".startswith(f"plugins.{entry.name}.") for key in keys):
-                told = f"{entry.name} failed, so its settings are unknown: plughost plugins --why {entry.name}"
-                raise click.ClickException(told)
+        for entry in unknown:
+            told = f"{entry.name} is {entry.state}, so its settings are unknown: plughost plugins --why {entry.name}"
+            raise click.ClickException(told)
         raise click.ClickException(f"There is no setting {' '.join(keys)}; plughost settings lists all.")
     if as_json:
         print_json([asdict(value) for value in values])
@@ -156,6 +151,9 @@ def settings(
         out.print(line, soft_wrap=True)
     for told in _warnings(generation):
         say(told, err=True)
+    for entry in unknown:
+        cause = entry.failure.cause if entry.failure is not None else ""
+        say(f"warning: {entry.name} is {entry.state}, so its settings are not shown: {cause}", err=True)
 
 
 @click.command()
@@ -179,6 +177,17 @@ def init(file: Path) -> None:
 
 def _is_wanted(key: str, keys: Collection[str]) -> bool:
     return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
+
+
+def _is_unknown(entry: Entry) -> bool:
+    """Tell whether a plugin that does not serve has settings that can't be shown, or can't say whether it has some."""
+    may_have_some = not entry.hooks or "register_settings" in entry.hooks
+    return entry.failure is not None and entry.settings is None and may_have_some
+
+
+def _is_asked_for(entry: Entry, keys: Collection[str]) -> bool:
+    table = f"plugins.{entry.name}"
+    return _is_wanted(table, keys) or any(key.startswith(f"{table}.") for key in keys)
 
 
 def _warnings(generation: Generation) -> list[str]:
