@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 import msgspec
 
 from plughost._api.events import Event, Events
+from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +63,7 @@ def make_logger(
             _without_report,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             _without_nothing,
+            _from_the_plugin_on,
             structlog.dev.ConsoleRenderer(
                 0,  # no padding after the event; the argument's name differs between versions
                 colors=stream.isatty(),
@@ -225,6 +227,12 @@ def _without_report(logger: object, method: str, event: MutableMapping[str, Any]
     if this_thread.reports and event["event"] == "reload":
         raise structlog.DropEvent
     return {key: value for key, value in event.items() if not (this_thread.reports and key == "reason")}
+
+
+def _from_the_plugin_on(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Show a traceback of a plugin from its own code on: how the host came there helps nobody to mend it."""
+    trace = event.get("exception")
+    return {**event, "exception": own_frames(trace)} if isinstance(trace, str) else event
 
 
 def _without_nothing(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -252,3 +252,20 @@ def test_a_save_that_fails_is_told_once(line: Line, serving: Callable[..., Servi
     assert errors.count("import: SyntaxError at hello.py:1: '(' was never closed") == 1
     assert errors.count("Traceback (most recent call last)") == 1
     assert "[error] reload" not in errors
+
+
+def test_a_traceback_for_a_person_begins_in_the_plugin(line: Line, serving: Callable[..., Serving]) -> None:
+    """What led there is left out at start, at a save, and by `plugins --why`; the line that raised comes last."""
+    line.configure('plugins_dir = "single"\nlog.format = "text"')
+    file = line.folder / "single" / "hello.py"
+    file.parent.mkdir()
+    file.write_text("def begin():\n    raise ValueError('early')\n\n\nbegin()\n")
+    host = serving("--reload")
+    file.write_text("try:\n    {}['colour']\nexcept KeyError as error:\n    raise ValueError('late') from error\n")
+    until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
+    _, errors = host.end(signal.SIGTERM)
+    early = [("hello.py", "5"), ("hello.py", "2")]
+    late = [("hello.py", "2"), ("hello.py", "4")]
+    assert re.findall(r'File ".*?([^/"]*)", line (\d+)', errors) == [*early, *late]
+    told = line.run("plugins", "--dev", "--why", "hello").output
+    assert re.findall(r'File ".*?([^/"]*)", line (\d+)', told) == late

@@ -17,6 +17,7 @@ from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
 from plughost._api.errors import PluginError
 from plughost._plugins.isolation import Interrupted, TookTooLong, bounded, never
+from plughost._tracebacks import is_hosts
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -267,7 +268,7 @@ def _place(error: BaseException) -> tuple[str, str]:
     frames = [
         (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if not _is_hosts(frame.f_code.co_filename)
+        if not is_hosts(frame.f_code.co_filename)
     ]
     package = frames[0][0] if frames else ""
     if _is_of_a_file(error):
@@ -289,10 +290,3 @@ def _message(error: BaseException) -> str:
         return " ".join(text.split())[:300] or "no message"
     except Exception:  # noqa: BLE001 - the exception is a plugin's, and its __str__ may raise anything
         return "its message can't be shown"
-
-
-def _is_hosts(filename: str) -> bool:
-    own = Path(__file__).parents[1]
-    parts = Path(filename).parts
-    library = "pluggy" in parts or "importlib" in parts or filename.startswith("<")
-    return library or Path(filename).is_relative_to(own) or parts[-3:-1] == ("concurrent", "futures")

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced
 from plughost._plugins.metadata import debris, version_of
 from plughost._plugins.registry import Entry, State
+from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
@@ -46,7 +47,7 @@ def _state(entry: Entry) -> Iterator[str]:
         yield f"{label} is {entry.state}."
         yield f"  {entry.failure}"
         if entry.failure.trace:
-            yield f"\n{entry.failure.trace.rstrip()}"
+            yield f"\n{own_frames(entry.failure.trace)}"
     elif entry.state is State.DISABLED:
         yield f"{label} is disabled, by the setting disabled or by --without; `plughost enable {entry.name}` serves it."
     else:
