@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 from collections.abc import Mapping, MutableMapping
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from select import PIPE_BUF
 from time import gmtime, strftime, time
@@ -21,7 +22,7 @@ from plughost._api.events import Event, Events
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextvars import Context
 
     import structlog
@@ -41,6 +42,16 @@ class _Thread(threading.local):
 
 
 this_thread: Final = _Thread()
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Leave reasons out of what this thread logs for a person, who is told them in another way."""
+    this_thread.reports = True
+    try:
+        yield
+    finally:
+        this_thread.reports = False
 
 
 def make_logger(

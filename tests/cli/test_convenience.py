@@ -254,6 +254,25 @@ def test_a_save_that_fails_is_told_once(line: Line, serving: Callable[..., Servi
     assert "[error] reload" not in errors
 
 
+@pytest.mark.parametrize("strict", [(), ("--strict",)])
+def test_a_refused_reload_names_what_fails_once(
+    line: Line, serving: Callable[..., Serving], strict: tuple[str, ...]
+) -> None:
+    """The plugin's own row says all; which one is decisive is told only where others fail, too."""
+    line.configure('plugins_dir = "single"')
+    folder = line.folder / "single"
+    folder.mkdir()
+    page = "from plughost import hookimpl\n@hookimpl\ndef register_pages(context):\n    return []\n"
+    (folder / "hello.py").write_text(page)
+    serving(*strict)
+    (folder / "hello.py").write_text("1 / 0\n")
+    refused = line.run("reload")
+    assert (refused.exit_code, refused.stdout.count("hello (")) == (1, 1)
+    assert "problem" not in refused.stdout
+    (folder / "other.py").write_text("1 / 0\n")
+    assert ("problem  hello (hello.py 0) would be failed\n" in line.run("reload").stdout) == (not strict)
+
+
 def test_a_traceback_for_a_person_begins_in_the_plugin(line: Line, serving: Callable[..., Serving]) -> None:
     """What led there is left out at start, at a save, and by `plugins --why`; the line that raised comes last."""
     line.configure('plugins_dir = "single"\nlog.format = "text"')

@@ -67,3 +67,14 @@ def test_refused_installations_are_written_with_the_reason(sandbox: Sandbox) -> 
         ("failed", ["plughost-x @ http://127.0.0.1:9/x-1-py3-none-any.whl"]),
     ]
     assert events[0]["reason"] == "plughost-greeter 1.0 is not allowed: the setting allowed does not name it."
+
+
+def test_a_person_reads_once_why_nothing_was_installed(sandbox: Sandbox) -> None:
+    """Where no host runs, the event stands beside the error: it has the reason for programs alone."""
+    settings = sandbox.folder / "plughost.toml"
+    before = settings.read_text()
+    for form, times in (("text", 1), ("json", 2)):
+        settings.write_text(f'{before}\n[log]\nformat = "{form}"\n')
+        told = sandbox.run("install", "nowhere", code=1)
+        assert told.count("No matching distribution") == times, told
+        assert told.count("outcome") == 1, told

@@ -96,12 +96,17 @@ class ReloadReport:
         for what, style in (("failed", "bold red"), ("blocked", "yellow"), ("trouble", "bold red")):
             yield from ((what, style, f"{label}\n{reason}") for label, reason in getattr(self, what))
         yield from (("cut off", "yellow", each) for each in self.cut_off)
-        yield from (("problem", "bold red", each) for each in self.problems)
+        yield from (("problem", "bold red", each) for each in self.problems if not self._tells_no_more(each))
         yield from (("restart needed", "yellow", each) for each in self.restart_needed)
         if self.certificate:
             yield "certificate", "", f"for {self.certificate}, is shown from now on"
         if self.certificate_refused:
             yield "certificate", "bold red", f"refused, the one before stays: {self.certificate_refused}"
+
+    def _tells_no_more(self, problem: str) -> bool:
+        """Tell whether a problem only names all that failed or is blocked, which have their own rows."""
+        names = [label.split()[0] for label, _ in (*self.failed, *self.blocked)]
+        return sorted(names) == sorted(part.partition(" ")[0] for part in problem.split("; "))
 
     def _timed(self, name: str) -> str:
         return f"{name} ({self.seconds[name]:.2f} s)" if name in self.seconds else name

@@ -15,7 +15,7 @@ import msgspec
 
 from plughost._api.errors import NotRunning
 from plughost._files import locked_folder, write_private
-from plughost._logging import make_logger
+from plughost._logging import make_logger, reported
 from plughost._runtime.control import send_command, user_name
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ class CommandAudit(Audit):
             try:
                 send_command(self._data_dir, "audit", event=dict(event))
             except NotRunning:
-                pass
-            else:
-                return
+                with reported():  # by the command itself, beside this
+                    super().write(event)
+            return
         super().write(event)
 
 

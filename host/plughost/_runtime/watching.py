@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from plughost._logging import this_thread
+from plughost._logging import reported
 from plughost._plugins.snapshots import file_states
 from plughost._runtime.discovering import plugins_dir
 
@@ -60,9 +60,8 @@ class Watcher:
             while not self._ended.wait(_EVERY / 2) and (later := self._look()) != seen:
                 seen = later  # an installer or an editor is still writing
             known = self._host.view.warnings
-            this_thread.reports = True
-            report = self._host.reload(origin={"where": "watcher"})
-            this_thread.reports = False
+            with reported():
+                report = self._host.reload(origin={"where": "watcher"})
             for warning in self._host.view.warnings:
                 if warning not in known:
                     self._host.logger.warning("announcement", text=f"Warning: {warning}")
