@@ -71,6 +71,28 @@ def test_purge_refuses_while_a_host_serves_the_store(
     purge(prepared(config, products))
 
 
+def test_purge_refuses_while_a_host_serves_the_store_that_nobody_has_asked_yet(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
+) -> None:
+    """A host that has just started serves its stores, whether it migrated them or found them so."""
+    for _ in range(2):
+        stores = opening(config, plain_products)
+        with pytest.raises(Busy, match="A host serves the store catalog"):
+            purge(prepared(config, plain_products))
+        stores.close()
+    purge(prepared(config, plain_products))
+
+
+def test_purge_refuses_after_a_migration_that_older_code_cannot_live_with(
+    opening: Callable[..., Stores], config: StoresConfig, declare: Declare
+) -> None:
+    """The host that was alone for it serves the store from then on."""
+    declared = declare("CREATE TABLE notes (id {identity});", entities=None, tables=("notes",))
+    opening(config, replace(declared, breaking=(1,)))
+    with pytest.raises(Busy, match="A host serves the store catalog"):
+        purge(prepared(config, declared))
+
+
 def test_a_store_that_is_being_purged_opens_later(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:

@@ -124,7 +124,10 @@ class Database(ABC):
 
     @abstractmethod
     def serving(self) -> AbstractContextManager[None]:
-        """Return a claim that a host serves the store, shared with other hosts; `Busy` while it is purged."""
+        """Return a claim that a host serves the store, shared with other hosts; `Busy` while it is purged.
+
+        Where connections hold it instead, `Sessions.claim` opens one.
+        """
 
     @abstractmethod
     def alone(self) -> AbstractContextManager[None]:

@@ -93,6 +93,7 @@ class Opening:
                 self._db = self._undecided.enter_context(self._database.administer())
                 self._sessions = self._database.sessions(for_pony=place.store.entities is not None)
                 self._resources.callback(self._sessions.close)
+                self._sessions.claim()
                 self._entities = _entities(place, self._sessions)
                 self._pending = pending(place, self._db)
                 if self._pending.steps:
@@ -127,6 +128,7 @@ class Opening:
             if self._alone:
                 self._claim.close()
                 self._claim.enter_context(self._database.serving())
+                self._sessions.claim()
             self._paused.close()
         except BaseException:
             self.undo()

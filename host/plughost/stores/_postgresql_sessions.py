@@ -74,6 +74,10 @@ class PostgreSQLSessions(Sessions):
         self._used.pop(id(connection), None)
         self.pool.give(connection)
 
+    def claim(self) -> None:
+        # Each connection holds the claim, and the pool keeps the last one.
+        self.pool.give(self.pool.take(time.monotonic() + self.patience))
+
     def outcome(self, transaction: int, life: object) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell.
 

@@ -179,6 +179,9 @@ class Sessions(ABC):
             StoreError: It is not, unless the driver's own error says so.
         """
 
+    def claim(self) -> None:  # noqa: B027 - nothing, where `Database.serving` holds it
+        """Hold the claim that a host serves the store, before anybody asks; `Busy` while it is purged."""
+
     def spent(self) -> str | None:
         """Return a table that has no id left, where the database takes that for a full disk."""
         return None
