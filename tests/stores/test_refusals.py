@@ -52,7 +52,10 @@ def test_a_user_who_may_make_no_tables_fails_the_plugin_alone(
     """From PostgreSQL 15 on, that is so until somebody grants it: the reason names the plugin and the schema."""
     failures = opening(users_config, plain_products).failures
     assert isinstance(failures["catalog-plugin"], SetupError)
-    assert "plugin catalog-plugin: store catalog: permission denied for schema" in str(failures["catalog-plugin"])
+    assert str(failures["catalog-plugin"]) == (
+        "plugin catalog-plugin: store catalog: permission denied for schema public: "
+        "let its owner grant the user of the URL what it lacks"
+    )
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ LOCKED: Final = ("40P01", "55P03")
 """PostgreSQL's codes of a deadlock and of a lock that was not to be had."""
 _DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
 _READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
+_NO_PRIVILEGE: Final = "42501"
 _SHORTENED: Final = "SQLITE_IOERR_SHORT_READ"
 _SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
 _KINDS: Final = (
@@ -138,6 +139,9 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
         return None
     code: str = getattr(error, "pgcode", None) or getattr(error, "sqlite_errorname", None) or ""
     text = str(error).strip()
+    if code == _NO_PRIVILEGE:
+        # What follows the first line is the host's own statement, and who grants it needs none of that.
+        text = f"{text.splitlines()[0]}: let its owner grant the user of the URL what it lacks"
     if code == _SHORTENED:
         text += "; its file or its log, -wal, was shortened while in use, and what that held is lost"
     message = f"{label}: {text}"
