@@ -180,7 +180,17 @@ def test_the_doctor_names_a_problem_and_its_mending(line: Line, settings: str, a
     line.configure(settings)
     examined = line.run("doctor", "--json")
     (found,) = [each for each in json.loads(examined.output) if each["verdict"] == "problem" and each["about"] == about]
-    assert (examined.exit_code, bool(found["todo"] or "make" in found["found"])) == (1, True)
+    assert (examined.exit_code, bool(found["todo"])) == (1, True)
+
+
+def test_the_doctor_does_not_take_a_certificate_that_no_start_serves(line: Line) -> None:
+    """`plughost cert create` makes one; without --dev it is served only where the settings say so."""
+    line.install("good")
+    assert line.run("cert", "create").exit_code == 0
+    assert line.run("check").exit_code == 1
+    found = {each["about"]: each for each in json.loads(line.run("doctor", "--json").output)}
+    assert found["certificate"]["verdict"] == "problem"
+    assert "self_signed = true" in found["certificate"]["todo"]
 
 
 def test_the_doctor_sees_a_settings_file_that_everybody_may_change(line: Line) -> None:

@@ -144,10 +144,14 @@ def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> It
         yield Finding("certificate", "advice", "no listener has HTTPS", "Let a proxy end TLS, or add listeners.")
         return
     tls = settings.host.tls
+    made_here = dev or tls.self_signed
+    if not (made_here or tls.certificate or tls.key or tls.pkcs12):  # one that was made here before is not served
+        todo = "Set certificate and key under [tls], or self_signed = true to have one made."
+        yield Finding("certificate", "problem", "HTTPS needs one, and none is set", todo)
+        return
     try:
         info = describe(*certificate_in_use(settings))
     except CertificateError as error:
-        made_here = dev or tls.self_signed
         found = "none yet; the next start makes one" if made_here else str(error)
         yield Finding("certificate", "good" if made_here else "problem", found)
         return
