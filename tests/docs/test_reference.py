@@ -107,7 +107,9 @@ def _rows(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str, s
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from _rows(inner, f"{above}{name}.")
         else:
-            described = info.description or _attributes(model).get(name, "").rstrip(".")
+            # `plughost init` and `plughost settings --json` tell people no other text.
+            described = info.description
+            assert described, f"{model.__module__}: {name} has no description"
             yield f"{above}{name}", _shown(info.get_default(call_default_factory=True)), described
 
 

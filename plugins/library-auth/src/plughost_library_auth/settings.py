@@ -67,36 +67,46 @@ class User(BaseModel):
 
 
 class Settings(BaseModel):
-    """The plugin's table.
-
-    Attributes:
-        users: Who may log in.
-        token_lifetime: Seconds that a token is good for.
-        issuer: The claim `iss`; tokens of another issuer are refused. By default the address of the service on the
-            HTTPS port of localhost; then it is not looked at, as ports change.
-        audience: The claim `aud` (RFC 9068); once it is set, tokens of another audience, or of none, are refused.
-        algorithm: What new tokens are signed with; a change makes a new key, and old tokens stay good.
-        require_tls: Whether credentials and tokens over plain HTTP are refused.
-        login_limit_account: Failed logins of one account from one address, such as `5/minute`.
-        login_limit_address: Failed logins from one address, whatever the account.
-        login_limit_anywhere: Failed logins of one account, wherever they come from.
-        login_limit_known: As many more from addresses that the account got in from before.
-        bcrypt_rounds: The cost of the hashes that `hash-password` makes: 2 to this power rounds.
-    """
+    """The plugin's table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    users: tuple[User, ...] = ()
-    token_lifetime: int = Field(default=900, ge=1, le=2_592_000)
-    issuer: str | None = Field(default=None, min_length=1, examples=["https://library.example.org/mylibrary"])
-    audience: str | None = Field(default=None, min_length=1, examples=["library"])
-    algorithm: Algorithm = "RS256"
-    require_tls: bool = False
-    login_limit_account: Limit = "5/minute"
-    login_limit_address: Limit = "20/minute"
-    login_limit_anywhere: Limit = "90/hour"
-    login_limit_known: Limit = "10/hour"
-    bcrypt_rounds: int = Field(default=12, ge=10, le=_MOST_ROUNDS)
+    users: tuple[User, ...] = Field(
+        (),
+        description="Who may log in: for each a table [[plugins.library-auth.users]] with email, password_hash, role",
+    )
+    token_lifetime: int = Field(900, ge=1, le=2_592_000, description="Seconds that a token is good for")
+    issuer: str | None = Field(
+        None,
+        min_length=1,
+        examples=["https://library.example.org/mylibrary"],
+        description="The claim `iss`; tokens of another issuer are refused. By default the address of the service on "
+        "the HTTPS port of localhost; then it is not looked at, as ports change",
+    )
+    audience: str | None = Field(
+        None,
+        min_length=1,
+        examples=["library"],
+        description="The claim `aud` (RFC 9068); once it is set, tokens of another audience, or of none, are refused",
+    )
+    algorithm: Algorithm = Field(
+        "RS256", description="What new tokens are signed with; a change makes a new key, and old tokens stay good"
+    )
+    require_tls: bool = Field(False, description="Whether credentials and tokens over plain HTTP are refused")
+    login_limit_account: Limit = Field(
+        "5/minute", description="Failed logins of one account from one address, such as `5/minute`"
+    )
+    login_limit_address: Limit = Field("20/minute", description="Failed logins from one address, whatever the account")
+    login_limit_anywhere: Limit = Field("90/hour", description="Failed logins of one account, wherever they come from")
+    login_limit_known: Limit = Field(
+        "10/hour", description="As many more from addresses that the account got in from before"
+    )
+    bcrypt_rounds: int = Field(
+        12,
+        ge=10,
+        le=_MOST_ROUNDS,
+        description="The cost of the hashes that `hash-password` makes: 2 to this power rounds",
+    )
 
     @model_validator(mode="after")
     def _refuse_duplicates(self) -> Self:
