@@ -142,6 +142,15 @@ def test_all_of_a_plugin_is_tried(migrations: Path) -> None:
     assert "sqlite/0002_wrong.sql failed" in answer.output
 
 
+@pytest.mark.parametrize(("dialect", "lacks"), [("sqlite", "PostgreSQL"), ("postgresql", "SQLite")])
+def test_a_step_that_one_database_lacks_is_a_failure(migrations: Path, dialect: str, lacks: str) -> None:
+    """The code needs the same schema on both, and only the one that its author runs would show it."""
+    (migrations / dialect / "0002_moods.sql").write_text("CREATE TABLE written_moods (id INTEGER);")
+    answer = migrate("test", "written")
+    assert answer.exit_code == 1
+    assert f"written on {lacks}: there is no 0002, which " in answer.output
+
+
 def test_what_is_not_installed_in_place_is_refused() -> None:
     """Nothing is written into a wheel's files, and what to do is named."""
     answer = migrate("new", "nothing", "change")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -17,6 +17,9 @@ from plughost_scaffold.filling import fill
 
 if TYPE_CHECKING:
     from plughost import Store
+
+
+_NAMES: Final = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,14 @@ class Line:
 
 def try_migrations(plugin: str, store: Store[Any], dialect: str) -> Iterator[Line]:
     """Try all migrations of a store on one kind of database, and say what came of it."""
-    label = f"{store.name} on {'SQLite' if dialect == 'sqlite' else 'PostgreSQL'}"
-    folder = store.migrations / dialect
-    own = folder.iterdir() if folder.is_dir() else ()
-    files = [each for each in (*own, *store.migrations.iterdir()) if each.name.endswith((".sql", ".py"))]
-    steps = sorted({each.name for each in files})
+    label = f"{store.name} on {_NAMES[dialect]}"
+    steps = _steps(store, dialect)
     failures = 0
     try:
+        for number, other in _lacking(store, dialect):
+            failures += 1
+            advice = f"write {dialect}/{number}_<what>.sql, which may be a comment alone"
+            yield Line(f"{label}: there is no {number}, which {_NAMES[other]} has: {advice}", failed=True)
         for earlier in range(max(1, len(steps))):
             for line in _upgrade(plugin, store, dialect, steps[:earlier]):
                 failures += line.failed
@@ -51,6 +55,20 @@ def try_migrations(plugin: str, store: Store[Any], dialect: str) -> Iterator[Lin
     if not failures:
         starts = ", ".join(["empty", *(name[:4] for name in steps[:-1])])
         yield Line(f"{label}: {len(steps)} {'migration' if len(steps) == 1 else 'migrations'}, from {starts}: all well")
+
+
+def _steps(store: Store[Any], dialect: str) -> list[str]:
+    """Return the names of the files for one kind of database, in their order."""
+    folder = store.migrations / dialect
+    own = folder.iterdir() if folder.is_dir() else ()
+    return sorted({each.name for each in (*own, *store.migrations.iterdir()) if each.name.endswith((".sql", ".py"))})
+
+
+def _lacking(store: Store[Any], dialect: str) -> Iterator[tuple[str, str]]:
+    """Return the numbers after the last one of this kind of database that another one has, and which that is."""
+    last = max((name[:4] for name in _steps(store, dialect)), default="")
+    for other in _NAMES.keys() - {dialect} if last else ():
+        yield from ((name[:4], other) for name in _steps(store, other) if name[:4] > last)
 
 
 def _version(steps: list[str], earlier: int) -> str:
