@@ -96,6 +96,7 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
     (Parameter, {"schema": "integer"}, "GET: parameter 'word': schema is no mapping with texts as keys: 'integer'"),
     (Route, {"suffix": "more"}, "Says has no responder with the suffix 'more', such as on_get_more"),
     (Store, {"migrations": "migrations"}, "store 'bad': migrations is no folder, such as importlib.resources.files("),
+    (Middleware, {"scope": "sites"}, "middleware 'bad': there is no scope 'sites'; scopes are plugin, site, host"),
     (Store, {"breaking": 2}, "store 'bad': breaking is no tuple of integers: 2"),
 ]
 

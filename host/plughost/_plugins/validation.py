@@ -71,7 +71,8 @@ def _(middleware: Middleware, where: str) -> None:
     _require(bool(methods), f"{where}: the component has none of {', '.join(MIDDLEWARE_METHODS)}")
     for name in methods:
         require_sync(getattr(middleware.component, name), f"{where}: {name}")
-    _require(middleware.scope in ("plugin", "site", "host"), f"{where}: there is no scope {middleware.scope!r}")
+    known = middleware.scope in ("plugin", "site", "host")
+    _require(known, f"{where}: there is no scope {middleware.scope!r}; scopes are plugin, site, host")
     _require_site(middleware.site, where)
     _require(
         middleware.scope != "plugin" or "process_request" not in methods,
