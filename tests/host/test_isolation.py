@@ -125,6 +125,17 @@ def test_a_hook_that_hangs_fails_alone(hook: str, never: threading.Event) -> Non
         assert "hook_timeout" in reason(host, "bad")
 
 
+def test_the_reason_of_a_hang_names_the_line_that_hangs(never: threading.Event) -> None:
+    """It is one of the plugin's, whatever library it waits in."""
+
+    def hang() -> None:
+        never.wait()
+
+    with running_host(distributions=beside(hook_of("register_routes", hang)), settings={"hook_timeout": 0.2}) as host:
+        line = hang.__code__.co_firstlineno + 1
+        assert f"it did not return within 0.2 s, and was at test_isolation.py:{line}." in reason(host, "bad")
+
+
 def test_a_generator_that_hangs_fails_alone(never: threading.Event) -> None:
     """A hook that yields declarations and hangs between two of them fails as one that doesn't return."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from time import monotonic
+from types import CodeType, TracebackType
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -39,7 +41,7 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
         What the function returned.
 
     Raises:
-        TookTooLong: It has not returned after that time.
+        TookTooLong: It has not returned after that time. Its traceback ends where the function is at that moment.
         Interrupted: There is no use in waiting any longer.
         BaseException: Whatever the function raised, `SystemExit` too. A `KeyboardInterrupt` as a `RuntimeError`,
             since a real one interrupts the caller, and never another thread.
@@ -56,13 +58,25 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
         except BaseException as error:  # noqa: BLE001 - it is raised again where the caller waits
             outcome.set_exception(error)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
     until = monotonic() + seconds
     while not outcome.done():
         if interrupted():
             raise Interrupted("the host is stopping")
         left = until - monotonic()
         if left <= 0:
-            raise TookTooLong(f"it did not return within {seconds:g} s")
+            reached = _traceback_of(thread, work.__code__)
+            raise TookTooLong(f"it did not return within {seconds:g} s").with_traceback(reached)
         wait([outcome], min(left, _LOOK_SECONDS))
     return outcome.result()
+
+
+def _traceback_of(thread: threading.Thread, since: CodeType) -> TracebackType | None:
+    """Return where a thread is inside of a function, as if it had raised there; None where it has just left it."""
+    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - documented, and the only way to ask
+    found = None
+    while frame is not None and frame.f_code is not since:
+        found = TracebackType(found, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return found if frame is not None else None

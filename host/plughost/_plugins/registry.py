@@ -219,7 +219,8 @@ class Registry:
         except PluginError as error:
             return None, Failure(stage, error.cause, error.advice)
         except TookTooLong as error:
-            return None, Failure(stage, str(error), "Mend the plugin, or raise the setting hook_timeout.")
+            trace = "".join(traceback.format_exception(error))
+            return None, Failure(stage, _hang(error), "Mend the plugin, or raise the setting hook_timeout.", trace)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
@@ -261,6 +262,11 @@ def explain(stage: str, error: BaseException, name: str) -> Failure:
             "report it to the plugin's author, or disable the plugin."
         )
     return Failure(stage, cause, advice, "".join(traceback.format_exception(error)))
+
+
+def _hang(error: TookTooLong) -> str:
+    _, place = _place(error)
+    return f"{error}, and was{place}" if place else str(error)
 
 
 def _place(error: BaseException) -> tuple[str, str]:
