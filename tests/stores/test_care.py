@@ -93,6 +93,18 @@ def test_purge_refuses_after_a_migration_that_older_code_cannot_live_with(
         purge(prepared(config, declared))
 
 
+def test_purge_refuses_after_a_migration_that_failed_while_older_code_waited(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
+) -> None:
+    """The host goes on with the older version, and serves the store though nobody has asked it yet."""
+    older = opening(config, products)["catalog"]
+    failing = declare(PRODUCTS, "CREATE nonsense;", entities=product_entities, tables=("products",))
+    with pytest.raises(MigrationError, match="0002_step"):
+        prepared(config, replace(failing, breaking=(2,))).migrate(older)
+    with pytest.raises(Busy, match="A host serves the store catalog"):
+        purge(prepared(config, products))
+
+
 def test_a_store_that_is_being_purged_opens_later(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:

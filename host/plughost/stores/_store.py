@@ -188,6 +188,9 @@ class OpenStore(Generic[E]):
             self._presence.release()
             yield
         finally:
+            if not self._closed:
+                with suppress(StoreError):  # it goes on, and holds the claim that a host serves it
+                    self._presence.ready(time.monotonic())
             self._gate.open()
 
     def close(self) -> None:
