@@ -6,6 +6,7 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -135,6 +136,10 @@ class RateLimitSettings(Table):
         url = storage.get_secret_value()
         if url != MEMORY and not url.startswith(_REDIS):
             raise ValueError(f"must be {MEMORY} or a URL that starts with {', '.join(_REDIS)}")
+        try:
+            _ = urlsplit(url).port
+        except ValueError:  # which may repeat a part of the password
+            raise ValueError("is malformed: write [ and ] as %5B and %5D, and the port as a number") from None
         return storage
 
 

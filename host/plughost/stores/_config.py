@@ -77,13 +77,17 @@ class StoresConfig(Tuning):
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def of(self, store: str) -> StoreConfig:
-        """Return the settings of one store; `SetupError` where its URL is of neither kind."""
+        """Return the settings of one store; `SetupError` where its URL is malformed or of neither kind."""
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         tuning.update(self.tuned.get(store, {}))
         url = self.urls.get(store, self.url) or SQLITE
         if url == SQLITE:
             return StoreConfig(dialect=SQLITE, path=(self.folder / f"{store}.sqlite3").absolute(), **tuning)
-        if urlsplit(url).scheme in {"postgresql", "postgres"}:
+        try:
+            scheme = urlsplit(url).scheme
+        except ValueError:  # which may repeat a part of the password
+            raise SetupError(f"The URL of the store {store} is malformed: write [ and ] as %5B and %5D.") from None
+        if scheme in {"postgresql", "postgres"}:
             return StoreConfig(dialect=POSTGRESQL, url=url, **tuning)
         raise SetupError(
             f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "

@@ -135,12 +135,13 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
             continue
         if before is not None and before.database.config != store.database.config:
             before = None
+        served = before is not None and before.state == "open"  # asked first: it is released while others migrate
         try:
             store.migrate(before)
         except SetupError as error:
             failures.setdefault(store.plugin, error)
         except (Unavailable, Busy) as error:
-            if before is not None and before.state == "open":
+            if served:
                 failures.setdefault(store.plugin, SetupError(str(error)))
     return _without_failures(prepared, failures, previous)
 
