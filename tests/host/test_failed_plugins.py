@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -11,6 +14,7 @@ from pydantic import create_model
 from tests.host.packages import plugin_entry, write_package
 from tests.host.plugins import Plugin, Says, Speaker, beside, group_of, raising, reason
 
+import plughost
 from plughost import (
     PluginContext,
     PluginError,
@@ -176,6 +180,18 @@ def test_a_mistake_in_a_module_of_a_plugin_is_named_with_its_place(
     importlib.invalidate_caches()
     with running_host([name]) as host:
         assert told.replace("{package}", package) in reason(host, name)
+
+
+def test_the_place_is_named_of_a_plugin_that_is_installed_beside_the_host(tmp_path: Path) -> None:
+    """As pip installs both: what is in the folder that the host is in is not the host's."""
+    (tmp_path / "plughost").symlink_to(Path(plughost.__file__).parent)
+    hook = "from plughost import hookimpl\n\n\n@hookimpl\ndef register_routes(context):\n    return 1 / 0\n"
+    entry = plugin_entry("planted-beside", "planted_beside")
+    write_package(tmp_path, "planted-beside", {"planted_beside.py": hook}, entry_points=entry)
+    command = [sys.executable, "-c", "from plughost._cli.main import main; main()", "check"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "ZeroDivisionError at planted_beside.py:6" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("settings", [{"disabled": ["bad"]}, {}])

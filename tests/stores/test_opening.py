@@ -137,16 +137,16 @@ def test_a_store_is_open_only_while_it_can_be_used(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
     """Neither before it was opened, nor once its table is gone, nor after the end."""
-    assert prepare_stores({"plugin": (plain_products,)}, config)["catalog"].state == "unavailable"
+    before = prepare_stores({"plugin": (plain_products,)}, config)["catalog"]
     store = opening(config, plain_products)["catalog"]
-    assert store.state == "open"
+    states = [before.state, store.state]
     with store.database.administer() as db:
         db.script("DROP TABLE products")
     with pytest.raises(Damaged):
         store.read(lambda session: session.rows("SELECT sku FROM products"))
-    assert store.state == "unavailable"
+    states.append(store.state)
     store.close()
-    assert store.state == "closed"
+    assert [*states, store.state] == ["unavailable", "open", "unavailable", "closed"]
 
 
 def test_whoever_watches_is_told_which_operations_write(store: OpenStore[Any]) -> None:
