@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -62,6 +63,7 @@ def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
 
     with closing(stores):  # before its disk is gone
         store.single(add, "before")
+        begun = time.monotonic()
         for _ in range(2):
             with full(disk):
                 for _ in range(3):
@@ -72,6 +74,7 @@ def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
                 assert said() == ["the store can't be written"]
             wait_for(lambda: check(store).up)
             assert said() == ["the store can't be written", "the store is well again"]
+            assert told[-1]["seconds"] <= time.monotonic() - begun + 0.1, "it is rounded"
             told.clear()
         with full(disk), pytest.raises(Unavailable):
             store.run(fill)

@@ -97,9 +97,9 @@ class Presence:
             if type(found) is StoreError:  # the database refuses to let the store be looked into
                 found = SetupError(str(found))
             self.fail(found)
-            if waiting and isinstance(found, Unavailable):
-                return None
-            self._raise_trouble(error)
+            if not isinstance(found, Unavailable):
+                self._raise_trouble()
+            return None
         if self.trouble is not None:
             self._logger.info("the store is back")
         self.trouble = None
@@ -143,10 +143,10 @@ class Presence:
         if first:
             self._logger.warning("the store is not available", reason=str(error), place=self._database.config.place)
 
-    def _raise_trouble(self, cause: BaseException | None = None) -> NoReturn:
+    def _raise_trouble(self) -> NoReturn:
         """Raise the trouble as an exception of its own, since several threads may."""
         trouble = self.trouble or Unavailable(f"The {self._database.label} was just lost.")
-        raise type(trouble)(str(trouble)) from cause
+        raise type(trouble)(str(trouble))
 
     def failed(self, error: StoreError, mode: Mode) -> StoreError:
         """Take note that something failed for a reason outside of it, though the store is there; return the reason."""

@@ -1,0 +1,99 @@
+"""Who waits for a store that is not there, and for how long; what is kept of one that is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.stores.operations import add, count
+
+from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable
+from plughost.stores._errors import Damaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from plughost._api.declarations import Store
+
+NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
+SOON = 20.0
+"""Seconds within which is answered who doesn't wait for the patience of a store, which is twice as long here."""
+
+
+def test_a_store_that_was_never_there_is_not_waited_for(
+    opening: Callable[..., Stores], tmp_path: Path, psycopg2: ModuleType, products: Store
+) -> None:
+    """Only one that was just lost may be back in a moment."""
+    config = StoresConfig(folder=tmp_path, url=NOWHERE, patience=2 * SOON, pause=0)
+    store = opening(config, products)["catalog"]
+    with ThreadPoolExecutor(1) as thread, pytest.raises(Unavailable):
+        thread.submit(store.read, count).result(SOON)
+
+
+def test_a_store_that_is_damaged_is_not_waited_for(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store
+) -> None:
+    """Somebody has to mend it first."""
+    store = opening(replace(config, patience=2 * SOON), products)["catalog"]
+    with store.database.administer() as db:
+        db.script("DROP TABLE products")
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(2):
+            with pytest.raises(Damaged, match="no table products any more"):
+                thread.submit(store.read, count).result(SOON)
+
+
+def test_a_store_that_could_not_be_opened_is_not_asked_for_before_its_pause_is_over(
+    opening: Callable[..., Stores], tmp_path: Path, products: Store
+) -> None:
+    """However many come meanwhile: they are told at once, by what the last one found."""
+    in_the_way = tmp_path / "data"
+    in_the_way.write_text("a file where the folder should be")
+    store = opening(StoresConfig(folder=in_the_way / "stores", patience=0.1, pause=3600), products)["catalog"]
+    in_the_way.unlink()
+    with pytest.raises(Unavailable, match="cannot be"):
+        store.read(count)
+    assert not in_the_way.exists()
+
+
+@pytest.mark.parametrize("method", ["single", "run"])
+def test_the_log_is_watched_from_the_first_write_on(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, method: str
+) -> None:
+    """The second one notices that it is gone, before it is acknowledged."""
+    store = opening(sqlite_config, plain_products)["catalog"]
+    insert = "INSERT INTO products (sku, price, stock) VALUES (?, 1, 1)"
+    getattr(store, method)(lambda session: session.insert(insert, "a"))
+    (sqlite_config.folder / "catalog.sqlite3-wal").unlink()
+    with pytest.raises(Unavailable, match=r"lost its log, catalog\.sqlite3-wal"):
+        getattr(store, method)(lambda session: session.insert(insert, "b"))
+
+
+def test_connections_that_were_just_needed_are_kept(store: OpenStore[Any]) -> None:
+    """The next crowd finds them open."""
+    together = threading.Barrier(3, timeout=SOON)
+
+    def meet(db: Any) -> int:
+        found = count(db)
+        together.wait()
+        return found
+
+    with ThreadPoolExecutor(3) as threads:
+        for each in [threads.submit(store.read, meet) for _ in range(3)]:
+            each.result()
+    assert store.figures["connections_open"] == 3
+
+
+def test_writes_that_wait_for_nobody_are_not_counted_as_waits(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
+) -> None:
+    """A slow moment of the machine may look like one, and not each of fifty."""
+    store = opening(sqlite_config, products)["catalog"]
+    for number in range(50):
+        store.run(add, f"{number}")
+    assert store.figures["lock_waits"] < 50
