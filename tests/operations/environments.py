@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
-from tests.host.plugins import is_running
 
 from plughost import Environment, NotRunning
 from plughost._runtime.control import send_command
@@ -205,7 +204,7 @@ class Sandbox:
         timer.start()
         assert process.stdout is not None
         try:
-            while not is_running(self.folder / data):
+            while not _is_running(self.folder / data):
                 assert process.poll() is None, "the host did not start"
                 threading.Event().wait(0.02)
             served = Served(self, process, self.folder / data)
@@ -265,3 +264,12 @@ class Served:
         assert self.process.stdout is not None
         self.process.stdout.read()  # ends when the last process has
         assert self.process.wait(PATIENCE) == 0
+
+
+def _is_running(data_dir: Path) -> bool:
+    """Tell whether a host runs on a data folder: one answers whatever it is asked."""
+    try:
+        send_command(data_dir, "ping")
+    except NotRunning:
+        return False
+    return True
