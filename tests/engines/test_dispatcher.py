@@ -134,6 +134,24 @@ def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, 
     assert dispatcher.loads()["slow"] == (SHARE, QUEUE, 1)
 
 
+def test_responses_that_go_on_take_no_place_in_the_queue(
+    dispatcher: Dispatcher, release: threading.Event, until: Until
+) -> None:
+    """However many of them wait for the plugin's threads, as many new requests may wait, too."""
+    hold(dispatcher, release, until, "slow", SHARE)
+    for number in range(QUEUE):
+        rest = Task(dispatcher, lambda: None, "slow")
+        rest.begun = True
+        dispatcher.leave(rest)
+        until(lambda number=number: dispatcher.loads()["slow"].queued == number + 1)  # type: ignore[misc]
+    late = threading.Event()
+    fresh = leave(dispatcher, late.set, "slow")
+    until(lambda: dispatcher.loads()["slow"].queued == QUEUE + 1)
+    release.set()
+    assert late.wait(20)
+    assert not fresh.refused.is_set()
+
+
 def test_all_that_wait_go_on_once_slow_ones_end(release: threading.Event, until: Until) -> None:
     """Those that waited are quick, and no slow one is left whose end could let in the next: each lets in the next."""
     dispatcher = Dispatcher(THREADS, patience=60)

@@ -1,9 +1,9 @@
 """The threads that answer requests, over all listeners of a host.
 
 Of all threads that answer requests one is active, the others are parked; when a request has run for some milliseconds,
-a parked thread becomes the active one, and the slow one parks when it is done. No plugin holds more than its share of
-threads with slow requests: what else it is asked waits in a bounded queue of its own, and is refused after that.
-Requests of plugins with stores are answered beside all that, by `Beside`.
+a parked thread becomes the active one, and the slow one parks when it is done. Plugins take turns, and none holds more
+than its share of threads with slow requests: what else it is asked waits in a bounded queue of its own, and is refused
+after that. Requests of plugins with stores are answered beside all that, by `Beside`.
 """
 
 from __future__ import annotations
