@@ -15,7 +15,7 @@ import pytest
 from tests.stores.operations import add, count, skus
 from tests.stores.proxy import Proxy
 
-from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable, http_error
+from plughost.stores import Busy, OpenStore, Stores, StoresConfig, Unavailable, http_error, prepare_stores, purge
 from plughost.stores._looking import check
 from plughost.stores._manager import database_for
 
@@ -165,6 +165,27 @@ def test_a_database_that_is_read_only_is_not_ready_and_is_read(
         cursor.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")  # for new connections only
         wait_for(is_written)  # though nobody asks for its health
         assert check(store).up
+
+
+def test_a_host_that_nobody_asks_holds_its_claim_though_its_connections_are_ended(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, psycopg2: Any, wait_for: Any
+) -> None:
+    """Where a server was started anew at night, a purge is refused in the morning before the first request."""
+    opening(through_proxy, products)
+    claims = "FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = %s)"
+    with closing(psycopg2.connect(through_proxy.url)) as server, server.cursor() as cursor:
+        server.autocommit = True
+
+        def found(what: str) -> list[Any]:
+            cursor.execute(f"SELECT {what} {claims}", (server.info.dbname,))
+            return [value for (value,) in cursor.fetchall()]
+
+        first = found("pid")
+        found("pg_terminate_backend(pid)")
+        assert first
+        wait_for(lambda: {*found("pid")} - {*first})
+    with pytest.raises(Busy, match="A host serves the store catalog"):
+        purge(prepare_stores({"plugin": (products,)}, through_proxy)["catalog"])
 
 
 @pytest.mark.parametrize("code", ["58030", "XX001"], ids=["input and output", "damaged page"])

@@ -160,7 +160,7 @@ class Opening:
 
     def _be_alone(self, breaking: str, *, rehearse: bool) -> None:
         """See that older code uses the store neither while it is migrated nor afterwards."""
-        self._sessions.pool.disconnect()
+        self._sessions.let_go()
         if self._older is not None:
             self._paused.enter_context(self._older.paused())
         self._claim.close()

@@ -45,6 +45,7 @@ class PostgreSQLSessions(Sessions):
         self.lock_waits = Waits()
         self._limit, self._only_read = config.statement_timeout, config.read_only
         self._used: dict[int, tuple[Any, float]] = {}
+        self._claims = False
         self._watching = threading.Lock()  # held by the thread that watches, once there is one
         self._ended = threading.Event()
 
@@ -75,8 +76,13 @@ class PostgreSQLSessions(Sessions):
         self.pool.give(connection)
 
     def claim(self) -> None:
-        # Each connection holds the claim, and the pool keeps the last one.
-        self.pool.give(self.pool.take(time.monotonic() + self.patience))
+        # Each connection holds the claim, the pool keeps the last one, and where all were ended `_watch` opens another.
+        self.give(self.take(time.monotonic() + self.patience))
+        self._claims = True
+
+    def let_go(self) -> None:
+        self._claims = False
+        super().let_go()
 
     def outcome(self, transaction: int, life: object) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell.
@@ -115,6 +121,11 @@ class PostgreSQLSessions(Sessions):
                 if now >= deadline:
                     _cut(connection)
             self.pool.shrink(now)
+            if self._claims and not self._used:
+                with suppress(Exception):  # the server is away, or the store is purged
+                    self.pool.give(self.pool.take(now))
+                if not self._claims:  # it was let go of meanwhile
+                    self.pool.disconnect()
 
 
 def _cut(connection: Any) -> None:

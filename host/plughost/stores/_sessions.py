@@ -180,7 +180,11 @@ class Sessions(ABC):
         """
 
     def claim(self) -> None:  # noqa: B027 - nothing, where `Database.serving` holds it
-        """Hold the claim that a host serves the store, before anybody asks; `Busy` while it is purged."""
+        """Hold the claim that a host serves the store, whether anybody asks or not; `Busy` while it is purged."""
+
+    def let_go(self) -> None:
+        """Hold no claim, and no connection that is not in use."""
+        self.pool.disconnect()
 
     def spent(self) -> str | None:
         """Return a table that has no id left, where the database takes that for a full disk."""
