@@ -25,6 +25,7 @@ class Orders:
         """Take where."""
         self._count = count
         self.gate = threading.Event()
+        self._context: Any = None
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Order what the body says, and answer as it says."""
@@ -35,6 +36,8 @@ class Orders:
             self.gate.wait(60)
         if order == "busy":
             raise falcon.HTTPServiceUnavailable(retry_after=1)
+        if order == "unkept":
+            self._context.stores["orders-idempotency"].run(_drop)
         if order == "broken":
             raise ValueError("broken")
         if order == "refused":
@@ -54,8 +57,13 @@ class Orders:
     @hookimpl
     def register_routes(self, context: Any) -> list[RouteGroup]:
         """Mount it."""
+        self._context = context
         post = Operation(summary="Order", idempotent=True)
         return [RouteGroup(prefix="/orders", routes=(Route("", self, {"POST": post}),))]
+
+
+def _drop(session: Session) -> None:
+    session.change("DROP TABLE orders_idempotency")
 
 
 def main(data: Path, count: Path) -> None:

@@ -76,17 +76,28 @@ def test_an_error_of_the_request_is_an_answer(client: Client) -> None:
 
 
 def test_what_was_not_done_may_be_asked_again(client: Client) -> None:
-    """A 503 that says when to come back frees the key; another failure does not, for it may have been done."""
-    assert [client.order("busy", "b").status_code for _ in range(2)] == [503, 503]
+    """A 503 that says when to come back frees the key."""
+    assert [client.order("busy").status_code for _ in range(2)] == [503, 503]
     assert client.calls == 2
-    assert [client.order("broken", "c").status_code for _ in range(2)] == [500, 409]
-    assert client.calls == 3
+
+
+def test_what_failed_may_have_been_done(client: Client) -> None:
+    """It is not begun again, and nobody is told that it is in progress still."""
+    failed, again = client.order("broken"), client.order("broken")
+    assert (failed.status_code, again.status_code, again.json()["title"]) == (500, 503, "Outcome Unknown")
+    assert ("Retry-After" in again.headers, client.calls) == (False, 1)
+
+
+def test_what_was_done_is_answered_so_though_its_answer_cannot_be_kept(client: Client) -> None:
+    """A 503 with Retry-After would say that it was not done."""
+    done = client.order("unkept")
+    assert (done.status_code, done.json()["order"], client.calls) == (201, "unkept", 1)
 
 
 def test_an_answer_that_streams_is_not_given_again_as_an_empty_one(client: Client) -> None:
-    """Nobody knows then what it was, so the key has no answer, as one of a request in progress."""
+    """Nobody knows then what it was, so the key has no answer."""
     assert client.order("streamed").content == b"ab"
-    assert (client.order("streamed").status_code, client.calls) == (409, 1)
+    assert (client.order("streamed").json()["title"], client.calls) == ("Outcome Unknown", 1)
 
 
 def test_a_key_is_for_one_request(client: Client) -> None:

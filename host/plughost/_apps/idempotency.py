@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
 from plughost._api.idempotency import table_of
-from plughost.stores import Duplicate, OpenStore
+from plughost.stores import Duplicate, OpenStore, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -77,16 +78,22 @@ class Idempotency:
             )
 
     def process_response(self, req: Request, resp: Any, resource: object, req_succeeded: bool) -> None:
-        """Keep the answer, unless it streams. Where it says to try again later, nothing was done: the key is free."""
+        """Keep the answer, unless it streams. Where it says to try again later, nothing was done: the key is free.
+
+        Where the store fails now, the answer is sent nevertheless, since the operation has ended as it says.
+        """
         identity = getattr(req.context, "idempotent", None)
         if identity is None:
             return
-        if resp.status_code < 500 and resp.stream is None:
-            headers = json.dumps({name: value for name, value in resp.headers.items() if name not in _COMMON})
-            body = resp.render_body() or b""
-            self._store.run(_keep, self._table, identity, (resp.status_code, headers, body))
-        elif resp.get_header("Retry-After"):
-            self._store.run(_forget, self._table, identity)
+        with suppress(StoreError):
+            if resp.status_code < 500 and resp.stream is None:
+                headers = json.dumps({name: value for name, value in resp.headers.items() if name not in _COMMON})
+                body = resp.render_body() or b""
+                self._store.run(_keep, self._table, identity, (resp.status_code, headers, body))
+            elif resp.get_header("Retry-After"):
+                self._store.run(_forget, self._table, identity)
+            else:
+                self._store.run(_give_up, self._table, identity)
 
 
 def compile_idempotency(
@@ -130,6 +137,10 @@ def _begin(session: Session, table: str, identity: str, fingerprint: str, now: i
 def _keep(session: Session, table: str, identity: str, answer: tuple[int, str, bytes]) -> None:
     sql = f"UPDATE {table} SET status = ?, headers = ?, body = ? WHERE id = ?"  # noqa: S608 - as above  # nosec B608
     session.change(sql, *answer, identity)
+
+
+def _give_up(session: Session, table: str, identity: str) -> None:
+    session.change(f"UPDATE {table} SET begun = begun - ? WHERE id = ?", _PATIENCE_SECONDS, identity)  # noqa: S608 - as above  # nosec B608
 
 
 def _forget(session: Session, table: str, identity: str) -> None:
