@@ -37,6 +37,7 @@ EVERYTHING = (
     parameter("price", type="number", minimum=0.1, exclusiveMaximum=100),
     parameter("colour", type="string", enum=["red", "blue"]),
     parameter("code", type="string", minLength=2, maxLength=4, pattern="^[a-z]+$"),
+    parameter("row", type="string", pattern="^[A-H]$", description="a row of {A} to {H}"),
     parameter("gift", type="boolean"),
     parameter("tag", type="array", items={"type": "integer"}, allow_empty=True),
     parameter("X-Reader", "header", required=True),
@@ -144,7 +145,7 @@ def client(request: pytest.FixtureRequest, hosts: Mapping[str, RunningHost]) -> 
 
 def test_values_are_handed_over_converted(client: httpx.Client) -> None:
     """Each value has its type, under the parameter's name as Python may have it."""
-    query = "page=7&price=1.50&colour=red&code=abc&gift=true&tag=1&tag=-2"
+    query = "page=7&price=1.50&colour=red&code=abc&row=A&gift=true&tag=1&tag=-2"
     answer = client.get(f"/problems/all/42?{query}", headers={"X-Sizes": "S, M"})
     assert answer.json() == {
         "number": "int 42",
@@ -152,6 +153,7 @@ def test_values_are_handed_over_converted(client: httpx.Client) -> None:
         "price": f"Decimal {Decimal('1.50')}",
         "colour": "str red",
         "code": "str abc",
+        "row": "str A",
         "gift": "bool True",
         "tag": "tuple (1, -2)",
         "x_reader": "str Ann",
@@ -168,7 +170,7 @@ def test_what_is_absent_is_the_default(client: httpx.Client) -> None:
         "x_reader": "str Ann",
         "tag": "tuple ()",
         "x_sizes": "tuple ()",
-    } | dict.fromkeys(("price", "colour", "code", "gift"), "NoneType None")
+    } | dict.fromkeys(("price", "colour", "code", "row", "gift"), "NoneType None")
 
 
 def test_only_named_values_are_handed_over(client: httpx.Client) -> None:
@@ -192,6 +194,7 @@ def test_only_named_values_are_handed_over(client: httpx.Client) -> None:
         ("code=a", "code", "size must be at least 2"),
         ("code=abcde", "code", "size must be between 0 and 4"),
         ("code=ab%0A", "code", "must match ^[a-z]+$"),
+        ("row=I", "row", "must be a row of {A} to {H}"),
         ("code=ab%00", "code", "must not contain NUL"),
         ("gift=yes", "gift", "must be true or false"),
         ("tag=1&tag=x", "tag", "'x' must be an integer"),

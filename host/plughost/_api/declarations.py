@@ -52,7 +52,8 @@ class Parameter:
         schema: Its JSON Schema: a type (`string`, `integer`, `number` as Decimal, `boolean`, or `array` of one of
             these, as a tuple), `enum`, bounds, lengths, `pattern`, and the `default` of a request without it. Of an
             array in the query, each item is a parameter of that name. Elsewhere items are joined by commas. The first
-            of its `examples` is what people are offered to try.
+            of its `examples` is what people are offered to try. What breaks a `pattern` must be what a `description`
+            beside it says, such as `three digits`; without one, the client is told the pattern.
         required: Whether a request without it is refused, and a string that is blank unless its `minLength` is 0.
             Fields of the path are always there.
         allow_empty: Whether an empty value is let through, and counts as absent.

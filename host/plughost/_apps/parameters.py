@@ -155,7 +155,7 @@ def _scalar(schema: Schema, types: Types) -> Convert:
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
     checks = [
-        (holds, _bound(schema[name]), text.format(_shown(schema[name])))
+        (holds, _bound(schema[name]), _said(schema, name, text))
         for name, (holds, text) in rules.items()
         if name in schema
     ]
@@ -170,6 +170,12 @@ def _scalar(schema: Schema, types: Types) -> Convert:
         return value
 
     return convert
+
+
+def _said(schema: Schema, name: str, text: str) -> str:
+    if name == "pattern" and "description" in schema:
+        return f"must be {schema['description']}"
+    return text.format(_shown(schema[name]))
 
 
 def _convert_filled(convert: Convert, text: str) -> Any:

@@ -149,7 +149,8 @@ class Paging:
         if not self.sort:
             return ()
         term = f"-?({'|'.join(self.sort)})"
-        items = {"type": "string", "pattern": f"^{term}(,{term})*$"}
+        allowed = f"of {', '.join(self.sort)}, joined by commas, each with or without - in front"
+        items = {"type": "string", "pattern": f"^{term}(,{term})*$", "description": allowed}
         text = "Fields to sort by, joined by commas; `-` in front for descending."
         schema = {"type": "array", "items": items, "examples": [[",-".join(self.sort[-2:])]]}
         return (Parameter(name="sort", place="query", description=text, schema=schema, allow_empty=True),)
