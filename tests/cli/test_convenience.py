@@ -117,6 +117,17 @@ def test_init_shows_an_example_where_there_is_no_default(line: Line) -> None:
     assert tables["rate_limits"]["storage"].startswith("redis://")
 
 
+def test_init_offers_a_site_to_plugins_that_mount_something(line: Line) -> None:
+    """One without a table of its own is offered one for that; one without a route is not, and what is set is shown."""
+    line.install("good")
+    line.install("idle", "from plughost import hookimpl\n\n@hookimpl\ndef started(context):\n    pass\n")
+    assert line.run("init", "new.toml").exit_code == 0
+    written = (line.folder / "new.toml").read_text()
+    assert ("[plugins.good]" in written, "[plugins.idle]" in written) == (True, False)
+    line.configure('[plugins.idle]\nsite = "admin"')
+    assert line.run("settings", "plugins.idle").output == 'plugins.idle.site = "admin"  # plughost.toml; by default (not set)\n'
+
+
 def test_init_overwrites_nothing(line: Line) -> None:
     """A file that is there is left alone, and the message says what to do."""
     before = (line.folder / "plughost.toml").read_text()

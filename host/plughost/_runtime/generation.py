@@ -14,6 +14,7 @@ from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
 from plughost._settings.errors import did_you_mean
+from plughost._settings.models import MountSettings
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
@@ -66,13 +67,23 @@ class Generation:
     problems: tuple[str, ...]
 
     @property
-    def models(self) -> dict[str, BaseModel]:
-        """The settings of the plugins that have some, by plugin."""
-        return {entry.name: entry.settings for entry in self.registry if entry.settings is not None}
+    def models(self) -> dict[str, BaseModel | None]:
+        """The settings of the plugins whose tables can be used, by plugin; None of one that has none of its own."""
+        return {entry.name: entry.settings for entry in self.registry if entry.mount is not None}
 
     def setting_values(self) -> list[Value]:
-        """Return every setting in force, those of the plugins too. Secrets are masked."""
-        return list(self.settings.values(self.models))
+        """Return every setting in force, those of the plugins too. Secrets are masked.
+
+        Where and how a plugin that mounts nothing is mounted is left out, unless somebody set it.
+        """
+        idle = {
+            f"plugins.{entry.name}.{key}"
+            for entry in self.registry
+            if "register_routes" not in entry.hooks
+            for key in MountSettings.model_fields
+        }
+        values = self.settings.values(self.models)
+        return [each for each in values if each.key not in idle or each.source != "default"]
 
     def beside(self) -> dict[str, frozenset[str]]:
         """Return the plugins that use stores, and which methods of theirs wait for nothing: reads of SQLite."""

@@ -19,6 +19,8 @@ from plughost._settings.variables import ENV_PREFIX
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    Models = Mapping[str, BaseModel | None]
+
     from plughost._settings.sources import Settings
 
 _MASK: Final = "**********"
@@ -89,7 +91,7 @@ def _set(table: Any, key: str, value: object) -> None:
     table[key] = value
 
 
-def preview_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, value: object) -> SettingChange:
+def preview_setting(settings: Settings, models: Models, key: str, value: object) -> SettingChange:
     """Return what `edit_setting` would do to the file. See there."""
     file, before, after = _edited(settings, models, key, value)
     old = (before or b"").decode("utf-8-sig")
@@ -98,7 +100,7 @@ def preview_setting(settings: Settings, models: Mapping[str, BaseModel], key: st
     return SettingChange(key=key, diff="\n".join(lines), at_restart=fixed)
 
 
-def edit_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, value: object) -> Edit:
+def edit_setting(settings: Settings, models: Models, key: str, value: object) -> Edit:
     """Change a setting of a host, or with the models of its plugins' settings one of these. None for the default.
 
     Raises:
@@ -111,7 +113,7 @@ def edit_setting(settings: Settings, models: Mapping[str, BaseModel], key: str, 
 
 
 def _edited(
-    settings: Settings, models: Mapping[str, BaseModel], key: str, value: object
+    settings: Settings, models: Models, key: str, value: object
 ) -> tuple[Path, bytes | None, str]:
     """Return the settings file, what it holds now, None where it is not there, and what it would hold."""
     try:
@@ -127,7 +129,7 @@ def _edited(
     return file, before, after
 
 
-def _refuse_fixed(settings: Settings, models: Mapping[str, BaseModel], key: str) -> None:
+def _refuse_fixed(settings: Settings, models: Models, key: str) -> None:
     found = next((each for each in settings.values(models) if each.key == key), None)
     if found is None:
         raise CommandError(f"There is no setting {key}.")
@@ -137,15 +139,15 @@ def _refuse_fixed(settings: Settings, models: Mapping[str, BaseModel], key: str)
         raise CommandError(f"{key} is a secret: change it in the settings file or by an environment variable.")
 
 
-def _validate(settings: Settings, models: Mapping[str, BaseModel], key: str, text: str) -> None:
+def _validate(settings: Settings, models: Models, key: str, text: str) -> None:
     """Read a text as the settings file, with the plugin's model where the key is a plugin's."""
     new = settings_of(text, settings)
     first, _, rest = key.partition(".")
     if first == "plugins":
         plugin = rest.partition(".")[0]
         new.mount(plugin)
-        if plugin in models:
-            new.of_plugin(plugin, type(models[plugin]))
+        if (model := models.get(plugin)) is not None:
+            new.of_plugin(plugin, type(model))
 
 
 @contextmanager

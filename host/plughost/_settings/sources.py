@@ -155,15 +155,16 @@ class Settings:
             and not any(name == one or name.startswith(f"{one}__") for one in known)
         ]
 
-    def values(self, plugins: Mapping[str, BaseModel]) -> Iterator[Value]:
-        """Yield every setting in force, secrets masked."""
+    def values(self, plugins: Mapping[str, BaseModel | None]) -> Iterator[Value]:
+        """Yield every setting in force, those of plugins that have none of their own, too. Secrets are masked."""
         variables = Variables(ENV_PREFIX, self.environment)
         yield from self._values(self.host, "", self.raw, variables.values(HostSettings), variables)
         for name, model in plugins.items():
             table = self.tables.get(name, {})
             variables = Variables(plugin_prefix(name), self.environment)
             for each in (self.mount(name), model):
-                yield from self._values(each, f"plugins.{name}.", table, variables.values(type(each)), variables)
+                if each is not None:
+                    yield from self._values(each, f"plugins.{name}.", table, variables.values(type(each)), variables)
 
     def _values(
         self,
