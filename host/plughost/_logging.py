@@ -35,23 +35,23 @@ _CHUNK: Final = 64 * 1024
 
 
 class _Thread(threading.local):
-    """What this thread does: the id of the request that it answers, and whether a person is shown a report after it."""
+    """What this thread does: the id of the request that it answers, and of which events a person is told otherwise."""
 
     request_id: str | None = None
-    reports: bool = False
+    reports: tuple[str, ...] = ()
 
 
 this_thread: Final = _Thread()
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Leave reasons out of what this thread logs for a person, who is told them in another way."""
-    this_thread.reports = True
+def reported(*events: str) -> Iterator[None]:
+    """Leave out of this thread's log, where a person reads it, what the person is told of these events otherwise."""
+    this_thread.reports = events
     try:
         yield
     finally:
-        this_thread.reports = False
+        this_thread.reports = ()
 
 
 def make_logger(
@@ -232,12 +232,14 @@ def _of_request(logger: object, method: str, event: MutableMapping[str, Any]) ->
 
 
 def _without_report(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Leave out what the report of a reload says; tracebacks are in the log alone."""
+    """Leave out what a person is told otherwise; tracebacks and what is audited are in the log alone."""
     import structlog  # noqa: PLC0415 - see make_logger
 
-    if this_thread.reports and event["event"] == "reload":
+    if event["event"] not in this_thread.reports:
+        return event
+    if event["event"] != "audit" and "exception" not in event:
         raise structlog.DropEvent
-    return {key: value for key, value in event.items() if not (this_thread.reports and key == "reason")}
+    return {key: value for key, value in event.items() if key != "reason"}
 
 
 def _from_the_plugin_on(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -154,6 +154,28 @@ def test_check_finds_all_without_opening_a_port(line: Line) -> None:
     assert result.output.endswith("Plugins that are well: 1 of 4.\n")
     told = json.loads(line.run("check", "--dev", "--json").output)
     assert (told["ok"], len(told["problems"]), told["warnings"]) == (False, 3, [])
+    line.configure('disabled = ["worse"]')
+    assert line.run("check", "--dev").output.endswith("Plugins that are well: 1 of 3.\n")
+
+
+@pytest.mark.parametrize("strict", [(), ("--strict",)])
+def test_check_tells_each_failure_once(line: Line, strict: tuple[str, ...]) -> None:
+    """With `--strict`, too, a plugin that fails is one problem."""
+    line.install("good")
+    line.install("bad", BROKEN)
+    result = line.run("check", "--dev", *strict)
+    assert (result.exit_code, result.output.count("problem: ")) == (1, 1)
+
+
+def test_a_start_on_a_terminal_tells_each_failure_once(line: Line) -> None:
+    """The table has the reason; the log beside it adds the traceback, where there is one."""
+    line.install("bad", BROKEN)
+    line.install("wrong")
+    line.configure("[plugins.wrong]\ncolour = 1")
+    shown = "\n".join(line.on_terminal(200, "serve", "--dev", "--strict"))
+    assert shown.count("plugin does not serve") == shown.count("Traceback") == 1
+    assert shown.count("colour") == 1
+    assert "reason=" not in shown
 
 
 @pytest.mark.parametrize("command", ["status", "reload"])

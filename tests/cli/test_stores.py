@@ -174,3 +174,23 @@ def test_a_file_that_was_deleted_is_told_by_the_check(line: Line, serving: Calla
     assert f"kept: a host serves it, but its file is gone: put {file} or a backup back" in told_in_one
     host.end(signal.SIGTERM)
     assert line.run("stores", "check").exit_code == 0
+
+
+def test_check_tells_of_a_migration_that_was_edited_after_it_had_been_applied(line: Line) -> None:
+    """It is a warning that names the file and what to do, and no problem."""
+    install_keeper(line, "kept")
+    line.serve().end(signal.SIGTERM)
+    assert line.run("check", "--dev").output == "1 plugin, all well.\n"
+    (line.packages / "kept" / "sqlite" / "0001_first.sql").write_text("CREATE TABLE kept (id INTEGER, text TEXT);")
+    told = line.run("check", "--dev")
+    assert (told.exit_code, told.output.count("warning: ")) == (0, 1)
+    assert "the store kept: the migration sqlite/0001_first.sql was edited after it had been applied" in told.output
+    assert "Undo the edit" in told.output
+
+
+def test_a_failed_migration_names_its_plugin_and_its_store_once(line: Line) -> None:
+    """A row of the check is read at one glance."""
+    install_keeper(line, "kept")
+    (line.packages / "kept" / "sqlite" / "0002_wrong.sql").write_text("ALTER TABLE nothing ADD COLUMN text TEXT;")
+    told = line.run("check", "--dev").output.splitlines()[0]
+    assert (told.count("plugin"), told.count("store kept"), told.count("(cli-kept")) == (0, 1, 1)

@@ -35,9 +35,9 @@ def test_a_store_that_fails_leaves_the_others_alone(
 
 @pytest.mark.parametrize("wrong", [lambda db: 1 / 0, lambda db: product_entities(db) and db.Product._nothing])
 def test_a_factory_that_raises_fails_its_plugin(config: StoresConfig, declare: Declare, wrong: Any) -> None:
-    """Whatever a plugin's own code raises is told with its name."""
+    """Whatever a plugin's own code raises is told with the store's name."""
     stores = open_stores({"plugin": (declare("SELECT 1;", entities=wrong),)}, config)
-    assert "plugin plugin: the entities of the store catalog" in str(stores.failures["plugin"])
+    assert "the entities of the store catalog" in str(stores.failures["plugin"])
 
 
 def test_an_unchanged_store_is_carried_over_as_the_same_object(

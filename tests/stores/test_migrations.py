@@ -58,14 +58,14 @@ def test_the_first_and_later_steps_run_once_and_in_order(config: StoresConfig, d
     ]
 
 
-def test_a_failing_step_leaves_nothing_behind_and_names_store_plugin_and_file(
+def test_a_failing_step_leaves_nothing_behind_and_names_store_and_file(
     config: StoresConfig, declare: Declare
 ) -> None:
     """All that was pending is applied, or nothing of it: the older version of the plugin may have to go on."""
     store = declare(NOTES, f"CREATE TABLE more (id {{identity}}); {AN_EMPTY_NOTE} SELECT nonsense;", tables=("notes",))
     with open_stores_of(store, config) as failures:
         message = str(failures["plugin"])
-    for part in ("plugin plugin", "store catalog", f"{config.of('catalog').dialect}/0002_step.sql", "nonsense"):
+    for part in ("store catalog", f"{config.of('catalog').dialect}/0002_step.sql", "nonsense"):
         assert part in message
     with database_for("catalog", config.of("catalog")).administer() as db:
         assert (db.schema_number(), db.has_table("more"), db.has_table("notes")) == (0, False, False)

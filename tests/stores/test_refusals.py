@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.stores.conftest import Declare
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import Busy, Session, SetupError, Stores, StoresConfig, Unavailable
@@ -49,11 +50,11 @@ def users_config(postgresql: str, user: str, tmp_path: Path) -> StoresConfig:
 def test_a_user_who_may_make_no_tables_fails_the_plugin_alone(
     opening: Callable[..., Stores], users_config: StoresConfig, plain_products: Store
 ) -> None:
-    """From PostgreSQL 15 on, that is so until somebody grants it: the reason names the plugin and the schema."""
+    """From PostgreSQL 15 on, that is so until somebody grants it: the reason names the store and the schema."""
     failures = opening(users_config, plain_products).failures
     assert isinstance(failures["catalog-plugin"], SetupError)
     assert str(failures["catalog-plugin"]) == (
-        "plugin catalog-plugin: store catalog: permission denied for schema public: "
+        "store catalog: permission denied for schema public: "
         "let its owner grant the user of the URL what it lacks"
     )
 
@@ -115,3 +116,12 @@ def test_a_locked_index_of_the_log_is_busy(
         with pytest.raises(Busy, match="locking protocol"):
             operation(locked)
     assert check(store).up
+
+
+def test_what_postgresql_says_in_several_lines_is_told_in_one(
+    opening: Callable[..., Stores], postgresql: str, declare: Declare, tmp_path: Path
+) -> None:
+    """A message of a log or a check is one line, which has the line of the statement, too."""
+    config = StoresConfig(folder=tmp_path, url=postgresql, patience=5, pause=0.01)
+    failure = str(opening(config, declare("SELECT 1;\nALTER  TABL x;")).failures["catalog-plugin"])
+    assert failure.endswith('store catalog: syntax error at or near "TABL"; LINE 2: ALTER TABL x;')

@@ -29,9 +29,10 @@ from plughost._logging import make_logger, silent_logger
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.files import altered_files
+from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control
-from plughost._runtime.generation import GenerationRefused
+from plughost._runtime.generation import GenerationRefused, lacking
 from plughost._runtime.host import Host
 from plughost._runtime.restart import Predecessor, Restart, notify
 from plughost._runtime.sites import has_https
@@ -116,7 +117,8 @@ def _start(host: Host, control: Control, predecessor: Predecessor, teller: Telle
         control.claim(predecessor.lock)
         if not predecessor.exists:  # which answers commands until this process serves
             control.listen()
-        host.start()
+        with teller.showing():
+            host.start()
         control.start()
     except GenerationRefused as error:
         control.stop()
@@ -151,24 +153,15 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
 
     Exit code 0 when every plugin that is not disabled would serve, 1 when one would not, or the host as a whole.
     """
-    host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
-    problems: list[str] = []
-    warnings: tuple[str, ...] = ()
-    untried = 0
+    generation = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger()).look(rehearsed=True)
+    generation.close()
+    registry, untried, problems = generation.registry, len(generation.stores.doubts), lacking(generation)
+    warnings = generation.warnings
     try:
-        generation = host.look(rehearsed=True, complete=True)
-    except GenerationRefused as error:
-        registry = error.registry
+        tls = prepare(settings, dev=dev) if has_https(generation.sites, settings) else None
+        warnings += tls.warnings if tls else ()
+    except CertificateError as error:
         problems.append(str(error))
-    else:
-        registry, untried = generation.registry, len(generation.stores.doubts)
-        try:
-            tls = prepare(settings, dev=dev) if has_https(generation.sites, settings) else None
-        except CertificateError as error:
-            tls = None
-            problems.append(str(error))
-        warnings = (*generation.warnings, *(tls.warnings if tls else ()))
-        generation.close()
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if files:
         environment = Environment()
@@ -180,10 +173,10 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
             say(f"problem: {problem}")
         for warning in warnings:
             say(f"warning: {warning}")
-        active = len(registry.active())
+        active, enabled = len(registry.active()), [each for each in registry if each.state is not State.DISABLED]
         but = f"; {counted(untried, 'store')} could not be tried" if untried else ""
         say(
-            f"Not ready to serve: see above. Plugins that are well: {active} of {len(registry.entries)}."
+            f"Not ready to serve: see above. Plugins that are well: {active} of {len(enabled)}."
             if problems
             else f"{counted(active, 'plugin')}, all well{but}."
         )

@@ -117,7 +117,7 @@ class CommandAudit(Audit):
             try:
                 send_command(self._data_dir, "audit", event=dict(event))
             except NotRunning:
-                with reported():  # by the command itself, beside this
+                with reported("audit"):  # by the command itself, beside this
                     super().write(event)
             return
         super().write(event)

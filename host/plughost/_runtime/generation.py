@@ -207,19 +207,25 @@ def refuse_incomplete(generation: Generation, *, strict: bool) -> None:
     Raises:
         GenerationRefused: A required plugin is missing or does not serve, or the settings ask for what can't be had.
     """
-    registry, host = generation.registry, generation.settings.host
+    problems = lacking(generation)
+    if strict or generation.settings.host.strict:
+        problems += [f"{entry.name} is {entry.state}" for entry in generation.registry if entry.failure is not None]
+    if problems:
+        raise GenerationRefused("; ".join(dict.fromkeys(problems)), generation.registry)
+
+
+def lacking(generation: Generation) -> list[str]:
+    """Return what the settings ask for and can't be had, a required plugin that does not serve among it."""
+    registry = generation.registry
     problems = [*generation.problems]
-    for name in host.required:
+    for name in generation.settings.host.required:
         entry = registry.get(name)
         if entry is None:
             known = [each.name for each in registry]
             problems.append(f"the required plugin {name} is not installed{did_you_mean(name, known)}")
         elif entry.state is not State.ACTIVE:
             problems.append(f"the required plugin {name} is {entry.state}")
-    if strict or host.strict:
-        problems += [f"{entry.name} is {entry.state}" for entry in registry if entry.failure is not None]
-    if problems:
-        raise GenerationRefused("; ".join(dict.fromkeys(problems)), registry)
+    return problems
 
 
 def refuse_losses(running: Registry, following: Registry, accept: Collection[str]) -> None:
@@ -247,7 +253,8 @@ def _with_stores(generation: Generation, stores: Stores, previous: Stores | None
                 registry, middleware, generation.settings, logger, generation.request_log, dev=generation.dev
             )
             _log_failures(registry, logger, known=before)
-        return replace(generation, stores=stores, sites=sites, warnings=(*generation.warnings, *stores.doubts))
+        warnings = (*generation.warnings, *stores.doubts, *stores.edited)
+        return replace(generation, stores=stores, sites=sites, warnings=warnings)
     except BaseException:
         stores.close(previous)
         raise
@@ -289,7 +296,7 @@ def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
     """Fail the plugins that have a store which can't be opened. Return whether there were any."""
     failed = [entry for entry in registry.active() if entry.name in stores.failures]
     for entry in failed:
-        cause = str(stores.failures[entry.name]).rstrip(".")
+        cause = str(stores.failures[entry.name]).removeprefix("store ").rstrip(".")
         registry.fail(entry, Failure("store", cause, "Mend that, then start or reload again."))
     return bool(failed)
 

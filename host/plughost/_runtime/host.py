@@ -109,17 +109,13 @@ class Host(HostState):
         """Look at what is installed now."""
         return self._discovery.look(self.settings, dev=self.dev)
 
-    def look(self, *, rehearsed: bool = False, complete: bool = False) -> Generation:
+    def look(self, *, rehearsed: bool = False) -> Generation:
         """Build a generation that can't serve, and leave the stores closed.
 
         Args:
             rehearsed: Whether to try the migrations of its stores.
-            complete: Whether a plugin that is required and does not serve is refused, as at a start.
-
-        Raises:
-            GenerationRefused: It is not complete.
         """
-        return self._build(self.environment(), rehearse if rehearsed else None, complete=complete)
+        return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
     def beside(self, settings: Settings, *, dev: bool = False) -> Host:
         """Return a host with other settings that opens nothing, to look at what it would serve."""

@@ -60,7 +60,7 @@ class Watcher:
             while not self._ended.wait(_EVERY / 2) and (later := self._look()) != seen:
                 seen = later  # an installer or an editor is still writing
             known = self._host.view.warnings
-            with reported():
+            with reported("reload", "plugin does not serve", "hook failed"):
                 report = self._host.reload(origin={"where": "watcher"})
             for warning in self._host.view.warnings:
                 if warning not in known:

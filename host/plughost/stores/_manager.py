@@ -28,15 +28,21 @@ class Stores(Mapping[str, OpenStore[Any]]):
     Attributes:
         failures: Plugin to the reason why a store of its cannot be opened; none of that plugin's is among the stores.
         doubts: Which stores could not be tried, and why.
+        edited: Which of their migrations were edited after they had been applied.
         checks: The health check of each store.
     """
 
     def __init__(
-        self, stores: Mapping[str, OpenStore[Any]], failures: Mapping[str, SetupError], doubts: Sequence[str] = ()
+        self,
+        stores: Mapping[str, OpenStore[Any]],
+        failures: Mapping[str, SetupError],
+        doubts: Sequence[str] = (),
+        edited: Sequence[str] = (),
     ) -> None:
         self._stores = dict(stores)
         self.failures: dict[str, SetupError] = dict(failures)
         self.doubts: tuple[str, ...] = tuple(doubts)
+        self.edited: tuple[str, ...] = tuple(edited)
         self.checks: tuple[Check, ...] = tuple(
             Check(name=f"store {name}", check=partial(_looking.check, store)) for name, store in self._stores.items()
         )
@@ -149,15 +155,21 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
 def try_stores(prepared: Stores) -> Stores:
     """See which stores could be migrated and opened, and leave all as they are; returns as `migrate_stores`."""
     failures = dict(prepared.failures)
-    doubts = []
+    doubts, edited = [], []
     for store in prepared.values():
         try:
-            store.try_migrations()
+            files = store.try_migrations()
         except SetupError as error:
             failures.setdefault(store.plugin, error)
         except (Unavailable, Busy) as error:
-            doubts.append(f"the store {store.name} could not be tried: {error}")
-    return _without_failures(prepared, failures, doubts=doubts)
+            doubts.append(f"the store {store.name} could not be tried: {str(error).removeprefix(f'store {store.name}: ')}")
+        else:
+            edited += [
+                f"the store {store.name}: the migration {file} was edited after it had been applied; the database keeps "
+                "what it did then. Undo the edit, and let a new migration make the change"
+                for file in files
+            ]
+    return _without_failures(prepared, failures, doubts=doubts, edited=edited)
 
 
 def open_stores(
@@ -170,12 +182,17 @@ def open_stores(
 
 
 def _without_failures(
-    prepared: Stores, failures: Mapping[str, SetupError], previous: Stores | None = None, doubts: Sequence[str] = ()
+    prepared: Stores,
+    failures: Mapping[str, SetupError],
+    previous: Stores | None = None,
+    *,
+    doubts: Sequence[str] = (),
+    edited: Sequence[str] = (),
 ) -> Stores:
     """Close every store of a plugin that has one which failed; return the others."""
     failed = Stores({name: store for name, store in prepared.items() if store.plugin in failures}, failures)
     failed.close(keep=previous)
-    return Stores({name: store for name, store in prepared.items() if name not in failed}, failures, doubts)
+    return Stores({name: store for name, store in prepared.items() if name not in failed}, failures, doubts, edited)
 
 
 def _same(one: OpenStore[Any], other: OpenStore[Any]) -> bool:

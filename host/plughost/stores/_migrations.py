@@ -134,15 +134,18 @@ class Pending:
         steps: The migrations that are to be applied, in order.
         breaking: The file of the first of them that older code can't live with; None where it can with all, or where
             there is no schema yet that older code could use.
+        edited: The files of applied ones that are not as they were then. That may be as harmless as a corrected
+            comment, so it is told, not refused.
     """
 
     schema: int
     steps: tuple[Migration, ...]
     breaking: str | None
+    edited: tuple[str, ...]
 
 
 def pending(place: Place, db: Administration) -> Pending:
-    """Return what a store's schema lacks; tell the logger of edited migrations.
+    """Return what a store's schema lacks.
 
     Raises:
         MigrationError: It is newer than the code, or what it lacks may not be applied by this host.
@@ -153,22 +156,15 @@ def pending(place: Place, db: Administration) -> Pending:
     schema = max(applied, default=0)
     refuse_newer(store, len(migrations), schema)
     steps = tuple(step for step in migrations if step.number not in applied)
-    if not steps:
-        # An edit may be as harmless as a corrected comment, so it is told, not refused.
-        for step in migrations:
-            if applied[step.number] != (step.name, step.checksum):
-                place.logger.warning(
-                    "a migration was edited after it had been applied; the database keeps what it did then",
-                    store=store.name,
-                    file=step.file,
-                )
-    elif place.database.config.read_only:
+    if steps and place.database.config.read_only:
         raise MigrationError(
             f"the {place.database.label} has schema {schema}, and its plugin needs {len(migrations)}, but this host "
             "only reads it (stores.read_only): let a host that writes it apply the migrations first"
         )
     breaking = (step.file for step in steps if step.number in store.breaking)
-    return Pending(schema, steps, next(breaking, None) if schema else None)
+    known = [step for step in migrations if step.number in applied]
+    edited = tuple(step.file for step in known if applied[step.number] != (step.name, step.checksum))
+    return Pending(schema, steps, next(breaking, None) if schema else None, edited)
 
 
 def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:

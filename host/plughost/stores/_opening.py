@@ -88,7 +88,7 @@ class Opening:
         self._claim = self._resources.enter_context(ExitStack())
         self._alone = False
         try:
-            with naming(place.plugin):
+            with _mendable():
                 self._claim.enter_context(self._database.serving())
                 self._db = self._undecided.enter_context(self._database.administer())
                 self._sessions = self._database.sessions(for_pony=place.store.entities is not None)
@@ -96,6 +96,11 @@ class Opening:
                 self._sessions.claim()
                 self._entities = _entities(place, self._sessions)
                 self._pending = pending(place, self._db)
+                for file in self._pending.edited:
+                    place.logger.warning(
+                        "a migration was edited after it had been applied; the database keeps what it did then",
+                        file=file,
+                    )
                 if self._pending.steps:
                     self._db.begin(shared=True)
                     self._db.script(MAKE_TABLE)
@@ -177,17 +182,22 @@ class Opening:
         self._alone = True
 
 
-def try_opening(place: Place) -> None:
-    """See whether a store could be migrated and opened, and leave it as it is; raises what `Opening` does."""
-    with naming(place.plugin), place.database.trial() as (db, sessions):
+def try_opening(place: Place) -> tuple[str, ...]:
+    """See whether a store could be migrated and opened, and leave it as it is; raises what `Opening` does.
+
+    Returns:
+        The files of migrations that were edited after they had been applied.
+    """
+    with _mendable(), place.database.trial() as (db, sessions):
         entities = _entities(place, sessions)
-        steps = pending(place, db).steps
-        if steps:
+        found = pending(place, db)
+        if found.steps:
             db.begin()
             db.script(MAKE_TABLE)
-            apply(steps, place.store, db)
+            apply(found.steps, place.store, db)
         if entities is not None:
             entities.check_tables(db)
+    return found.edited
 
 
 def _entities(place: Place, sessions: Sessions) -> Entities | None:
@@ -200,13 +210,11 @@ def _entities(place: Place, sessions: Sessions) -> Entities | None:
 
 
 @contextmanager
-def naming(plugin: str) -> Iterator[None]:
-    """Name the plugin in what somebody has to mend, such as a privilege that the database's user lacks."""
+def _mendable() -> Iterator[None]:
+    """Raise what a database refuses as a `SetupError`: somebody has to mend it, such as a lacking privilege."""
     try:
         yield
     except StoreError as error:
-        kind = SetupError if type(error) is StoreError else type(error)
-        if not issubclass(kind, SetupError):
+        if type(error) is not StoreError:
             raise
-        message = f"plugin {plugin}: {error}"
-        raise kind(message) from error
+        raise SetupError(str(error)) from error

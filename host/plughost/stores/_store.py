@@ -26,7 +26,7 @@ from plughost.stores._errors import (
 )
 from plughost.stores._gate import Gate
 from plughost.stores._migrations import Migration, Place, read_migrations
-from plughost.stores._opening import Opening, naming, try_opening
+from plughost.stores._opening import Opening, try_opening
 from plughost.stores._presence import Presence
 from plughost.stores._sessions import Mode
 
@@ -127,8 +127,7 @@ class OpenStore(Generic[E]):
     @cached_property
     def migrations(self) -> tuple[Migration, ...]:
         """The migrations as they were when this was made: an upgrade in place replaces the files."""
-        with naming(self.plugin):
-            return read_migrations(self.declared, self.database.config.dialect)
+        return read_migrations(self.declared, self.database.config.dialect)
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -176,9 +175,13 @@ class OpenStore(Generic[E]):
         finally:
             self._gate.open()
 
-    def try_migrations(self) -> None:
-        """See whether the store could be migrated and opened, and leave it as it is; raises as `migrate`."""
-        try_opening(self._place)
+    def try_migrations(self) -> tuple[str, ...]:
+        """See whether the store could be migrated and opened, and leave it as it is; raises as `migrate`.
+
+        Returns:
+            The files of migrations that were edited after they had been applied.
+        """
+        return try_opening(self._place)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

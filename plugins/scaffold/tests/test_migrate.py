@@ -55,7 +55,7 @@ def test_every_step_is_run_from_each_version_with_rows(dialect: str, tmp_path: P
         tmp_path, dialect, _0001_notes=NOTES, _0002_mood="ALTER TABLE notes ADD COLUMN mood INTEGER NOT NULL;"
     )
     (failure,) = told(tried, dialect)
-    assert failure[0].startswith(f"from 0001 with rows: plugin notes: the migration {dialect}/0002_mood.sql failed")
+    assert failure[0].startswith(f"from 0001 with rows: the migration {dialect}/0002_mood.sql failed")
     assert failure[1]
 
 
