@@ -149,7 +149,7 @@ class Paging:
         if not self.sort:
             return ()
         term = f"-?({'|'.join(self.sort)})"
-        allowed = f"of {', '.join(self.sort)}, joined by commas, each with or without - in front"
+        allowed = f"one or more of {', '.join(self.sort)}, joined by commas, each with or without - in front"
         items = {"type": "string", "pattern": f"^{term}(,{term})*$", "description": allowed}
         text = "Fields to sort by, joined by commas; `-` in front for descending."
         schema = {"type": "array", "items": items, "examples": [[",-".join(self.sort[-2:])]]}

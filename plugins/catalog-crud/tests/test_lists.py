@@ -155,7 +155,7 @@ def test_an_unknown_order_is_refused(client: httpx.Client, sort: str) -> None:
     """A sort that is malformed or names no field is 400, and the detail says what it may be."""
     answer = client.get("/products", params={"sort": sort})
     assert answer.status_code == 400
-    allowed = "of id, sku, name, price, stock, joined by commas, each with or without - in front"
+    allowed = "one or more of id, sku, name, price, stock, joined by commas, each with or without - in front"
     assert answer.json()["detail"] == f"sort: {sort!r} must be {allowed}"
 
 
