@@ -52,7 +52,8 @@ class Lines:
         trace = "\n".join([_trace(fields.pop("exc_info", None)), *(fields.pop(name) for name in long)]).strip()
         level, text = str(fields.pop("level", "info")), str(fields.pop("event", ""))
         identity = str(fields.pop("request_id", None) or "")
-        fields.pop("plugin", None)
+        for name in ("plugin", "timestamp"):  # they have columns of their own
+            fields.pop(name, None)
         line = {
             "event": event,
             "number": next(self._numbers),
