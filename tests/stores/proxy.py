@@ -13,6 +13,7 @@ class Proxy:
     Attributes:
         port: Where it listens, on 127.0.0.1; nothing does while it is cut.
         attempts: How many connections were made to it so far.
+        every: Which of the attempts come through: each, each second one, and so on; the others are broken.
         cut_after: Words of a client, after which the server's answer is not passed on, and the connection broken.
     """
 
@@ -27,6 +28,7 @@ class Proxy:
         self._passing.set()
         self.port = 0
         self.attempts = 0
+        self.every = 1
         self.cut_after: bytes | None = None
         self._doomed: set[socket.socket] = set()
         self.mend()
@@ -81,11 +83,14 @@ class Proxy:
         while True:
             try:
                 client, _ = listener.accept()
+                self.attempts += 1
+                if self.attempts % self.every:
+                    client.close()
+                    continue
                 server = socket.create_connection(self._server)
             except OSError:
                 return
             with self._lock:
-                self.attempts += 1
                 self._sockets |= {client, server}
             if self._listener is not listener:
                 self.drop()

@@ -74,6 +74,17 @@ def test_a_restart_of_the_server_between_operations_goes_unnoticed(store: OpenSt
     assert store.read(count) == 25
 
 
+def test_who_gets_no_connection_waits_for_one(store: OpenStore[Any], proxy: Proxy) -> None:
+    """A server that lets one connection in of three is no reason to refuse a read or a write."""
+    proxy.every = 3
+    with ThreadPoolExecutor(8) as threads:
+        for round_ in range(5):
+            list(threads.map(lambda _: store.read(skus), range(16)))
+            list(threads.map(lambda number, round_=round_: store.run(add, f"{round_} {number}"), range(16)))
+            proxy.drop()
+    assert store.read(count) == 81
+
+
 def test_a_write_that_was_cut_in_the_middle_is_undone_and_not_repeated(store: OpenStore[Any], proxy: Proxy) -> None:
     """What had been sent of it is not there afterwards."""
     attempts = []

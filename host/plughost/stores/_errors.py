@@ -47,6 +47,10 @@ class ConnectionLost(Unavailable):
     """The database server cannot be reached, or hung up."""
 
 
+class Unreached(ConnectionLost):
+    """No connection to the database server could be made, so nothing was sent to it."""
+
+
 class Refused(Unavailable):
     """The database server is there, and takes no further connection at the moment."""
 

@@ -14,7 +14,7 @@ from plughost._queries import quote
 from plughost._runtime.claims import Claims
 from plughost._runtime.optional import LibraryError, optional
 from plughost.stores._databases import TABLE, Administration, Database
-from plughost.stores._errors import Busy, Refused, SetupError, translate
+from plughost.stores._errors import Busy, Refused, SetupError, Unreached, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ class PostgreSQL(Database):
 
         Raises:
             Refused: The server is there, and takes no connection at the moment.
+            Unreached: It is not, or hung up.
             StoreError: As `translate` finds.
         """
         driver = driver_for(self.store)
@@ -156,9 +157,9 @@ class PostgreSQL(Database):
             connection = driver.connect(**arguments)
         except driver.Error as error:
             message = f"{self.label}: {str(error).strip()}"
-            # libpq gives no code for what a server says before it lets anybody in, but its severity.
-            if isinstance(error, driver.OperationalError) and _SERVER_SAYS.search(message):
-                raise Refused(message) from error
+            if isinstance(error, driver.OperationalError):
+                # libpq gives no code for what a server says before it lets anybody in, but its severity.
+                raise (Refused if _SERVER_SAYS.search(message) else Unreached)(message) from error
             raise translate(error, self.label) or error from error
         connection.autocommit = True
         return connection

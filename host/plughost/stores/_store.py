@@ -22,6 +22,7 @@ from plughost.stores._errors import (
     ReadOnly,
     StoreError,
     Unavailable,
+    Unreached,
     translate,
 )
 from plughost.stores._gate import Gate
@@ -331,7 +332,8 @@ class OpenStore(Generic[E]):
                         with suppress(Exception):
                             presence.succeeded(mode)
                     return result
-                before = found
+                if not isinstance(found, Unreached):
+                    before = found
                 time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
                 back_off = min(_LONGEST_BACK_OFF, 2 * back_off)
         finally:
@@ -342,18 +344,19 @@ class OpenStore(Generic[E]):
     ) -> bool:
         """Return whether to run an operation again that failed, and `before` may have failed, too.
 
-        What others were in the way of: until the deadline. A statement that was ended: a read, if somebody did that.
-        A connection that was lost: not twice in a row, and only if nothing that was written over it was answered.
+        What others were in the way of, or no connection could be made for: until the deadline. A statement that was
+        ended: a read, if somebody did that. A connection that was lost: not twice in a row, and only if nothing that
+        was written over it was answered.
         """
         left, limit = deadline - time.monotonic(), self.database.config.statement_timeout
-        if isinstance(found, ConnectionLost):
+        if isinstance(found, ConnectionLost) and not isinstance(found, Unreached):
             twice = isinstance(before, ConnectionLost)
             cut = left + limit <= 0  # by the host itself
             return session is not None and session.untouched and not twice and not cut
         if isinstance(found, Overran):
             by_hand = self._patience - left < limit  # before the server's limit can be over
             return mode is Mode.READ and by_hand and left > 0
-        return isinstance(found, Busy) and left > 0
+        return isinstance(found, (Busy, Unreached)) and left > 0
 
     def _judge(self, error: Exception, mode: Mode) -> StoreError:
         """Return what an operation failed with, and take note of it; raise what is none of the store's."""
