@@ -284,6 +284,23 @@ def test_a_folder_that_may_not_be_looked_into_is_no_defect(
     wait_for(lambda: check(serving).up)
 
 
+def test_a_file_that_became_read_only_is_told_once_though_it_is_written_on(
+    serving: OpenStore[Session], file: Path, told: list[dict[str, Any]]
+) -> None:
+    """SQLite writes on to a file that it has open; readiness is down all the same, until another may be opened."""
+    file.chmod(0o400)
+    if os.access(file, os.W_OK):
+        pytest.skip("nothing is forbidden to root")
+    told.clear()
+    for number in range(3):
+        assert not check(serving).up
+        serving.single(add, str(number))
+    file.chmod(0o600)
+    serving.single(add, "after")
+    assert check(serving).up
+    assert [each["event"] for each in told] == ["the store can't be written", "the store is well again"]
+
+
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
 @pytest.mark.parametrize("when", ["stopped", "served"])
 def test_a_file_that_was_deleted_without_its_log_is_not_made_anew(

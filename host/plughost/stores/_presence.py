@@ -168,12 +168,15 @@ class Presence:
         """Take note that something succeeded; call it only where something failed.
 
         On a full disk whatever deletes succeeds, and so may a small row: that is over once there is room for a table.
+        What the health check found is over once it finds it no more: SQLite writes on to a read-only file that is open.
         """
         failing = self.failing
         if failing is None or self.opened is None or (mode is Mode.READ and failing[1] is not mode):
             return
         if failing[1] is Mode.WRITE:
             self._write(self.opened)
+        elif failing[1] is Mode.LOOK and mode is not Mode.LOOK:
+            self.opened.sessions.look(writes=True)
         with self._noting:
             if self.failing is not failing:  # another thread told it
                 return
