@@ -45,7 +45,7 @@ def test_the_right_password_lets_in(email: str) -> None:
     assert found.email == "user@example.org"
 
 
-@pytest.mark.parametrize("password", ["wrong", "", "Right", "right ", "right\0", "\ud800"])
+@pytest.mark.parametrize("password", ["wrong", "", "Right", "right ", "right\0", "right\0right", "\ud800"])
 def test_a_wrong_password_does_not(password: str) -> None:
     """Anything but the password is wrong."""
     assert UserStore([user()], rounds=4).verify("user@example.org", password) is None
@@ -128,9 +128,9 @@ def test_a_hash_is_one_that_logs_in() -> None:
     assert store.verify(OTHERS, "pässword") is not None
 
 
-@pytest.mark.parametrize(("password", "reason"), [("", "empty"), ("é" * 37, "74 bytes")])
+@pytest.mark.parametrize(("password", "reason"), [("", "empty"), ("é" * 37, "74 bytes"), ("a\0b", "NUL")])
 def test_what_bcrypt_can_not_hash_is_refused(password: str, reason: str) -> None:
-    """A password that is empty or would be cut is refused with the reason."""
+    """A password that is empty, would be cut, or has NUL is refused with the reason."""
     with pytest.raises(ValueError, match=reason):
         hash_password(password, 4)
 

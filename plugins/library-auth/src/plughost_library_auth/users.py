@@ -70,7 +70,8 @@ class UserStore:
         rounds = max(self._rounds, dearest)
         with self._turns.turn(_SECONDS_OF_TWELVE * 2.0 ** (rounds - 12)):
             right = _matches(user, secret[:LONGEST_PASSWORD], rounds)
-        if right and len(secret) <= LONGEST_PASSWORD:
+        # Bcrypt repeats a password with NUL in between, so `p` and `p NUL p` have one hash (RFC 7617 has no NUL).
+        if right and len(secret) <= LONGEST_PASSWORD and 0 not in secret:
             return user
         if trouble is not None:  # for every other user alike, so that it doesn't tell whom the settings have
             raise trouble
@@ -101,11 +102,11 @@ def hash_password(password: str, rounds: int) -> str:
     """Return the bcrypt hash of a password.
 
     Args:
-        password: At most 72 bytes as UTF-8, not empty.
+        password: At most 72 bytes as UTF-8, not empty, without NUL.
         rounds: The cost: 2 to this power rounds.
 
     Raises:
-        ValueError: The password is empty or too long; the message says which.
+        ValueError: The password is empty or too long, or has NUL; the message says which.
     """
     secret = password.encode()
     if not secret:
@@ -113,6 +114,9 @@ def hash_password(password: str, rounds: int) -> str:
         raise ValueError(msg)
     if len(secret) > LONGEST_PASSWORD:
         msg = f"the password has {len(secret)} bytes as UTF-8; bcrypt takes {LONGEST_PASSWORD} at most"
+        raise ValueError(msg)
+    if 0 in secret:
+        msg = "the password contains NUL, and no login may: bcrypt takes it for the end"
         raise ValueError(msg)
     return bcrypt.hashpw(secret, bcrypt.gensalt(rounds)).decode()
 
