@@ -43,6 +43,8 @@ def precondition(req: Request) -> Callable[[Product | None], None]:
         A function of the current product, or None where there is none; it raises 412 where the check fails.
     """
     wanted, unwanted = req.if_match, req.if_none_match
+    if wanted is None and req.get_header("If-Match") is not None:
+        wanted = []  # it names no tag, as of a client that lost its own: nothing matches
 
     def check(current: Product | None) -> None:
         if wanted is not None and not _matches(wanted, current):
