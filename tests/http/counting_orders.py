@@ -38,6 +38,8 @@ class Orders:
             raise falcon.HTTPServiceUnavailable(retry_after=1)
         if order == "unkept":
             self._context.stores["orders-idempotency"].run(_drop)
+        if order == "limited":
+            raise falcon.HTTPTooManyRequests(retry_after=1)
         if order == "broken":
             raise ValueError("broken")
         if order == "refused":

@@ -76,9 +76,10 @@ def test_an_error_of_the_request_is_an_answer(client: Client) -> None:
 
 
 def test_what_was_not_done_may_be_asked_again(client: Client) -> None:
-    """A 503 that says when to come back frees the key."""
+    """A 503 or 429 that says when to come back frees the key."""
     assert [client.order("busy").status_code for _ in range(2)] == [503, 503]
-    assert client.calls == 2
+    assert [client.order("limited", "b").status_code for _ in range(2)] == [429, 429]
+    assert client.calls == 4
 
 
 def test_what_failed_may_have_been_done(client: Client) -> None:
@@ -101,9 +102,10 @@ def test_an_answer_that_streams_is_not_given_again_as_an_empty_one(client: Clien
 
 
 def test_a_key_is_for_one_request(client: Client) -> None:
-    """With another body it is refused, and so is one that is no key."""
+    """With another body or version it is refused, and so is one that is no key."""
     client.order("x")
     assert client.order("y").status_code == 422
+    assert client.order("x", **{"API-Version": "1.0"}).status_code == 422
     assert [client.order("x", key).status_code for key in ('""', "a b", "x" * 256)] == [400] * 3
     assert client.calls == 1
 

@@ -78,7 +78,7 @@ class Idempotency:
             )
 
     def process_response(self, req: Request, resp: Any, resource: object, req_succeeded: bool) -> None:
-        """Keep the answer, unless it streams. Where it says to try again later, nothing was done: the key is free.
+        """Keep the answer, unless it streams. A 429 or 5xx with `Retry-After` frees the key: nothing was done.
 
         Where the store fails now, the answer is sent nevertheless, since the operation has ended as it says.
         """
@@ -86,12 +86,12 @@ class Idempotency:
         if identity is None:
             return
         with suppress(StoreError):
-            if resp.status_code < 500 and resp.stream is None:
+            if (resp.status_code == 429 or resp.status_code >= 500) and resp.get_header("Retry-After"):
+                self._store.run(_forget, self._table, identity)
+            elif resp.status_code < 500 and resp.stream is None:
                 headers = json.dumps({name: value for name, value in resp.headers.items() if name not in _COMMON})
                 body = resp.render_body() or b""
                 self._store.run(_keep, self._table, identity, (resp.status_code, headers, body))
-            elif resp.get_header("Retry-After"):
-                self._store.run(_forget, self._table, identity)
             else:
                 self._store.run(_give_up, self._table, identity)
 
@@ -109,8 +109,9 @@ def _digest(*texts: str) -> str:
 
 
 def _fingerprint(req: Request) -> str:
-    """Return what tells a body from another, and leave it to be read from its beginning."""
-    made = hashlib.sha256((req.content_type or "").encode("utf-8", "surrogatepass"))
+    """Return what tells a body, or the version asked for, from another, and leave the body to be read again."""
+    sent = filter(None, (req.content_type, req.get_header("API-Version")))
+    made = hashlib.sha256("\0".join(sent).encode("utf-8", "surrogatepass"))
     while part := req.stream.read(_BLOCK):
         made.update(part)
     req.env["wsgi.input"].seek(0)
