@@ -125,7 +125,8 @@ def test_init_offers_a_site_to_plugins_that_mount_something(line: Line) -> None:
     written = (line.folder / "new.toml").read_text()
     assert ("[plugins.good]" in written, "[plugins.idle]" in written) == (True, False)
     line.configure('[plugins.idle]\nsite = "admin"')
-    assert line.run("settings", "plugins.idle").output == 'plugins.idle.site = "admin"  # plughost.toml; by default (not set)\n'
+    told = line.run("settings", "plugins.idle").output
+    assert told == 'plugins.idle.site = "admin"  # plughost.toml; by default (not set)\n'
 
 
 def test_init_overwrites_nothing(line: Line) -> None:

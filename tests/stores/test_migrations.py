@@ -58,9 +58,7 @@ def test_the_first_and_later_steps_run_once_and_in_order(config: StoresConfig, d
     ]
 
 
-def test_a_failing_step_leaves_nothing_behind_and_names_store_and_file(
-    config: StoresConfig, declare: Declare
-) -> None:
+def test_a_failing_step_leaves_nothing_behind_and_names_store_and_file(config: StoresConfig, declare: Declare) -> None:
     """All that was pending is applied, or nothing of it: the older version of the plugin may have to go on."""
     store = declare(NOTES, f"CREATE TABLE more (id {{identity}}); {AN_EMPTY_NOTE} SELECT nonsense;", tables=("notes",))
     with open_stores_of(store, config) as failures:

@@ -112,9 +112,7 @@ def edit_setting(settings: Settings, models: Models, key: str, value: object) ->
     return Edit(file=file, _before=before)
 
 
-def _edited(
-    settings: Settings, models: Models, key: str, value: object
-) -> tuple[Path, bytes | None, str]:
+def _edited(settings: Settings, models: Models, key: str, value: object) -> tuple[Path, bytes | None, str]:
     """Return the settings file, what it holds now, None where it is not there, and what it would hold."""
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since

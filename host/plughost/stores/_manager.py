@@ -162,11 +162,12 @@ def try_stores(prepared: Stores) -> Stores:
         except SetupError as error:
             failures.setdefault(store.plugin, error)
         except (Unavailable, Busy) as error:
-            doubts.append(f"the store {store.name} could not be tried: {str(error).removeprefix(f'store {store.name}: ')}")
+            reason = str(error).removeprefix(f"store {store.name}: ")
+            doubts.append(f"the store {store.name} could not be tried: {reason}")
         else:
             edited += [
-                f"the store {store.name}: the migration {file} was edited after it had been applied; the database keeps "
-                "what it did then. Undo the edit, and let a new migration make the change"
+                f"the store {store.name}: the migration {file} was edited after it had been applied; the database "
+                "keeps what it did then. Undo the edit, and let a new migration make the change"
                 for file in files
             ]
     return _without_failures(prepared, failures, doubts=doubts, edited=edited)

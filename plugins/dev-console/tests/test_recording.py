@@ -58,7 +58,7 @@ def test_what_is_no_number_is_refused(console: Console, after: str) -> None:
 
 
 def test_a_line_is_told_once_and_as_text() -> None:
-    """Two that watch, while one takes over from the other, don't double it, nor its time; values are written, not kept."""
+    """Two that watch, while one takes over from the other, don't double it, nor its time; values are written."""
     ring: deque[dict[str, Any]] = deque(maxlen=10)
     one, other = (Lines(ring, deque(), count(1), "dev-console") for _ in range(2))
     held: list[int] = [1]
