@@ -205,6 +205,9 @@ def test_a_broken_plugin_breaks_no_command_but_its_own(line: Line) -> None:
     for name in ("bad", "liar", "exits"):
         result = line.run(name, "anything", "--at-all")
         assert (result.exit_code, f"{name} (cli-{name} 1.0): " in result.stderr) == (1, True)
+    line.install("mute", "from plughost import hookimpl\n@hookimpl\ndef register_commands():\n    return [print]\n")
+    told = "register_commands: it returned a builtin_function_or_method. Return a list of Command."
+    assert line.run("mute").stderr == f"Error: mute (cli-mute 1.0): {told}\n"
 
 
 def test_an_async_hook_is_told_and_leaves_no_warning(line: Line) -> None:

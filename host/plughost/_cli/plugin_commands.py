@@ -84,9 +84,12 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
 
 def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     registry, entry = _only(name, found)
-    commands: list[click.Command] | None = None
-    if "register_commands" in entry.hooks:
-        commands = registry.attempt(entry, "register_commands", lambda: list(registry.call(entry, "register_commands")))
+    hook = "register_commands"
+    commands: tuple[click.Command, ...] | None = None
+    if hook in entry.hooks:
+        commands = registry.attempt(
+            entry, hook, lambda: registration.several(click.Command, registry.call(entry, hook))
+        )
     if entry.failure is not None or not commands:
         return _Refusal(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:
@@ -102,7 +105,7 @@ def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entr
     return registry, next(entry for entry in registry if entry.installed is wanted)
 
 
-def _group(name: str, commands: list[click.Command]) -> click.Group:
+def _group(name: str, commands: Collection[click.Command]) -> click.Group:
     """Return the group of a plugin. Its commands get the plugin's context as click's object."""
 
     @click.group(name, help=f"Commands of the plugin {name}.")

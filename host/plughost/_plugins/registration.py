@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits
     from plughost.stores import OpenStore
+
+T = TypeVar("T")
 
 _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
     "register_stores": ("stores", Store),
@@ -158,17 +161,28 @@ def _collect(registry: Registry, hook: str) -> None:
     attribute, kind = _HOOKS[hook]
 
     def take(entry: Entry, declared: object) -> None:
-        if not isinstance(declared, Iterable):
-            raise PluginError(f"it returned {declared!r}", f"Return a list of {kind.__name__}.")
-        items = tuple(declared)
+        items = several(kind, declared)
         for item in items:
-            if not isinstance(item, kind):
-                raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
             check(item)
             require_idempotency_store(item, entry.name, entry.context.stores)
         entry.declared = replace(entry.declared, **{attribute: items})
 
     _ask(registry, hook, take)
+
+
+def several(kind: type[T], declared: object) -> tuple[T, ...]:
+    """Return what a hook has returned that is to return several of a kind.
+
+    Raises:
+        PluginError: It is something else.
+    """
+    if not isinstance(declared, Iterable):
+        raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
+    items = tuple(declared)
+    for item in items:
+        if not isinstance(item, kind):
+            raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
+    return items
 
 
 def _ask(registry: Registry, hook: str, take: Callable[[Entry, Any], None]) -> None:
