@@ -178,7 +178,7 @@ def several(kind: type[T], declared: object) -> tuple[T, ...]:
     """
     if not isinstance(declared, Iterable):
         raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
-    items = tuple(declared)
+    items: tuple[Any, ...] = tuple(declared)
     for item in items:
         if not isinstance(item, kind):
             raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")

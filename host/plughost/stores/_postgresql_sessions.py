@@ -122,10 +122,14 @@ class PostgreSQLSessions(Sessions):
                     _cut(connection)
             self.pool.shrink(now)
             if self._claims and not self._used:
-                with suppress(Exception):  # the server is away, or the store is purged
-                    self.pool.give(self.pool.take(now))
-                if not self._claims:  # it was let go of meanwhile
-                    self.pool.disconnect()
+                self._keep_claim(now)
+
+    def _keep_claim(self, now: float) -> None:
+        """See that there is a connection, which holds the claim."""
+        with suppress(Exception):  # the server is away, or the store is purged
+            self.pool.give(self.pool.take(now))
+        if not self._claims:  # it was let go of meanwhile
+            self.pool.disconnect()
 
 
 def _cut(connection: Any) -> None:
