@@ -87,9 +87,7 @@ def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     hook = "register_commands"
     commands: tuple[click.Command, ...] | None = None
     if hook in entry.hooks:
-        commands = registry.attempt(
-            entry, hook, lambda: registration.several(click.Command, registry.call(entry, hook))
-        )
+        commands = registry.attempt(entry, hook, lambda: registration.all_of(click.Command, registry.call(entry, hook)))
     if entry.failure is not None or not commands:
         return _Refusal(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:

@@ -161,7 +161,7 @@ def _collect(registry: Registry, hook: str) -> None:
     attribute, kind = _HOOKS[hook]
 
     def take(entry: Entry, declared: object) -> None:
-        items = several(kind, declared)
+        items: tuple[Any, ...] = all_of(kind, declared)
         for item in items:
             check(item)
             require_idempotency_store(item, entry.name, entry.context.stores)
@@ -170,7 +170,7 @@ def _collect(registry: Registry, hook: str) -> None:
     _ask(registry, hook, take)
 
 
-def several(kind: type[T], declared: object) -> tuple[T, ...]:
+def all_of(kind: type[T], declared: object) -> tuple[T, ...]:
     """Return what a hook has returned that is to return several of a kind.
 
     Raises:
@@ -178,11 +178,12 @@ def several(kind: type[T], declared: object) -> tuple[T, ...]:
     """
     if not isinstance(declared, Iterable):
         raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
-    items: tuple[Any, ...] = tuple(declared)
-    for item in items:
+    several = []
+    for item in declared:
         if not isinstance(item, kind):
             raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
-    return items
+        several.append(item)
+    return tuple(several)
 
 
 def _ask(registry: Registry, hook: str, take: Callable[[Entry, Any], None]) -> None:

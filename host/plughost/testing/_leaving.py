@@ -42,7 +42,8 @@ class Leaving(Suite):
         before = set(threading.enumerate())
         with self.serving() as host:
             report = host.host.reload()
-            assert report.ok, f"{self.plugin} does not live through a reload: {'; '.join(report.problems)}"
+            why = "; ".join((*report.problems, *report.restart_needed))
+            assert report.ok, f"{self.plugin} does not live through a reload: {why}"
         left = _patiently(lambda: _threads_since(before))
         assert not left, f"{self.plugin} leaves the threads {left} behind when its host stops: end them in `stopping`"
 
