@@ -1,4 +1,4 @@
-"""Responses: the errors that an engine answers itself, and fields as HTTP/2 writes them (PEP 3333, RFC 9110 5)."""
+"""Responses: errors that an engine answers itself, fields as HTTP/2 writes them (PEP 3333, RFC 9110 5), and slices."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import http
 import re
 import uuid
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from plughost.http._errors import PROBLEM_DETAILS, Problem
 from plughost.http._fields import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 # For how long the rest of a refused body is read and dropped: in all, without anything coming, and how much.
 LINGER_SECONDS: Final = 15.0
@@ -20,6 +23,11 @@ LONGEST_TARGET: Final = 8192
 """Bytes of path and query that are read: responses repeat them in links, and no client reads a head without end."""
 LONGEST_NUMBER: Final = 19
 """Digits of a Content-Length."""
+
+SLICE: Final = 256 * 1024
+"""Bytes of a part that are sent at a time; some slices wait for each slow reader."""
+WINDOW: Final = 65535
+"""Bytes of a response that each HTTP/2 client takes ahead, unless it says otherwise (RFC 9113 6.9.2)."""
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _DETAILS: Final = {
@@ -89,3 +97,22 @@ def _raw_name(name: str) -> bytes:
     if name.lower() in _HOP_BY_HOP:
         raise AssertionError(f"{name} is a hop-by-hop header, which an application must not set (PEP 3333)")
     return name.lower().encode()
+
+
+def slices(parts: Iterable[bytes], tail: int = 0) -> Iterator[bytes]:
+    """Yield parts, large ones in slices: granian takes as many of them ahead of a client, whatever their size.
+
+    Args:
+        parts: The parts.
+        tail: How many bytes of a part longer than `WINDOW` come last, one by one. HTTP/2 holds back what its client
+            has no room for; with so little still to send, room for another part tells that the rest is out.
+    """
+    for part in parts:
+        if len(part) <= (WINDOW if tail else SLICE):
+            yield part
+        else:
+            end = len(part) - tail
+            for begin in range(0, end, SLICE):
+                yield part[begin : min(begin + SLICE, end)]
+            for at in range(end, len(part)):
+                yield part[at : at + 1]

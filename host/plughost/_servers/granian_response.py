@@ -1,7 +1,8 @@
 """A request that is answered through granian, in the turn of the dispatcher.
 
-A response of one part is sent in one go. A longer one goes on for as long as the client takes it; where it takes none,
-a callback brings the rest to the dispatcher once there is room again. So a slow reader holds no thread.
+A response of one part is sent in one go, but for a long one over HTTP/2, which its client may hold up. Any other goes
+on for as long as the client takes it; where it takes none, a callback brings the rest to the dispatcher once there is
+room again. So a slow reader holds no thread.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from plughost._servers.answers import KNOWN_FIELDS, engine_error, raw_field
+from plughost._servers.answers import KNOWN_FIELDS, SLICE, WINDOW, engine_error, raw_field, slices
 from plughost._servers.base import CutOffError, is_slow
 from plughost._servers.work import Job
 from plughost._waiting import Pause
@@ -32,7 +33,7 @@ _SERVER: Final = (b"server", b"plughost")
 _WHOLE: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
 _WATCHING: Final = allocate_lock()  # around who begins to watch a client
-_SLICE: Final = 256 * 1024  # bytes of a part that are sent at a time; some slices wait for each slow reader
+_TAIL: Final = 6  # the last one finds room when the client has made room for all before: granian holds five parts
 
 
 class Requests(Protocol):
@@ -159,11 +160,15 @@ class Call(Job):
     def _call(self, application: Callable[..., Iterable[bytes]]) -> None:
         try:
             body = application(self.environ, self._start_response)
+            tail = _TAIL if self.environ["SERVER_PROTOCOL"] == "HTTP/2" else 0
             if type(body) in _WHOLE and not self._started:
-                self._end(body[0] if len(body) == 1 else b"".join(body))  # type: ignore[index, arg-type] # a list
-                return
+                whole = body[0] if len(body) == 1 else b"".join(body)  # type: ignore[index, arg-type] # a list
+                if not tail or len(whole) <= WINDOW:
+                    self._end(whole)
+                    return
+                body = [whole]
             self._close = getattr(body, "close", None)
-            self._parts = _slices(body)
+            self._parts = slices(body, tail)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
             self._fail(error)
             return
@@ -327,7 +332,7 @@ class Call(Job):
             paused.ready()
         now -= self._since
         # At the least rate a slice goes out in time, however much went before. A busy HTTP/2 connection tells nothing.
-        if self._room is not None and (is_slow(self._waited + now, self._sent) or is_slow(now, _SLICE)):
+        if self._room is not None and (is_slow(self._waited + now, self._sent) or is_slow(now, SLICE)):
             self.give_up()
 
     def give_up(self) -> None:
@@ -371,16 +376,6 @@ class Call(Job):
             else:  # the end of a body that is not there, or at least not awaited
                 self.body_ended = not message.get("more_body")
                 self._listen()
-
-
-def _slices(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield parts, large ones in slices: granian takes as many of them ahead of a client, whatever their size."""
-    for part in parts:
-        if len(part) <= _SLICE:
-            yield part
-        else:
-            for begin in range(0, len(part), _SLICE):
-                yield part[begin : begin + _SLICE]
 
 
 def send_error(proto: Proto, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
