@@ -31,7 +31,7 @@ KEPT_SECONDS: Final = 24 * 3600
 _PATIENCE_SECONDS: Final = 60  # for how long a request without an answer counts as in progress
 _BLOCK: Final = 64 * 1024
 _COMMON: Final = frozenset({"x-request-id", "x-content-type-options", "vary", "api-version", "content-length"})
-_key: Final = re.compile(r'"?([\x21\x23-\x5b\x5d-\x7e]{1,255})"?').fullmatch
+_key: Final = re.compile(r'("?)([\x21\x23-\x5b\x5d-\x7e]{1,255})\1').fullmatch
 
 
 class Idempotency:
@@ -52,7 +52,7 @@ class Idempotency:
         if found is None:
             raise falcon.HTTPBadRequest(description="The Idempotency-Key is 1 to 255 visible ASCII characters.")
         who = req.principal.name if req.principal is not None else req.auth or ""
-        identity = _digest(req.method, req.env.get("REQUEST_URI", req.path), who, found[1])
+        identity = _digest(req.method, req.env.get("REQUEST_URI", req.path), who, found[2])
         fingerprint, now = _fingerprint(req), int(self._now().timestamp())
         try:
             known = self._store.run(_begin, self._table, identity, fingerprint, now)
