@@ -33,7 +33,7 @@ def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
     kept.commit()
     add(lost, "lost")
     number_lost = lost.rows("SELECT txid_current()")[0][0]
-    assert sessions.outcome(number_kept, life) == "committed"
+    assert sessions.outcome(number_kept, life, time.monotonic()) == "committed"
 
     server.crash()
     server.start()
@@ -46,7 +46,7 @@ def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
             number = cursor.fetchone()[0]
         cursor.execute("SELECT txid_status(%s)", (number_lost,))
         assert cursor.fetchone() == ("committed",)  # so the server says
-    assert sessions.outcome(number_lost, life) is None
+    assert sessions.outcome(number_lost, life, time.monotonic()) is None
     assert store.read(skus) == ["kept"]
 
 

@@ -85,6 +85,25 @@ def test_who_gets_no_connection_waits_for_one(store: OpenStore[Any], proxy: Prox
     assert store.read(count) == 81
 
 
+def test_who_looks_for_a_lost_database_waits_no_longer_than_who_needs_it(
+    store: OpenStore[Any], proxy: Proxy, postgresql: str, psycopg2: Any, wait_for: Callable[..., None]
+) -> None:
+    """A server that is there again and lets nobody in yet, as while it recovers, is no reason to wait anew."""
+    name = urlsplit(postgresql).path[1:]
+    proxy.cut()
+    with pytest.raises(Unavailable):
+        store.read(skus)
+    with closing(psycopg2.connect(urlsplit(postgresql)._replace(path="/postgres").geturl())) as server:
+        server.autocommit = True
+        server.cursor().execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        proxy.mend()
+        attempts, waits = proxy.attempts, store.figures["connection_waits"]
+        wait_for(lambda: check(store).up or proxy.attempts > attempts)
+        assert store.figures["connection_waits"] == waits
+        server.cursor().execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    wait_for(lambda: check(store).up)
+
+
 def test_a_write_that_was_cut_in_the_middle_is_undone_and_not_repeated(store: OpenStore[Any], proxy: Proxy) -> None:
     """What had been sent of it is not there afterwards."""
     attempts = []

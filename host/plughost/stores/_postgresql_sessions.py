@@ -54,8 +54,8 @@ class PostgreSQLSessions(Sessions):
             return Reading(self, deadline)
         return Writing(self, deadline) if mode is Mode.WRITE else Single(self, deadline)
 
-    def look(self, *, writes: bool = False) -> None:
-        read_only, _ = self._ask("SHOW transaction_read_only", looks=True)
+    def look(self, *, writes: bool = False, deadline: float | None = None) -> None:
+        read_only, _ = self._ask(deadline, "SHOW transaction_read_only", looks=True)
         if writes and read_only == "on" and not self._only_read:  # as on a standby, or where somebody has set it so
             raise Unavailable(f"The database of the {self.label} is read-only.")
 
@@ -65,7 +65,8 @@ class PostgreSQLSessions(Sessions):
         Who only looks waits for no other operation, since those who use all connections may wait for a lock.
         """
         connection = self.pool.take(deadline, beyond=looks)
-        self._used[id(connection)] = connection, deadline + (0.0 if looks else self._limit)
+        until = time.monotonic() + self.patience if looks else deadline + self._limit
+        self._used[id(connection)] = connection, until
         if not self._watching.locked() and self._watching.acquire(blocking=False):
             threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
         return connection
@@ -84,7 +85,7 @@ class PostgreSQLSessions(Sessions):
         self._claims = False
         super().let_go()
 
-    def outcome(self, transaction: int, life: object) -> str | None:
+    def outcome(self, transaction: int, life: object, deadline: float) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell.
 
         A server that crashed may give the number of a transaction that it lost to another one.
@@ -92,13 +93,16 @@ class PostgreSQLSessions(Sessions):
         Args:
             transaction: Its number.
             life: Which life of the server it belongs to.
+            deadline: Until when to wait for a connection.
         """
-        told, asked_in = self._ask("SELECT txid_status(%s)", transaction)
+        told, asked_in = self._ask(deadline, "SELECT txid_status(%s)", transaction)
         return None if told == "committed" and asked_in != life else told
 
-    def _ask(self, sql: str, *values: object, looks: bool = False) -> tuple[str | None, object]:
+    def _ask(
+        self, deadline: float | None, sql: str, *values: object, looks: bool = False
+    ) -> tuple[str | None, object]:
         """Return the one value that a query finds, and the life of the server that was asked."""
-        connection = self.take(time.monotonic() + self.patience, looks=looks)
+        connection = self.take(time.monotonic() + self.patience if deadline is None else deadline, looks=looks)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(sql, values)
@@ -258,7 +262,7 @@ class Writing(PostgreSQLSession):
         while True:
             told: str | None = "in progress"  # whatever goes wrong, there is no answer yet
             with suppress(Exception):
-                told = self.sessions.outcome(transaction, life)
+                told = self.sessions.outcome(transaction, life, give_up)
             if told == "committed":
                 return
             if told == "aborted":

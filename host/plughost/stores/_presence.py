@@ -89,7 +89,7 @@ class Presence:
         if self.trouble is not None and not waiting and now < self._retry_at:
             return None
         try:
-            self.opened = self._open_again()
+            self.opened = self._open_again(deadline)
         except Exception as error:
             found = translate(error, self._database.label)
             if found is None:
@@ -105,10 +105,10 @@ class Presence:
         self.trouble = None
         return self.opened
 
-    def _open_again(self) -> Opened:
+    def _open_again(self, deadline: float) -> Opened:
         opened = self.opened
         if opened is not None and not isinstance(self.trouble, Damaged):
-            opened.sessions.look()
+            opened.sessions.look(deadline=deadline)
             return opened
         if opened is not None and self._database.exists():
             # Another file may be there now, so nobody may use the old one when that is opened.

@@ -172,8 +172,10 @@ class Sessions(ABC):
         """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
 
     @abstractmethod
-    def look(self, *, writes: bool = False) -> None:
+    def look(self, *, writes: bool = False, deadline: float | None = None) -> None:
         """See whether the database is there and in order, and takes writes where it is to.
+
+        A connection is waited for until the deadline, a time of `time.monotonic`; by default as by a new operation.
 
         Raises:
             StoreError: It is not, unless the driver's own error says so.

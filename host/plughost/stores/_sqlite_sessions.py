@@ -53,7 +53,7 @@ class SQLiteSessions(Sessions):
             self._look_at = now + _LOOK_EVERY
         return Reading(self, deadline)
 
-    def look(self, *, writes: bool = False) -> None:
+    def look(self, *, writes: bool = False, deadline: float | None = None) -> None:
         self._open_reader().close()
         if writes and not self._only_read and not os.access(self._file.path, os.W_OK):
             raise Unavailable(f"The file of the {self.label} is read-only")
