@@ -23,13 +23,13 @@ REQUEST = [(":method", "GET"), (":path", "/"), (":scheme", "https"), (":authorit
 
 
 @pytest.mark.parametrize("taken", [True, False])
-@pytest.mark.parametrize("size", [66_000, 600_000])
-def test_a_response_that_is_held_back_is_waited_for(serve: Serve, size: int, taken: bool) -> None:
+@pytest.mark.parametrize(("size", "part"), [(66_000, 66_000), (600_000, 600_000), (66_000, 1000), (100_000, 65_536)])
+def test_a_response_that_is_held_back_is_waited_for(serve: Serve, size: int, part: int, taken: bool) -> None:
     """A drain waits for longer than an idle connection is kept; what is never taken does not count as answered."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(size))])
-        return [bytes(size)]
+        return [bytes(size)] if part == size else (bytes(min(part, size - at)) for at in range(0, size, part))
 
     served = serve(application, LANES[3])
     client = h2.connection.H2Connection()

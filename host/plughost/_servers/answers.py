@@ -99,20 +99,27 @@ def _raw_name(name: str) -> bytes:
     return name.lower().encode()
 
 
-def slices(parts: Iterable[bytes], tail: int = 0) -> Iterator[bytes]:
+def slices(parts: Iterable[bytes], tail: int = 0, headers: Iterable[tuple[bytes, bytes]] = ()) -> Iterator[bytes]:
     """Yield parts, large ones in slices: granian takes as many of them ahead of a client, whatever their size.
 
     Args:
         parts: The parts.
-        tail: How many bytes of a part longer than `WINDOW` come last, one by one. HTTP/2 holds back what its client
-            has no room for; with so little still to send, room for another part tells that the rest is out.
+        tail: How many bytes come last, one by one: of a response longer than `WINDOW`, and without a Content-Length of
+            each part that is. HTTP/2 holds back what its client has no room for; with so little still to send, room
+            for another part tells that the rest is out.
+        headers: The response's.
     """
+    length = int(next((value for name, value in headers if name == b"content-length"), 0))
+    sent = 0
     for part in parts:
-        if len(part) <= (WINDOW if tail else SLICE):
+        size = end = len(part)
+        if (length or size) > WINDOW:
+            end = min(size, max(0, size - tail, length - tail - sent))
+        if end == size <= SLICE:
             yield part
         else:
-            end = len(part) - tail
             for begin in range(0, end, SLICE):
                 yield part[begin : min(begin + SLICE, end)]
-            for at in range(end, len(part)):
+            for at in range(end, size):
                 yield part[at : at + 1]
+        sent += size

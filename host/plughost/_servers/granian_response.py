@@ -168,7 +168,7 @@ class Call(Job):
                     return
                 body = [whole]
             self._close = getattr(body, "close", None)
-            self._parts = slices(body, tail)
+            self._parts = slices(body, tail, self._headers if tail and self._status else ())
         except BaseException as error:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
             self._fail(error)
             return
