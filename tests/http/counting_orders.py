@@ -48,6 +48,9 @@ class Orders:
         if order == "streamed":
             resp.stream = iter([b"a", b"b"])
             return
+        if order == "unwritable":
+            resp.media = object()
+            return
         resp.set_header("Location", "/orders/1")
         resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
 

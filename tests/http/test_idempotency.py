@@ -82,9 +82,10 @@ def test_what_was_not_done_may_be_asked_again(client: Client) -> None:
     assert client.calls == 4
 
 
-def test_what_failed_may_have_been_done(client: Client) -> None:
+@pytest.mark.parametrize("order", ["broken", "unwritable"])
+def test_what_failed_may_have_been_done(client: Client, order: str) -> None:
     """It is not begun again, and nobody is told that it is in progress still."""
-    failed, again = client.order("broken"), client.order("broken")
+    failed, again = client.order(order), client.order(order)
     assert (failed.status_code, again.status_code, again.json()["title"]) == (500, 503, "Outcome Unknown")
     assert ("Retry-After" in again.headers, client.calls) == (False, 1)
 

@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 import pytest
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import Busy, Session, SetupError, Stores, StoresConfig, Unavailable
+from plughost.stores import (
+    Busy,
+    Session,
+    SetupError,
+    Stores,
+    StoresConfig,
+    Unavailable,
+    prepare_stores,
+    try_stores,
+)
 from plughost.stores._errors import Damaged
 from plughost.stores._looking import check, statistics
 
@@ -125,3 +134,6 @@ def test_what_postgresql_says_in_several_lines_is_told_in_one(
     config = StoresConfig(folder=tmp_path, url=postgresql, patience=5, pause=0.01)
     failure = str(opening(config, declare("SELECT 1;\nCREATE  nonsense;")).failures["catalog-plugin"])
     assert failure.endswith('store catalog: syntax error at or near "nonsense"; LINE 2: CREATE nonsense;')
+    away = replace(config, url="postgresql://127.0.0.1:1/nothing")
+    (doubt,) = try_stores(prepare_stores({"catalog-plugin": (declare("SELECT 1;"),)}, away)).doubts
+    assert "failed: Connection refused; Is the server running" in doubt

@@ -90,7 +90,11 @@ class Idempotency:
                 self._store.run(_forget, self._table, identity)
             elif resp.status_code < 500 and resp.stream is None:
                 headers = json.dumps({name: value for name, value in resp.headers.items() if name not in _COMMON})
-                body = resp.render_body() or b""
+                try:
+                    body = resp.render_body() or b""
+                except Exception:
+                    self._store.run(_give_up, self._table, identity)
+                    raise
                 self._store.run(_keep, self._table, identity, (resp.status_code, headers, body))
             else:
                 self._store.run(_give_up, self._table, identity)

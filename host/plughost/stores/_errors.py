@@ -142,12 +142,10 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
     if not isinstance(error, sqlite3.Error) and not hasattr(error, "pgcode"):
         return None
     code: str = getattr(error, "pgcode", None) or getattr(error, "sqlite_errorname", None) or ""
-    # Lines of which PostgreSQL's message has several; one points with ^ to what is wrong in the line above.
-    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip(" ^")]
-    text = "; ".join(lines)
+    text = one_line(error)
     if code == _NO_PRIVILEGE:
         # What follows the first line is the host's own statement, and who grants it needs none of that.
-        text = f"{lines[0]}: let its owner grant the user of the URL what it lacks"
+        text = f"{str(error).splitlines()[0]}: let its owner grant the user of the URL what it lacks"
     if code == _SHORTENED:
         text += "; its file or its log, -wal, was shortened while in use, and what that held is lost"
     message = f"{label}: {text}"
@@ -159,6 +157,11 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
     if not code:
         kind = _without_code(error)
     return kind(message)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the lines of a message, of which PostgreSQL's has several, as one; without those that point with ^."""
+    return "; ".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip(" ^"))
 
 
 def _columns(error: Any) -> tuple[str, ...]:

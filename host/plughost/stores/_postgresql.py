@@ -14,7 +14,7 @@ from plughost._queries import quote
 from plughost._runtime.claims import Claims
 from plughost._runtime.optional import LibraryError, optional
 from plughost.stores._databases import TABLE, Administration, Database
-from plughost.stores._errors import Busy, Refused, SetupError, Unreached, translate
+from plughost.stores._errors import Busy, Refused, SetupError, Unreached, one_line, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class PostgreSQL(Database):
         try:
             connection = driver.connect(**arguments)
         except driver.Error as error:
-            message = f"{self.label}: {str(error).strip()}"
+            message = f"{self.label}: {one_line(error)}"
             if isinstance(error, driver.OperationalError):
                 # libpq gives no code for what a server says before it lets anybody in, but its severity.
                 raise (Refused if _SERVER_SAYS.search(message) else Unreached)(message) from error
