@@ -98,9 +98,7 @@ class PostgreSQLSessions(Sessions):
         told, asked_in = self._ask(deadline, "SELECT txid_status(%s)", transaction)
         return None if told == "committed" and asked_in != life else told
 
-    def _ask(
-        self, deadline: float | None, sql: str, *values: object, looks: bool = False
-    ) -> tuple[str | None, object]:
+    def _ask(self, deadline: float | None, sql: str, *values: object, looks: bool = False) -> tuple[str | None, object]:
         """Return the one value that a query finds, and the life of the server that was asked."""
         connection = self.take(time.monotonic() + self.patience if deadline is None else deadline, looks=looks)
         try:
