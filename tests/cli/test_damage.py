@@ -125,6 +125,15 @@ def test_an_optional_library_that_can_not_be_imported_ends_no_command(line: Line
     assert "/good" in told["routes",][1]
 
 
+@pytest.mark.parametrize(("command", "code"), [("status", 1), ("drain", 1), ("check", 2), ("--help", 0)])
+def test_a_settings_file_that_may_not_be_looked_at_is_told(line: Line, command: str, code: int) -> None:
+    """Commands that need it name the file and what the system said, and end without a traceback."""
+    file = line.folder / ("x" * 300 + ".toml")  # longer than names are, which keeps root out, too
+    ended, told = run(line, command, PLUGHOST_CONFIG=str(file))
+    assert "Traceback" not in told
+    assert (f"{file}: it can't be read: " in told, ended) == (code != 0, code)
+
+
 @pytest.mark.parametrize("settings", ["colour = 1", 'data_dir = "data"\n[sites', "disabled = 3", "\0", 'strict = "'])
 def test_status_works_while_the_settings_can_not_be_used(line: Line, serving: Serve, settings: str) -> None:
     """What a host does that serves is shown, after a warning; only the data folder of the settings is needed."""

@@ -179,7 +179,9 @@ def _stated_data_dir(config: Path | None) -> Path:
     """
     file = config or Path(os.environ.get("PLUGHOST_CONFIG") or DEFAULT_FILE)
     stated = HostSettings.model_fields["data_dir"].default
-    lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines() if file.is_file() else []
+    lines: list[str] = []
+    with suppress(OSError):  # there is none, or another user's
+        lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     for line in takewhile(lambda line: not line.lstrip().startswith("["), lines):
         if re.match(r"\s*data_dir\s*=", line):
             with suppress(tomllib.TOMLDecodeError, TypeError):

@@ -212,15 +212,10 @@ def read_settings(
         SettingsError: The file can't be read, or a setting of the host's own is unknown or invalid.
     """
     environment = dict(os.environ) if environment is None else environment
-    if file is None and environment.get("PLUGHOST_CONFIG"):
-        file = Path(environment["PLUGHOST_CONFIG"])
-        if not file.exists():
-            raise SettingsError([f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"])
-    elif file is None and Path(DEFAULT_FILE).is_file():
-        file = Path(DEFAULT_FILE)
+    file, raw = _found(file, environment.get("PLUGHOST_CONFIG"))
     if base is None:
         base = file.absolute().parent if file is not None else Path.cwd()
-    return _settings(_read(file) if file is not None else {}, file, environment, base)
+    return _settings(raw, file, environment, base)
 
 
 def settings_of(text: str, like: Settings) -> Settings:
@@ -250,11 +245,24 @@ def no_settings() -> Settings:
     return _settings({}, None, {}, Path.cwd())
 
 
+def _found(config: Path | None, variable: str | None) -> tuple[Path | None, dict[str, Any]]:
+    """Return the file that counts, if there is one, and what it says; reading it tells whether it is there."""
+    file = config or Path(variable or DEFAULT_FILE)
+    try:
+        return file, _read(file)
+    except FileNotFoundError:
+        if config is None and not variable:
+            return None, {}
+    if config is None:
+        raise SettingsError([f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"])
+    raise SettingsError([f"{file}: there is no such file; create it, even empty, or leave --config out"])
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         return _parsed(file.read_text(encoding="utf-8-sig"), file)
     except FileNotFoundError:
-        raise SettingsError([f"{file}: there is no such file; create it, even empty, or leave --config out"]) from None
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{file}: it can't be read: {error}"]) from None
 
