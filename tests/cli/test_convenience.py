@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -135,6 +136,18 @@ def test_init_overwrites_nothing(line: Line) -> None:
     refused = line.run("init")
     assert (refused.exit_code, "is there already" in refused.stderr) == (1, True)
     assert (line.folder / "plughost.toml").read_text() == before
+
+
+def test_init_leaves_no_file_where_the_disk_is_full(line: Line) -> None:
+    """What could not be written whole is removed, so that the next try writes it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        refused = line.run("init", "new.toml")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (refused.exit_code, "new.toml can't be written: File too large." in refused.stderr) == (1, True)
+    assert not (line.folder / "new.toml").exists()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
 from importlib import metadata
@@ -14,6 +15,7 @@ import pytest
 from plughost import CommandError, Environment
 from plughost_packages.locking import Locked, hash_of, lock, lock_text, members, read_lock
 from plughost_packages.pip import pip_command
+from plughost_packages.repacking import repack
 
 from .environments import Sandbox, Supplies
 from .wheels import build_wheel, keeper, speaker
@@ -172,6 +174,18 @@ def test_what_is_installed_in_place_can_not_be_locked(tmp_path: Path, monkeypatc
     monkeypatch.setattr(metadata, "distributions", lambda: [fake])
     with pytest.raises(CommandError, match=r"plughost 1\.0 \(file:///src/plughost\)"):
         lock([], tmp_path / "wheels", lambda _: None)
+
+
+def test_a_wheel_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    """On a disk that is full, the message names the wheel, and nothing of it is left."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(CommandError, match=r"^The wheel .*packaging.*whl can't be written: File too large\.$"):
+            repack(Environment().installed["packaging"], tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_set_is_the_host_the_plugins_and_their_requirements(tmp_path: Path) -> None:

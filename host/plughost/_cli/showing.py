@@ -164,15 +164,24 @@ def init(file: Path) -> None:
     All are commented out, with their default or an example and what they are for: the file changes nothing until you
     do. A file that is there already is left alone.
     """
-    lines = _lines(look(no_settings()).setting_values())
+    text = "\n".join([_HEAD, *_lines(look(no_settings()).setting_values()), ""])
     try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write("\n".join([_HEAD, *lines, ""]))
+        _write_new(file, text)
     except FileExistsError:
         raise click.ClickException(f"{file} is there already. Name another file, or move it away.") from None
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}.") from None
     say(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")
+
+
+def _write_new(file: Path, text: str) -> None:
+    with file.open("x", encoding="utf-8") as opened:
+        try:
+            opened.write(text)
+            opened.flush()
+        except OSError:
+            file.unlink()
+            raise
 
 
 def _is_wanted(key: str, keys: Collection[str]) -> bool:

@@ -11,10 +11,13 @@ import re
 import sys
 import sysconfig
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from packaging.utils import canonicalize_name
+
+from plughost import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +42,9 @@ def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
     Returns:
         The wheel, which may have been there before. None where there is nothing to make one of: the distribution is
         installed in place, or some of its files are gone or out of reach.
+
+    Raises:
+        CommandError: The wheel can't be written; nothing of it is left.
     """
     info = next((file.parts[0] for file in distribution.files or () if file.name == "RECORD"), None)
     tags = re.findall(r"^Tag: *([^-\s]+)-([^-\s]+)-([^-\s]+)", distribution.read_text("WHEEL") or "", re.MULTILINE)
@@ -54,10 +60,15 @@ def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
         content = list(_content(distribution, stem))
     except OSError:
         return None
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = wheel.with_suffix(".unfinished")
-    _write(unfinished, info, content)
-    unfinished.replace(wheel)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(unfinished, info, content)
+        unfinished.replace(wheel)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise CommandError(f"The wheel {wheel} can't be written: {error.strerror}.") from None
     _prune(folder, canonicalize_name(distribution.metadata["Name"]))
     return wheel
 
