@@ -61,8 +61,6 @@ class Task(Job):
     def __init__(self, dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> None:
         """Begin with nothing done."""
         self.lane = dispatcher.lane(plugin)
-        self.begun = False
-        self.since = 0.0
         self._run = run
         self.refused = threading.Event()
         self.slow = threading.Event()

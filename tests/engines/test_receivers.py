@@ -44,6 +44,13 @@ def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Eve
                 assert done.wait(20)
 
 
+def test_all_receivers_but_one_park(dispatcher: Dispatcher, until: Until) -> None:
+    """Where one alone receives, the others wait for requests that it hands them, and not for what comes."""
+    engine = Receivers(dispatcher, 4, alone=True)
+    until(lambda: len(engine.crew.parked) == 3)
+    engine.close()
+
+
 @pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
 def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bool) -> None:
     """A receiver hands the turn on before long, though more wait: what is new isn't starved."""
