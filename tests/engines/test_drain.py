@@ -259,23 +259,6 @@ def test_clients_that_were_idle_hold_no_drain(
         assert draining.answered is True
 
 
-def test_a_client_that_asked_of_late_may_ask_on(
-    serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its connection is kept for a while though nothing is in flight, and closed once it was told so."""
-    monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 1000.0)
-    monkeypatch.setattr("plughost._servers.granian._BUSY_SECONDS", 1000.0)
-    served = serve(gate, LANES[1])
-    with served.connect() as connection:
-        assert exchange(connection, b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/first"
-        draining = Draining(served, grace=300)
-        draining.join(0.5)
-        response, body = exchange(connection, b"GET /second HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert (response.getheader("Connection"), body) == ("close", b"/second")
-        draining.join(20)
-        assert draining.answered is True
-
-
 def test_http2_clients_that_ask_on_are_sent_away(serve: Serve, gate: Gate) -> None:
     """They can't be told `Connection: close`: those that were in flight are answered, then all are told to go."""
     served = serve(gate, LANES[3])

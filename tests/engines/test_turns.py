@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.engines.dispatching import Task, hold, leave
+from tests.engines.dispatching import Receivers, Task, hold, leave
 
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.work import Backlog
@@ -45,6 +45,24 @@ def test_a_slow_job_costs_no_thread_while_nothing_waits(
     hold(dispatcher, release, until, "slow", 1)
     with dispatcher._guard:  # the turn has been passed on
         assert len(dispatcher._started) == 1
+
+
+def test_parked_threads_are_used_again_though_an_engine_has_ended(dispatcher: Dispatcher, until: Until) -> None:
+    """What a slow job of another engine leaves undone is done by a thread that is there already."""
+    ended, engine = (Receivers(dispatcher, 2, alone=False) for _ in range(2))
+    ended.close()
+    leave(dispatcher, lambda: None)
+    until(lambda: dispatcher._own.parked)
+    done = threading.Event()
+
+    def slow() -> None:
+        leave(dispatcher, done.set, "quick")
+        assert done.wait(20)
+
+    engine.give(Task(dispatcher, slow, "slow"))
+    assert done.wait(20)
+    engine.close()
+    assert len(dispatcher._started) == 1
 
 
 class Turn:

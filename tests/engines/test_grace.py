@@ -1,0 +1,55 @@
+"""What a drain of granian waits for, and for how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.engines.conftest import LANES
+from tests.engines.test_drain import Draining
+
+if TYPE_CHECKING:
+    import pytest
+    from tests.engines.conftest import Exchange, Gate, Lane, Serve
+
+
+def test_a_client_that_asked_of_late_may_ask_on(
+    serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is kept for a while though nothing is in flight, and closed once it was told so."""
+    monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 1000.0)
+    monkeypatch.setattr("plughost._servers.granian._BUSY_SECONDS", 1000.0)
+    served = serve(gate, LANES[1])
+    with served.connect() as connection:
+        assert exchange(connection, b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/first"
+        draining = Draining(served, grace=300)
+        draining.join(0.5)
+        response, body = exchange(connection, b"GET /second HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert (response.getheader("Connection"), body) == ("close", b"/second")
+        draining.join(20)
+        assert draining.answered is True
+
+
+def test_who_asked_of_late_is_waited_for_until_the_middle_of_the_grace(
+    serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is closed then, and the rest of the time is for what is in flight."""
+    monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 1000.0)
+    served = serve(gate, LANES[1])
+    with served.connect() as idle, served.connect() as busy:
+        assert exchange(idle, b"GET /once HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/once"
+        busy.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+        gate.wait_until_entered()
+        draining = Draining(served, grace=8)
+        assert idle.recv(1) == b""
+        draining.join(0.5)
+        gate.opened.set()
+        assert exchange(busy, b"")[1] == b"/held"
+        draining.join(20)
+        assert draining.answered is True
+
+
+def test_an_engine_that_has_ended_has_nothing_to_drain(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """It says at once that nothing was cut off."""
+    served = serve(gate, lane)
+    assert served.engine.drain(2) is True
+    assert served.engine.drain(2) is True
