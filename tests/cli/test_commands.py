@@ -158,6 +158,16 @@ def test_check_finds_all_without_opening_a_port(line: Line) -> None:
     assert line.run("check", "--dev").output.endswith("Plugins that are well: 1 of 3.\n")
 
 
+def test_check_finds_a_data_folder_that_a_start_can_not_use(line: Line) -> None:
+    """It is not made, and nothing of it is needed but by the host itself."""
+    line.install("good")
+    line.configure('data_dir = "plughost.toml/data"')
+    result = line.run("check", "--dev")
+    assert result.exit_code == 1
+    assert "plughost.toml/data can't be used: this user may not write to" in " ".join(result.output.split())
+    assert line.run("serve", "--dev").exit_code == 1
+
+
 @pytest.mark.parametrize("strict", [(), ("--strict",)])
 def test_check_tells_each_failure_once(line: Line, strict: tuple[str, ...]) -> None:
     """With `--strict`, too, a plugin that fails is one problem."""

@@ -31,7 +31,7 @@ from plughost._plugins.environment import Environment
 from plughost._plugins.files import altered_files
 from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_of
-from plughost._runtime.control import AlreadyRunning, Control
+from plughost._runtime.control import AlreadyRunning, Control, why_unusable
 from plughost._runtime.generation import GenerationRefused, lacking
 from plughost._runtime.host import Host
 from plughost._runtime.restart import Predecessor, Restart, notify
@@ -162,6 +162,8 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         warnings += tls.warnings if tls else ()
     except CertificateError as error:
         problems.append(str(error))
+    if (why := why_unusable(settings.data_dir)) is not None:
+        problems.append(why)
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if files:
         environment = Environment()

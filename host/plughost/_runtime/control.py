@@ -158,6 +158,14 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport
     return ReloadReport.from_plain(told)
 
 
+def why_unusable(data_dir: Path) -> str | None:
+    """Return why this user's host can't use a data folder. None where it can, as far as that shows on looking."""
+    place = next(each for each in (data_dir, *data_dir.parents) if os.path.exists(each))  # noqa: PTH110 - Path's raises
+    if os.access(place, os.W_OK | os.X_OK):
+        return None
+    return f"The data folder {data_dir} can't be used: this user may not write to {place}; set another data_dir."
+
+
 def user_name(uid: int) -> str:
     """Return the name of a user of the system. The number where it has none, as in a container."""
     try:
