@@ -144,7 +144,7 @@ def test_responses_that_go_on_take_no_place_in_the_queue(
         rest = Task(dispatcher, lambda: None, "slow")
         rest.begun = True
         dispatcher.leave(rest)
-        until(lambda number=number: dispatcher.loads()["slow"].queued == number + 1)  # type: ignore[misc]
+        until(lambda number=number: dispatcher.loads()["slow"].queued == number + 1)  # type: ignore[misc] # mypy can't type a default
     late = threading.Event()
     fresh = leave(dispatcher, late.set, "slow")
     until(lambda: dispatcher.loads()["slow"].queued == QUEUE + 1)

@@ -94,7 +94,7 @@ def test_what_comes_while_a_slow_job_lets_go_of_the_turn_is_done(
     """By whoever lets go of it, or by another that takes it at that moment."""
     done = threading.Semaphore(0)
     before, after = ([Task(dispatcher, done.release)] if wanted else [] for wanted in (True, taken))
-    dispatcher._turn = Turn(before, after, dispatcher)  # type: ignore[assignment]
+    dispatcher._turn = Turn(before, after, dispatcher)  # type: ignore[assignment] # as a lock does
     leave(dispatcher, lambda: release.wait(20), "slow")
     for _ in range(1 + taken):
         assert done.acquire(timeout=20)

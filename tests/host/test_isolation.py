@@ -224,6 +224,7 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
         ("register_authenticator", 7, "it returned 7. Return a callable that takes a request."),
         ("register_checks", 7, "it returned 7. Return a list of Check."),
         ("register_checks", [7], "it returned a int. Return a list of Check."),
+        ("register_checks", 10**60, f"it returned 1{'0' * 17}...{'0' * 19}. Return a list of Check."),
         ("register_jobs", "x" * 99, "it returned a str. Return a list of Job."),
         ("register_pages", range, "it returned <class 'range'>. Return a list of Page."),
     ],

@@ -130,6 +130,10 @@ class Call(Job):
         """Address and port of the client's connection."""
         return self._client[0], int(self._client[1])
 
+    @property
+    def _is_http2(self) -> bool:
+        return bool(self.environ["SERVER_PROTOCOL"] == "HTTP/2")
+
     def take_body(self, body: IO[bytes]) -> None:
         """Give the application the body, which is closed with the response."""
         self._input = self.environ["wsgi.input"] = body
@@ -160,15 +164,14 @@ class Call(Job):
     def _call(self, application: Callable[..., Iterable[bytes]]) -> None:
         try:
             body = application(self.environ, self._start_response)
-            tail = _TAIL if self.environ["SERVER_PROTOCOL"] == "HTTP/2" else 0
             if type(body) in _WHOLE and not self._started:
                 whole = body[0] if len(body) == 1 else b"".join(body)  # type: ignore[index, arg-type] # a list
-                if not tail or len(whole) <= WINDOW:
+                if len(whole) <= WINDOW or not self._is_http2:
                     self._end(whole)
                     return
                 body = [whole]
             self._close = getattr(body, "close", None)
-            self._parts = slices(body, tail, self._headers if tail and self._status else ())
+            self._parts = slices(body, _TAIL, self._headers if self._status else ()) if self._is_http2 else slices(body)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
             self._fail(error)
             return
@@ -237,7 +240,7 @@ class Call(Job):
             raise AssertionError("the application did not call start_response")
         headers = self._headers
         headers.append(_SERVER)
-        if (self.leaves_body or self._requests.draining) and self.environ["SERVER_PROTOCOL"] != "HTTP/2":
+        if (self.leaves_body or self._requests.draining) and not self._is_http2:
             headers.append(_CLOSE)
         self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
         self._started = True
