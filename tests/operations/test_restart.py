@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import subprocess
@@ -186,6 +187,22 @@ def test_a_restart_that_fails_at_a_port_leaves_the_others_open(sandbox: Sandbox)
         settings.write_text(settings.read_text().replace("https_port = 0", f"https_port = {other.getsockname()[1]}", 1))
         assert "Address already in use" in sandbox.run("restart", code=1)
         assert httpx.get(f"{host.url()}/greeter", trust_env=False).json()["count"] == 1
+
+
+def test_process_1_of_a_container_is_not_restarted(sandbox: Sandbox) -> None:
+    """The container would end with it: the command says so, and the host goes on."""
+    unshare = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this system makes no process namespaces")
+    command = [*unshare, "plughost", "serve"]
+    with subprocess.Popen(command, cwd=sandbox.folder, env=sandbox.environment, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            next(line for line in process.stderr if b'"started"' in line)
+            assert "replace the container" in sandbox.run("restart", code=1)
+            assert sandbox.json("status")["pid"] == 1
+        finally:
+            process.kill()
 
 
 def test_only_one_host_runs_on_a_data_folder(sandbox: Sandbox) -> None:

@@ -69,6 +69,8 @@ class Restart:
         try:
             if self.done or not self._may():
                 return {"ok": False, "reason": "this process is on its way out"}
+            if os.getpid() == 1:
+                return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
             begun = monotonic()
             told = self._try()
             answer = {"ok": "pid" in told, **told, "seconds": round(monotonic() - begun, 3)}
