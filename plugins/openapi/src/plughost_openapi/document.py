@@ -150,6 +150,7 @@ class _GroupWriter:
             errors=self._group.errors,
             versioned=bool(self._versions),
             fields="{" in path,
+            unsafe=method != "GET",
             stores=self._stores,
             limited=self._limited,
             told=self._told(operation),

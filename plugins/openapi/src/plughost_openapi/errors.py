@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _DETAILS: Final[Mapping[int, str]] = {
     400: "The request can't be used: malformed JSON, a broken rule, or an API version that is not spoken here.",
     401: "A token is needed.",
+    403: "The token lacks a role, or a web page of another site sends the request.",
     404: "There is nothing at this address.",
     406: "The request's Accept excludes every media type that this resource is made as.",
     409: "The first request with this Idempotency-Key is in progress.",
@@ -38,6 +39,7 @@ class Surroundings:
         errors: The error format of its group.
         versioned: Whether the group speaks minor versions.
         fields: Whether the path has fields.
+        unsafe: Whether the method changes something (RFC 9110, 9.2.1).
         stores: Whether it may use stores.
         limited: Whether requests are counted against a rate limit.
         told: The headers that every response has, and what they say.
@@ -46,6 +48,7 @@ class Surroundings:
     errors: ErrorFormat
     versioned: bool
     fields: bool
+    unsafe: bool
     stores: bool
     limited: bool
     told: Mapping[str, str]
@@ -57,11 +60,11 @@ def host_errors(operation: Operation, around: Surroundings) -> Iterator[tuple[in
     possible = {
         400: body or around.versioned or operation.idempotent,
         401: bool(operation.security),
-        403: bool(operation.roles),
+        403: bool(operation.security) or around.unsafe,
         404: around.fields,
         406: bool(operation.produces),
         409: operation.idempotent,
-        413: body,
+        413: True,
         415: body,
         422: operation.idempotent,
         429: around.limited,
