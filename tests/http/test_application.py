@@ -8,7 +8,7 @@ import pytest
 from tests.http.reached import Reached, holds, is_problem
 from tests.http.table import LIMIT
 
-METHODS = {"GET", "HEAD", "POST", "PUT"}
+METHODS = {"GET", "HEAD", "OPTIONS", "POST", "PUT"}
 
 
 def test_head_is_get_without_a_body(reached: Reached) -> None:

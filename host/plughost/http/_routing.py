@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
 import falcon
+from falcon.responders import create_default_options
 from falcon.routing import CompiledRouter
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class RawPathRouter(CompiledRouter):
             methods = {method: _without_mistakes(responder) for method, responder in methods.items()}
         if "GET" in methods:
             methods.setdefault("HEAD", methods["GET"])
+        if "OPTIONS" not in methods:  # Falcon's own would leave itself out of Allow (RFC 9110, 10.2.1)
+            methods["OPTIONS"] = create_default_options(sorted((*methods, "OPTIONS")))
         return methods
 
     def find(self, uri: str, req: Request | None = None) -> Found | None:  # type: ignore[override] # Falcon's stub says Request | None of its own kind
