@@ -145,6 +145,18 @@ def test_a_change_can_depend_on_the_state(client: httpx.Client, create: Create, 
     assert client.request(method, path, headers={"If-Match": f'"x", {tag}'}, **body).status_code == 204  # type: ignore[arg-type] # one keyword or none
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_read_can_depend_on_the_state(client: httpx.Client, create: Create, method: str) -> None:
+    """If-Match with another ETag than the present one is 412, If-None-Match or not; an absent product is 404."""
+    path = f"/products/{create('A')['id']}"
+    tag = client.get(path).headers["ETag"]
+    for wrong in ('"outdated"', f"W/{tag}", ""):
+        assert client.request(method, path, headers={"If-Match": wrong, "If-None-Match": tag}).status_code == 412
+    assert client.request(method, path, headers={"If-Match": f'"x", {tag}'}).status_code == 200
+    assert client.request(method, path, headers={"If-Match": tag, "If-None-Match": tag}).status_code == 304
+    assert client.request(method, "/products/4000000000", headers={"If-Match": "*"}).status_code == 404
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 @pytest.mark.parametrize("condition", ["*", '"anything"'])
 def test_if_match_on_an_absent_product_fails(client: httpx.Client, method: str, condition: str) -> None:

@@ -36,19 +36,26 @@ def is_known(req: Request, tag: str) -> bool:
     return known is not None and any(each in ("*", tag) for each in known)
 
 
+def require_match(req: Request, current: Product | None) -> None:
+    """Refuse a request whose `If-Match` names another state than the current one (RFC 9110, 13.1.1).
+
+    Raises:
+        falcon.HTTPPreconditionFailed: It does. No tag, as of a client that lost its own, matches nothing.
+    """
+    if req.get_header("If-Match") is not None and not _matches(req.if_match or (), current):
+        raise falcon.HTTPPreconditionFailed(description="If-Match: the product is not what it names.")
+
+
 def precondition(req: Request) -> Callable[[Product | None], None]:
     """Return the check that a request's `If-Match` and `If-None-Match` ask for before anything is changed.
 
     Returns:
         A function of the current product, or None where there is none; it raises 412 where the check fails.
     """
-    wanted, unwanted = req.if_match, req.if_none_match
-    if wanted is None and req.get_header("If-Match") is not None:
-        wanted = []  # it names no tag, as of a client that lost its own: nothing matches
+    unwanted = req.if_none_match
 
     def check(current: Product | None) -> None:
-        if wanted is not None and not _matches(wanted, current):
-            raise falcon.HTTPPreconditionFailed(description="If-Match: the product is not what it names.")
+        require_match(req, current)
         if unwanted is not None and _matches(unwanted, current, weak=True):
             raise falcon.HTTPPreconditionFailed(description="If-None-Match: there is such a product already.")
 

@@ -125,11 +125,12 @@ GET: Final = Operation(
     description="With its ETag, by which a later read or write can be made conditional.",
     summary="Get a product by its id",
     produces=BOTH,
-    parameters=(_ID, _IF_NONE_MATCH),
+    parameters=(_ID, _IF_MATCH, _IF_NONE_MATCH),
     responses={
         200: Response(description="The product.", model=_PRODUCT, headers=_ENTITY_HEADERS),
         304: Response(description="The client has it already."),
         404: _ABSENT,
+        412: Response(description="The product is not what `If-Match` names."),
     },
 )
 PUT: Final = Operation(

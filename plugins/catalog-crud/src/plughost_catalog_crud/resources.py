@@ -8,7 +8,7 @@ import falcon
 
 from plughost.http import encode, preferred, read_body
 from plughost_catalog_core import ProductDraft
-from plughost_catalog_crud.etags import etag, is_known, precondition
+from plughost_catalog_crud.etags import etag, is_known, precondition, require_match
 from plughost_catalog_crud.hal import HAL, JSON, hal_item, hal_list
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class OneProduct:
         product = self._catalog.find(product_id)
         if product is None:
             raise _absent(product_id)
+        require_match(req, product)
         tag = etag(product, hal=preferred(req, (JSON, HAL)) == HAL)
         if is_known(req, tag):
             resp.status = falcon.HTTP_304
