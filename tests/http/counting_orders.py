@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class Orders:
     """Counts how often it was called, in a file that outlives it."""
 
-    def __init__(self, count: Path) -> None:
-        """Take where."""
+    def __init__(self, count: Path, versions: tuple[str, ...] = ()) -> None:
+        """Take where, and the minor versions that it speaks."""
+        self.versions = versions
         self._count = count
         self.gate = threading.Event()
         self._context: Any = None
@@ -64,7 +65,7 @@ class Orders:
         """Mount it."""
         self._context = context
         post = Operation(summary="Order", idempotent=True)
-        return [RouteGroup(prefix="/orders", routes=(Route("", self, {"POST": post}),))]
+        return [RouteGroup(prefix="/orders", routes=(Route("", self, {"POST": post}),), versions=self.versions)]
 
 
 def _drop(session: Session) -> None:

@@ -111,6 +111,16 @@ def test_a_key_is_for_one_request(client: Client) -> None:
     assert client.calls == 1
 
 
+def test_a_repeated_answer_names_the_version_that_made_it(tmp_path: Path) -> None:
+    """Whatever version serves a request without API-Version by now, spoken or not, the answer is not of that."""
+    for versions in (("1.0",), ("1.0", "1.1"), ("2.0",)):
+        orders = plugin_distribution("orders", Orders(tmp_path / "count", versions))
+        with running_host(distributions=[orders], data_dir=tmp_path / "data") as host, host.client() as client:
+            again = client.post("/orders", json="x", headers={"Idempotency-Key": "a"})
+            assert (again.headers["API-Version"], again.json()["calls"]) == ("1.0", 1)
+            assert client.post("/orders", json="busy").headers["API-Version"] == versions[-1]
+
+
 def test_a_request_in_progress_is_not_begun_again(client: Client) -> None:
     """The second is told to come back, and gets the answer then."""
     first = threading.Thread(target=client.order, args=("hang",))

@@ -30,7 +30,7 @@ KEPT_SECONDS: Final = 24 * 3600
 
 _PATIENCE_SECONDS: Final = 60  # for how long a request without an answer counts as in progress
 _BLOCK: Final = 64 * 1024
-_COMMON: Final = frozenset({"x-request-id", "x-content-type-options", "vary", "api-version", "content-length"})
+_COMMON: Final = frozenset({"x-request-id", "x-content-type-options", "vary", "content-length"})
 _key: Final = re.compile(r'("?)([\x21\x23-\x5b\x5d-\x7e]{1,255})\1').fullmatch
 
 
@@ -65,7 +65,8 @@ class Idempotency:
                 description="Another request came with this Idempotency-Key before: use a key once."
             )
         elif known[2] is not None:
-            _repeat(resp, *known[2:])
+            req.context.repeated = known[2:]
+            resp.complete = True
         elif now - known[1] < _PATIENCE_SECONDS:
             raise falcon.HTTPConflict(
                 description="The first request with this Idempotency-Key is in progress.", headers={"Retry-After": "1"}
@@ -78,10 +79,15 @@ class Idempotency:
             )
 
     def process_response(self, req: Request, resp: Any, resource: object, req_succeeded: bool) -> None:
-        """Keep the answer, unless it streams. A 429 or 5xx with `Retry-After` frees the key: nothing was done.
+        """Keep the answer, unless it streams, or give the one that was kept.
+
+        A 429 or 5xx with `Retry-After` frees the key: nothing was done.
 
         Where the store fails now, the answer is sent nevertheless, since the operation has ended as it says.
         """
+        repeated = getattr(req.context, "repeated", None)
+        if repeated is not None:
+            _repeat(resp, *repeated)
         identity = getattr(req.context, "idempotent", None)
         if identity is None:
             return
@@ -123,11 +129,11 @@ def _fingerprint(req: Request) -> str:
 
 
 def _repeat(resp: falcon.Response, status: int, headers: str, body: bytes) -> None:
+    """Answer as before. Whatever version serves by now, `API-Version` is the one that made the answer."""
     resp.status = status
     resp.set_headers(json.loads(headers))
     resp.set_header("Idempotency-Replayed", "true")
     resp.data = bytes(body)
-    resp.complete = True
 
 
 def _begin(session: Session, table: str, identity: str, fingerprint: str, now: int) -> tuple[Any, ...] | None:

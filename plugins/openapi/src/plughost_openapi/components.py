@@ -56,7 +56,7 @@ class Components:
         """Return the parameter of operations whose requests may be sent again."""
         description = (
             "Names what the client wants done, in 1 to 255 visible ASCII characters: the answer to the first request"
-            " with a key is the answer to all that follow within a day."
+            " with a key is the answer to all that follow within a day, in the version that made it."
         )
         schema = {"type": "string", "pattern": "^[!#-\\[\\]-~]{1,255}$"}
         parameter = {"name": "Idempotency-Key", "in": "header", "description": description, "schema": schema}
