@@ -220,6 +220,34 @@ def test_a_broken_plugin_breaks_no_command_but_its_own(line: Line) -> None:
     assert line.run("mute").stderr == f"Error: mute (cli-mute 1.0): {told}\n"
 
 
+NAMED = """
+import click
+from plughost import hookimpl
+@hookimpl
+def register_commands():
+    return [click.Command(name) for name in {names!r}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([None], "no command can be called None. Name it by one word."),
+        (["two words"], "no command can be called 'two words'. Name it by one word."),
+        (["greet", "greet"], "it returned two commands called greet. Give one of them another name."),
+    ],
+)
+def test_commands_that_cannot_be_called_are_told(line: Line, names: list[str | None], told: str) -> None:
+    """Both where one is called and by `check`, as a warning, since the plugin serves."""
+    line.install("named", NAMED.format(names=names))
+    assert line.run("named", "greet").stderr == f"Error: named (cli-named 1.0): register_commands: {told}\n"
+    checked = line.run("check", "--dev")
+    assert (checked.exit_code, checked.stdout) == (
+        0,
+        f"warning: the commands of named (cli-named 1.0): register_commands: {told}\n1 plugin, all well.\n",
+    )
+
+
 def test_an_async_hook_is_told_and_leaves_no_warning(line: Line) -> None:
     """A plugin whose commands would have to be awaited fails in one line."""
     line.install("later", "from plughost import hookimpl\n@hookimpl\nasync def register_commands():\n    return []\n")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from plughost._api.errors import PluginError
 from plughost._cli.options import (
     CONFIG_HELP,
     config_of_group,
@@ -73,6 +74,31 @@ def lent(ctx: click.Context, name: str) -> click.Command | None:
     return _Refusal(name, f"{cause}. Install it from where you have {HOST} from.")
 
 
+def commands_of(registry: Registry, entry: Entry) -> tuple[click.Command, ...]:
+    """Return the commands of a plugin. It fails where it returns anything else, or two of one name."""
+    hook = "register_commands"
+
+    def ask() -> tuple[click.Command, ...]:
+        commands = registration.all_of(click.Command, registry.call(entry, hook))
+        names = [command.name for command in commands]
+        for name in names:
+            if not name or name.startswith("-") or len(name.split()) > 1:
+                raise PluginError(f"no command can be called {name!r}", "Name it by one word.")
+            if names.count(name) > 1:
+                raise PluginError(f"it returned two commands called {name}", "Give one of them another name.")
+        return commands
+
+    return (registry.attempt(entry, hook, ask) if hook in entry.hooks else None) or ()
+
+
+def command_faults(registry: Registry) -> tuple[str, ...]:
+    """Return why plugins that serve have no commands that can be called, though they would have some."""
+    tried = [replace(entry) for entry in registry.active()]  # which fail, and the plugins do not
+    for entry in tried:
+        commands_of(registry, entry)
+    return tuple(f"the commands of {each.installed.label}: {each.failure}" for each in tried if each.failure)
+
+
 def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
     key = f"{__name__}.found"
@@ -84,10 +110,7 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
 
 def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     registry, entry = _only(name, found)
-    hook = "register_commands"
-    commands: tuple[click.Command, ...] | None = None
-    if hook in entry.hooks:
-        commands = registry.attempt(entry, hook, lambda: registration.all_of(click.Command, registry.call(entry, hook)))
+    commands = commands_of(registry, entry)
     if entry.failure is not None or not commands:
         return _Refusal(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:

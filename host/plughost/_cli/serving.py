@@ -24,6 +24,7 @@ from plughost._cli.options import (
     say,
     strict_option,
 )
+from plughost._cli.plugin_commands import command_faults
 from plughost._cli.telling import Teller
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.discovery import HOST
@@ -164,6 +165,7 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         problems.append(str(error))
     if (why := why_unusable(settings.data_dir)) is not None:
         problems.append(why)
+    warnings += command_faults(registry)
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if files:
         environment = Environment()
