@@ -156,8 +156,9 @@ class Requests:
                 environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value.decode("latin-1")
         environ.pop("", None)
         host = environ.get("HTTP_HOST")
-        # `*`, or an authority, neither of which names a resource here; or too many hosts or lengths, or no host
-        if raw[:1] != b"/" or twice or not (host or version == "1"):
+        # `*`, or an authority, neither of which names a resource here; or what is no URI (RFC 3986, 2), which query and
+        # path would read in different encodings; or too many hosts or lengths, or no host
+        if raw[:1] != b"/" or not target.isascii() or twice or not (host or version == "1"):
             return environ, 0, 400
         if len(target) > LONGEST_TARGET:
             return environ, 0, 414
