@@ -120,7 +120,7 @@ class Plugin:
                 produces=tuple(found),
                 parameters=(number,),
             ),
-            "DELETE": Operation(summary="Tear it up", responses={204: Response(description="Gone.")}, produces=()),
+            "DELETE": Operation(summary="Tear it up", responses={204: Response(description="Gone.")}),
         }
         routes = (Route("", _resource(*everything), everything), Route("/{id}", _resource(*one), one))
         put = Operation(summary="Put", idempotent=True, sunset=date(2031, 1, 1), successor="/notes")

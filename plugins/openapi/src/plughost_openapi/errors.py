@@ -57,12 +57,14 @@ class Surroundings:
 def host_errors(operation: Operation, around: Surroundings) -> Iterator[tuple[int, str, Mapping[str, str]]]:
     """Yield the errors that the host answers an operation's requests with: status, description and headers."""
     body = operation.request is not None
+    successes = [answer for status, answer in operation.responses.items() if 200 <= status < 300]
+    has_body = not successes or any(answer.model is not None or answer.schema is not None for answer in successes)
     possible = {
         400: body or around.versioned or operation.idempotent,
         401: bool(operation.security),
         403: bool(operation.security) or around.unsafe,
         404: around.fields,
-        406: bool(operation.produces),
+        406: bool(operation.produces) and has_body,
         409: operation.idempotent,
         413: True,
         415: body,
