@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import pytest
@@ -143,7 +144,7 @@ def test_an_address_over_8_kib_is_refused(serve: Serve, lane: Lane, gate: Gate) 
     client = serve(gate, lane).client()
     assert client.get("/?" + "x" * (8192 - 2)).status_code == 200
     answer = client.get("/?" + "x" * (8192 - 1))
-    assert (answer.status_code, answer.json()["title"]) == (414, "Request-URI Too Long")
+    assert (answer.status_code, answer.json()["title"]) == (414, HTTPStatus.REQUEST_URI_TOO_LONG.phrase)
 
 
 def test_large_headers_are_refused(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:

@@ -93,6 +93,15 @@ def test_what_a_binary_float_holds_is_in_range(number: float) -> None:
     assert float(decode(json.dumps(number).encode())) == number
 
 
+def test_brackets_in_strings_nest_nothing() -> None:
+    """Nor do those after an escaped quote; what follows the string counts again."""
+    told = '[\\"{' * 200
+    assert decode(encode({told: [told]})) == {told: [told]}
+    with pytest.raises(MalformedJSON) as refused:
+        decode(b"[" + encode(told) + b", " + b"[" * 200)
+    assert "nested deeper than 100" in str(refused.value.description)
+
+
 def test_a_wide_text_is_not_a_deep_one() -> None:
     """Many small objects side by side are accepted however many there are."""
     assert len(decode(b"[" + b",".join([b"{}"] * 5000) + b"]")) == 5000
