@@ -45,7 +45,7 @@ def test_an_edited_source_file_changes_an_editable_install(editable: tuple[Path,
 
 
 def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
-    """Tests, caches, notes, virtual environments, an editor's dangling locks and a host's data leave it as it is."""
+    """Tests, caches, notes, environments, an editor's locks, a host's settings and its data leave it as it is."""
     site, project = editable
     before = snapshot_of(site)
     (project / "src" / "__pycache__").mkdir()
@@ -54,6 +54,8 @@ def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
         (project / aside).mkdir()
         (project / aside / "module.py").write_text("")
     (project / "src" / "notes.txt").write_text("")
+    (project / "plughost.toml").write_text('disabled = ["edited"]')
+    (project / "openapi.json").write_text("{}")
     (project / "src" / ".#module.py").symlink_to("somebody@host.1234")
     (project / "venv" / "lib").mkdir(parents=True)
     (project / "venv" / "pyvenv.cfg").write_text("")

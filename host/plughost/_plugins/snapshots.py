@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _COMPILED: Final = (".so", ".pyd", ".dylib")
 _SOURCES: Final = (".py", ".sql", ".html", ".css", ".js", ".json", ".toml")
+_SOURCES_AT_TOP: Final = (".py", ".sql", ".html", ".css", ".js")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +143,16 @@ def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:
     """Yield the path, size and time of each source file below a folder, but not of those in some folders below it.
 
     Folders such as `docs` and `tests` are left out at the top of a project only: deeper, they belong to its packages.
+    So are TOML and JSON files: at the top, they are a host's settings and the like, which `plughost disable` writes.
     """
     for folder, folders, files in os.walk(root):
         if folder in foreign or not _NO_SOURCES.isdisjoint(files):
             folders.clear()
             continue
-        aside = _ASIDE if folder == root and "__init__.py" not in files else _NEVER
+        is_top = folder == root and "__init__.py" not in files
+        aside, suffixes = (_ASIDE, _SOURCES_AT_TOP) if is_top else (_NEVER, _SOURCES)
         folders[:] = sorted(name for name in folders if name not in aside and not name.startswith("."))
-        for path in (Path(folder, name) for name in sorted(files) if name.endswith(_SOURCES)):
+        for path in (Path(folder, name) for name in sorted(files) if name.endswith(suffixes)):
             try:
                 state = path.stat()
             except OSError:  # an editor's dangling lock file, or one that was removed just now
