@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Line
 
 NOBODY = 65534
@@ -52,3 +53,30 @@ def test_nothing_else_of_root_is_given_away(line: Line, data: Path) -> None:
     os.link(other, data / "name")
     assert line.run("cert", "create").exit_code == 0
     assert secret.stat().st_uid == other.stat().st_uid == 0
+
+
+@pytest.fixture
+def stranger(line: Line, data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The data folder of another user, which this user may not look into; no host runs on it."""
+    line.run("status")
+    line.run("doctor")  # what they import may be out of reach later
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        other = Path(folder, "data")
+        other.mkdir(mode=0o700)
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("PLUGHOST_DATA_DIR", str(other))
+        os.seteuid(NOBODY)
+        try:
+            yield other
+        finally:
+            os.seteuid(0)
+
+
+def test_no_host_is_claimed_where_this_user_may_not_look(line: Line, stranger: Path) -> None:
+    """Whether one runs on another user's data folder is neither affirmed nor denied."""
+    result = line.run("status")
+    assert result.exit_code == 1
+    told = f"Error: The data folder {stranger} is another user's, who alone can tell whether a host runs on it: "
+    assert result.output == f"{told}run this command as that user.\n"
+    assert "this user can't tell whether there is one" in " ".join(line.run("doctor").output.split())

@@ -144,7 +144,7 @@ def test_without_a_host_it_is_told(tmp_path: Path) -> None:
 def test_another_users_host_is_told(listening: Path) -> None:
     """A socket that may not be connected to is another user's host, and is told as such."""
     socket_path(listening).chmod(0)
-    with pytest.raises(NotRunning, match="belongs to another user"):
+    with pytest.raises(NotRunning, match="is another user's"):
         send_command(listening, "ping")
 
 

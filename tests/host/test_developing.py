@@ -15,6 +15,12 @@ from plughost._runtime.discovering import Discovery
 from plughost._settings.sources import read_settings
 from plughost.testing import running_host
 
+_MISPLACED = """
+from plughost import RouteGroup, hookimpl
+@hookimpl
+def register_routes(context): return [RouteGroup(prefix="x", routes=())]
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -140,6 +146,16 @@ def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None
         assert client.get("/one").json() == {"word": 1, "count": 2}
     with running_host(settings=settings, distributions=[], dev=False) as host:
         assert host.host.view.plugins == ()
+
+
+@pytest.mark.parametrize("source", ["def x(:", "raise SystemExit", "1 / 0", _MISPLACED])
+def test_whoever_reads_of_a_faulty_single_file_is_told_to_mend_it(folder: Path, source: str) -> None:
+    """It has no other author to whom it could be reported."""
+    (folder / "faulty.py").write_text(source)
+    with running_host(settings={"plugins_dir": str(folder)}, distributions=[]) as host:
+        (faulty,) = host.host.view.plugins
+    assert f"end {folder / 'faulty.py'}, which is your own." in (faulty.reason or "")
+    assert "author" not in (faulty.reason or "")
 
 
 def test_a_file_of_an_installed_plugins_name_is_reported(folder: Path) -> None:

@@ -239,3 +239,11 @@ def test_a_host_that_must_have_a_plugin_refuses_to_start_without(options: dict[s
     """`strict` and `required` refuse the start, naming the plugin, and no port stays open."""
     with pytest.raises(GenerationRefused, match=told), running_host(distributions=beside(ImportError("x")), **options):
         pass
+
+
+def test_a_file_that_a_plugin_may_not_use_is_named() -> None:
+    """It is the operator who mends that, not the plugin's author."""
+    kept = Plugin(register_checks=raising(PermissionError(13, "Permission denied", "/var/lib/plughost/plugins")))
+    with running_host(distributions=[plugin_distribution("kept", kept)]) as host:
+        told = reason(host, "kept")
+    assert told.endswith("Let the user that runs plughost read and write /var/lib/plughost/plugins.")

@@ -37,7 +37,7 @@ from plughost._cli.options import (
 )
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
-from plughost._runtime.control import send_command
+from plughost._runtime.control import NotTold, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._tls.certificates import certificate_in_use, describe
 from plughost._tls.keypairs import RENEW_BEFORE
@@ -190,6 +190,9 @@ def _versions(settings: Settings) -> Iterator[Finding]:
         yield Finding("versions", "advice", told, "Remove what is left of it, or install it again.")
     try:
         running = send_command(settings.data_dir, "status")
+    except NotTold:
+        yield Finding("running host", "advice", "this user can't tell whether there is one", "Ask as the host's user.")
+        return
     except NotRunning:
         yield Finding("running host", "good", "none on this data folder")
         return

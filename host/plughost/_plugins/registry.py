@@ -17,6 +17,7 @@ from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
 from plughost._api.errors import PluginError
 from plughost._plugins.isolation import Interrupted, TookTooLong, bounded, never
+from plughost._plugins.single_files import file_of
 from plughost._tracebacks import is_hosts
 
 if TYPE_CHECKING:
@@ -217,14 +218,15 @@ class Registry:
         except Interrupted:
             raise
         except PluginError as error:
-            return None, Failure(stage, error.cause, error.advice)
+            return None, Failure(stage, error.cause, _addressed(error.advice, entry))
         except TookTooLong as error:
             trace = "".join(traceback.format_exception(error))
             return None, Failure(stage, _hang(error), "Mend the plugin, or raise the setting hook_timeout.", trace)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
-            return None, explain(stage, error, entry.name)
+            failure = explain(stage, error, entry.name)
+            return None, replace(failure, advice=_addressed(failure.advice, entry))
         finally:
             if not entry.reused:
                 entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
@@ -256,12 +258,25 @@ def explain(stage: str, error: BaseException, name: str) -> Failure:
         advice = "Install what is missing, or upgrade the plugin."
     elif isinstance(error, SystemExit):
         cause, advice = f"it called sys.exit{place}", "Report this to the plugin's author."
+    elif isinstance(error, PermissionError) and error.filename:
+        advice = f"Let the user that runs plughost read and write {error.filename}."
     else:
         advice = (
             f"The traceback is in the log, or shown by `plughost plugins --why {name}`; "
             "report it to the plugin's author, or disable the plugin."
         )
     return Failure(stage, cause, advice, "".join(traceback.format_exception(error)))
+
+
+def _addressed(advice: str, entry: Entry) -> str:
+    """Return advice as it is for whoever reads it: a single file is their own, and has no other author."""
+    file = file_of(entry.installed.entry_point)
+    if file is None:
+        return advice
+    mend = f"end {file}, which is your own"
+    return advice.replace("Report this to the plugin's author", f"M{mend}").replace(
+        "report it to the plugin's author, or disable the plugin", f"m{mend}"
+    )
 
 
 def _hang(error: TookTooLong) -> str:

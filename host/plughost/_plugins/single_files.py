@@ -25,6 +25,11 @@ def single_files(folder: Path) -> Iterator[metadata.Distribution]:
     return (_SingleFile(file) for file in files if not file.name.startswith("_"))
 
 
+def file_of(point: metadata.EntryPoint) -> Path | None:
+    """Return the single file that an entry point leads to. None where it leads to an installed module."""
+    return vars(point).get("file")
+
+
 class _EntryPoint(metadata.EntryPoint):
     """An entry point that leads to a file, which is on no path that Python searches."""
 

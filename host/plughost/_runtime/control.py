@@ -37,6 +37,10 @@ class AlreadyRunning(Exception):  # noqa: N818 - reads as what was found
     """Another host runs on the data folder."""
 
 
+class NotTold(NotRunning):
+    """This user may not look whether a host runs on the data folder."""
+
+
 class Control:
     """Answers the commands that reach a host."""
 
@@ -125,7 +129,7 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
     """Send a command to the host that runs on a data folder, and wait for its answer.
 
     Raises:
-        NotRunning: No host listens there.
+        NotRunning: No host listens there, or this user may not look.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -134,7 +138,10 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotRunning(f"No host is running on the data folder {data_dir}.") from None
         except PermissionError:
-            raise NotRunning(f"The host on the data folder {data_dir} belongs to another user.") from None
+            raise NotTold(
+                f"The data folder {data_dir} is another user's, who alone can tell whether a host runs on it: "
+                "run this command as that user."
+            ) from None
         line = b""
         with suppress(ConnectionError), connection.makefile("rb") as responses:
             connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
