@@ -156,6 +156,7 @@ def test_whoever_reads_of_a_faulty_single_file_is_told_to_mend_it(folder: Path, 
         (faulty,) = host.host.view.plugins
     assert f"end {folder / 'faulty.py'}, which is your own." in (faulty.reason or "")
     assert "author" not in (faulty.reason or "")
+    assert "plugins --why" not in (faulty.reason or ""), "which looks at no file without --dev"
 
 
 def test_a_file_of_an_installed_plugins_name_is_reported(folder: Path) -> None:

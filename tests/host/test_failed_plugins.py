@@ -247,3 +247,12 @@ def test_a_file_that_a_plugin_may_not_use_is_named() -> None:
     with running_host(distributions=[plugin_distribution("kept", kept)]) as host:
         told = reason(host, "kept")
     assert told.endswith("Let the user that runs plughost read and write /var/lib/plughost/plugins.")
+
+
+def test_a_store_that_is_asked_for_by_its_name_is_told() -> None:
+    """The declaration is what says which types its operations have, and whose it is."""
+    asking = Plugin(register_routes=lambda context: context.store("notes"))
+    with running_host(distributions=[plugin_distribution("asking", asking)]) as host:
+        told = reason(host, "asking")
+    assert "it asks for the store 'notes', and may use none." in told
+    assert told.endswith("give the declaration, not its name.")

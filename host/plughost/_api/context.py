@@ -105,10 +105,14 @@ class PluginContext(Generic[SettingsT]):
         Raises:
             PluginError: The plugin may use no store of this name.
         """
-        found = self.stores.get(declared.name)
+        name = getattr(declared, "name", None)  # authors without a type checker give a name
+        found = self.stores.get(name) if name is not None else None
         if found is None:
-            cause = f"it asks for the store {declared.name!r}, and may use {', '.join(self.stores) or 'none'}"
-            advice = "Return the declaration from register_stores, or require the distribution whose plugin does."
+            cause = f"it asks for the store {name or declared!r}, and may use {', '.join(self.stores) or 'none'}"
+            advice = (
+                "Return the declaration from register_stores, or require the distribution whose plugin does; "
+                "give the declaration, not its name."
+            )
             raise PluginError(cause, advice)
         return found
 

@@ -269,14 +269,18 @@ def explain(stage: str, error: BaseException, name: str) -> Failure:
 
 
 def _addressed(advice: str, entry: Entry) -> str:
-    """Return advice as it is for whoever reads it: a single file is their own, and has no other author."""
+    """Return advice for whoever reads it: a single file is their own, and is looked at with --dev only."""
     file = file_of(entry.installed.entry_point)
     if file is None:
         return advice
     mend = f"end {file}, which is your own"
-    return advice.replace("Report this to the plugin's author", f"M{mend}").replace(
-        "report it to the plugin's author, or disable the plugin", f"m{mend}"
-    )
+    for before, after in (
+        ("Report this to the plugin's author", f"M{mend}"),
+        ("report it to the plugin's author, or disable the plugin", f"m{mend}"),
+        ("plughost plugins --why", "plughost plugins --dev --why"),
+    ):
+        advice = advice.replace(before, after)
+    return advice
 
 
 def _hang(error: TookTooLong) -> str:
