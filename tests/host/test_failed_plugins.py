@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -256,3 +257,35 @@ def test_a_store_that_is_asked_for_by_its_name_is_told() -> None:
         told = reason(host, "asking")
     assert "it asks for the store 'notes', and may use none." in told
     assert told.endswith("give the declaration, not its name.")
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("astray_none.plugin", "there is no module astray_none"),
+        ("astray_some.plugin", "there is no module astray_some.plugin"),
+        ("astray_some:Plugin", "astray_some has no Plugin"),
+    ],
+)
+def test_an_entry_point_that_leads_nowhere_is_told(
+    target: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is missing that could be installed: its own metadata is wrong."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = {"astray_some/__init__.py": ""}
+    write_package(tmp_path, "plughost-astray", files, entry_points=plugin_entry("astray", target))
+    with running_host(distributions=list(metadata.distributions(path=[str(tmp_path)]))) as host:
+        told = reason(host, "astray")
+    advice = "Point it at a module of plughost-astray, or at an object there, and install that again."
+    assert told == f"failed: import: its entry point leads to {target}, and {why}. {advice}"
+
+
+def test_what_a_module_misses_while_it_is_imported_is_not_the_entry_points_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line that asked for it is named."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = {"asks_in_vain.py": "import os\nos.nothing"}
+    write_package(tmp_path, "plughost-asking", files, entry_points=plugin_entry("asking", "asks_in_vain"))
+    with running_host(distributions=list(metadata.distributions(path=[str(tmp_path)]))) as host:
+        assert "AttributeError at asks_in_vain.py:2" in reason(host, "asking")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -40,8 +41,27 @@ def renew(entry: Entry, registry: Registry) -> None:
 
 def _import(entry: Entry) -> Any:
     """Return the plugin's module or object. A timed-out import may still finish, so this registers nothing."""
-    plugin = entry.installed.entry_point.load()
+    point = entry.installed.entry_point
+    try:
+        plugin = point.load()
+    except ModuleNotFoundError as error:
+        if error.name and f"{point.module}.".startswith(f"{error.name}."):
+            raise _astray(entry, f"there is no module {error.name}") from error
+        raise
+    except AttributeError as error:
+        module = sys.modules.get(point.module)
+        if module is not None and error.obj is module:
+            raise _astray(entry, f"{point.module} has no {error.name}") from error
+        raise
     return plugin() if inspect.isclass(plugin) else plugin
+
+
+def _astray(entry: Entry, why: str) -> PluginError:
+    found = entry.installed
+    return PluginError(
+        f"its entry point leads to {found.entry_point.value}, and {why}",
+        f"Point it at a module of {found.distribution}, or at an object there, and install that again.",
+    )
 
 
 def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
