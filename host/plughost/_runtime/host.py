@@ -14,7 +14,7 @@ from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.registry import Registry
-from plughost._plugins.reload import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
+from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
 from plughost._runtime.clock import Clock
 from plughost._runtime.discovering import Discovery
