@@ -79,7 +79,7 @@ def test_a_host_that_gave_its_store_up_takes_up_what_is_restored(tmp_path: Path,
         assert client.post("/messages", json={"content": "kept"}).status_code == 201
         assert _stores(tmp_path, "backup", STORE, "copy")[0] == 0
         code, told = _stores(tmp_path, "restore", "--yes", STORE, "copy")
-        assert (code, "stop it first" in told) == (1, True)
+        assert (code, "stop it first, or disable the plugin there" in told) == (1, True)
         _damage(tmp_path, url)
         until(lambda: client.post("/messages", json={"content": "lost"}).status_code == 503)
         with Load(host, pause=0.01) as load:
@@ -107,7 +107,7 @@ def test_a_file_that_was_deleted_is_held_and_can_be_saved(tmp_path: Path) -> Non
         for _ in range(3):
             assert client.post("/messages", json={"content": "refused"}).status_code == 503
         code, told = _stores(tmp_path, "restore", "--yes", STORE, "copy")
-        assert (code, "stop it first" in told) == (1, True)
+        assert (code, "stop it first, or disable the plugin there" in told) == (1, True)
         held = Path("/proc", str(host.process.pid), "fd")
         saved = tmp_path / "saved"
         for descriptor in held.iterdir():

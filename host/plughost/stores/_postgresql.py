@@ -117,7 +117,10 @@ class PostgreSQL(Database):
             give_up = time.monotonic() + _LEAVING
             while not db.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
                 if time.monotonic() > give_up:
-                    raise Busy(f"A host serves the {self.label} ({self.config.place}): stop it first.")
+                    raise Busy(
+                        f"A host serves the {self.label} ({self.config.place}): "
+                        "stop it first, or disable the plugin there."
+                    )
                 time.sleep(_ASK_AGAIN)
             yield
 

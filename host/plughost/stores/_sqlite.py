@@ -89,7 +89,8 @@ class SQLite(Database):
 
     def alone(self) -> AbstractContextManager[None]:
         self.refuse_read_only()
-        return self._claim(fcntl.LOCK_EX, f"A host serves the {self.label} ({self.path}): stop it first.")
+        refusal = f"A host serves the {self.label} ({self.path}): stop it first, or disable the plugin there."
+        return self._claim(fcntl.LOCK_EX, refusal)
 
     @contextmanager
     def _claim(self, how: int, refusal: str) -> Iterator[None]:
