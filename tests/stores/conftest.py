@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import structlog
 from pony import orm
+from tests.stores.proxy import Proxy
 from tests.stores.server import Server
 
 from plughost._api.declarations import Store
@@ -113,6 +114,24 @@ def postgresql(psycopg2: ModuleType) -> Iterator[str]:
             yield urlsplit(SERVER)._replace(path=f"/{name}").geturl()
         finally:
             cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def proxy(postgresql: str) -> Iterator[Proxy]:
+    """A proxy in front of the server."""
+    server = urlsplit(postgresql)
+    assert server.hostname is not None
+    proxy = Proxy(server.hostname, server.port or 5432)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig:
+    """Settings that lead through the proxy."""
+    server = urlsplit(postgresql)
+    netloc = f"{server.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}"
+    return StoresConfig(folder=tmp_path, url=server._replace(netloc=netloc).geturl(), patience=2, pause=0.01)
 
 
 @pytest.fixture

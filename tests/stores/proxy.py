@@ -26,7 +26,11 @@ class Proxy:
         self._listener: socket.socket | None = None
         self._passing = threading.Event()
         self._passing.set()
-        self.port = 0
+        # Bound and never listening, it keeps the port from everybody else while the proxy is cut.
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+        self.port: int = self._held.getsockname()[1]
         self.attempts = 0
         self.every = 1
         self.cut_after: bytes | None = None
@@ -35,8 +39,7 @@ class Proxy:
 
     def mend(self) -> None:
         """Listen, on the same port as before."""
-        self._listener = socket.create_server(("127.0.0.1", self.port), reuse_port=False)
-        self.port = self._listener.getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self._start(self._accept, self._listener)
 
     def hang(self) -> None:
@@ -71,6 +74,7 @@ class Proxy:
         """Cut, and wait for the threads."""
         self.go_on()
         self.cut()
+        self._held.close()
         for thread in self._threads:
             thread.join(30)
 

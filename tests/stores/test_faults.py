@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pytest
 from tests.stores.conftest import PRODUCTS, Declare
-from tests.stores.proxy import Proxy
 from tests.stores.test_rows import INSERT, add, skus
 
 from plughost.stores import (
@@ -37,29 +34,13 @@ from plughost.stores._manager import database_for
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
+    from tests.stores.proxy import Proxy
+
     from plughost import Store
 
 PARTS = """
 CREATE TABLE parts (number INTEGER UNIQUE, product BIGINT REFERENCES products (id) DEFERRABLE INITIALLY DEFERRED);
 """
-
-
-@pytest.fixture
-def proxy(postgresql: str) -> Iterator[Proxy]:
-    """A proxy in front of the server."""
-    server = urlsplit(postgresql)
-    assert server.hostname is not None
-    proxy = Proxy(server.hostname, server.port or 5432)
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture
-def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig:
-    """Settings that lead through the proxy."""
-    server = urlsplit(postgresql)
-    netloc = f"{server.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}"
-    return StoresConfig(folder=tmp_path, url=server._replace(netloc=netloc).geturl(), patience=2, pause=0.01)
 
 
 def test_a_commit_whose_answer_is_lost_is_asked_for(

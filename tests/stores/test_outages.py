@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -13,32 +13,15 @@ from urllib.parse import urlsplit
 import falcon
 import pytest
 from tests.stores.operations import add, count, skus
-from tests.stores.proxy import Proxy
 
 from plughost.stores import Busy, OpenStore, Stores, StoresConfig, Unavailable, http_error, prepare_stores, purge
 from plughost.stores._looking import check
 from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
+    from tests.stores.proxy import Proxy
+
     from plughost._api.declarations import Store
-
-
-@pytest.fixture
-def proxy(postgresql: str) -> Iterator[Proxy]:
-    """A proxy in front of the server."""
-    server = urlsplit(postgresql)
-    assert server.hostname is not None
-    proxy = Proxy(server.hostname, server.port or 5432)
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture
-def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig:
-    """Settings that lead through the proxy."""
-    server = urlsplit(postgresql)
-    netloc = f"{server.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}"
-    return StoresConfig(folder=tmp_path, url=server._replace(netloc=netloc).geturl(), patience=1, pause=0.01)
 
 
 @pytest.fixture
