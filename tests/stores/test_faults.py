@@ -58,17 +58,17 @@ def test_a_commit_whose_answer_is_lost_is_asked_for(
 def test_a_transaction_that_did_not_reach_its_commit_is_run_again(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy, last: bytes
 ) -> None:
-    """Where its only statement was lost, nothing of it can have been kept."""
+    """Where its only statement was lost, nothing of it can have been kept, however often that happens."""
     store = opening(through_proxy, plain_products)["catalog"]
     attempts: list[int] = []
 
     def add_once(session: Session) -> int:
         attempts.append(1)
-        proxy.cut_after = last if len(attempts) == 1 else None
+        proxy.cut_after = last if len(attempts) < 4 else None
         return add(session, "a")
 
     store.run(add_once)
-    assert (len(attempts), store.read(skus)) == (2, ["a"])
+    assert (len(attempts), store.read(skus)) == (4, ["a"])
 
 
 def test_a_write_whose_outcome_nobody_can_know_says_so(

@@ -306,57 +306,55 @@ class OpenStore(Generic[E]):
                 self.events.publish(Event("store", self.plugin, fields))
 
     def _attempt(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Run an operation, again after a moment where `_helps_again` says so, and raise no driver's error."""
+        """Run an operation once it is let in, and raise no driver's error."""
         deadline = time.monotonic() + self._patience
-        presence = self._presence
-        before: StoreError | None = None
-        back_off = _FIRST_BACK_OFF
         self._gate.enter(deadline)
         try:
             if mode is not Mode.READ and self.database.config.read_only:
                 raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
-            while True:
-                session: Session | None = None
-                try:
-                    opened = presence.opened
-                    if opened is None or presence.trouble is not None:
-                        opened = presence.ready(deadline)
-                    session = opened.sessions.session(mode, deadline)
-                    result = opened.perform(session, operation, args, kwargs)
-                except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-                    found = self._judge(error, mode)
-                    if not self._helps_again(found, mode, deadline, before=before, session=session):
-                        self._give_up(found, error)
-                else:
-                    if presence.failing is not None:
-                        with suppress(Exception):
-                            presence.succeeded(mode)
-                    return result
-                if not isinstance(found, Unreached):
-                    before = found
-                time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
-                back_off = min(_LONGEST_BACK_OFF, 2 * back_off)
+            result = self._insist(mode, deadline, operation, args, kwargs)
+            if self._presence.failing is not None:
+                with suppress(Exception):
+                    self._presence.succeeded(mode)
+            return result
         finally:
             self._gate.end()
 
-    def _helps_again(
-        self, found: StoreError, mode: Mode, deadline: float, *, before: StoreError | None, session: Session | None
-    ) -> bool:
-        """Return whether to run an operation again that failed, and `before` may have failed, too.
+    def _insist(
+        self, mode: Mode, deadline: float, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> T:
+        """Run an operation, again after a moment where `_helps_again` says so."""
+        presence = self._presence
+        back_off = _FIRST_BACK_OFF
+        while True:
+            session: Session | None = None
+            try:
+                opened = presence.opened
+                if opened is None or presence.trouble is not None:
+                    opened = presence.ready(deadline)
+                session = opened.sessions.session(mode, deadline)
+                return opened.perform(session, operation, args, kwargs)
+            except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
+                found = self._judge(error, mode)
+                if not self._helps_again(found, mode, deadline, session):
+                    self._give_up(found, error)
+            time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
+            back_off = min(_LONGEST_BACK_OFF, 2 * back_off)
 
-        What others were in the way of, or no connection could be made for: until the deadline. A statement that was
-        ended: a read, if somebody did that. A connection that was lost: not twice in a row, and only if nothing that
-        was written over it was answered.
+    def _helps_again(self, found: StoreError, mode: Mode, deadline: float, session: Session | None) -> bool:
+        """Return whether to run an operation again that failed before its deadline.
+
+        What others were in the way of, or no connection could be made for. A statement that was ended: a read, if
+        somebody did that. A connection that was lost: only if nothing that was written over it was answered.
         """
-        left, limit = deadline - time.monotonic(), self.database.config.statement_timeout
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        if isinstance(found, Overran):  # a statement, before the server's limit can be over
+            return mode is Mode.READ and self._patience - left < self.database.config.statement_timeout
         if isinstance(found, ConnectionLost) and not isinstance(found, Unreached):
-            twice = isinstance(before, ConnectionLost)
-            cut = left + limit <= 0  # by the host itself
-            return session is not None and session.untouched and not twice and not cut
-        if isinstance(found, Overran):
-            by_hand = self._patience - left < limit  # before the server's limit can be over
-            return mode is Mode.READ and by_hand and left > 0
-        return isinstance(found, (Busy, Unreached)) and left > 0
+            return session is not None and session.untouched
+        return isinstance(found, (Busy, Unreached))
 
     def _judge(self, error: Exception, mode: Mode) -> StoreError:
         """Return what an operation failed with, and take note of it; raise what is none of the store's."""
