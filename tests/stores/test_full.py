@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from plughost import Store
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def disk_and_config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, StoresConfig]]:
-    """A small disk, and the settings of a store that is on it."""
-    folder, url = tmp_path / "stores", None
-    if request.param == "postgresql":
+@pytest.fixture(params=["sqlite", "postgresql", "TABLE products", "INDEX products_sku_key"])
+def disk_and_config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, StoresConfig, str]]:
+    """A small disk, and the settings of a store that is on it, or of which a table or an index is moved there."""
+    folder, url, moved = tmp_path / "stores", None, ""
+    if request.param != "sqlite":
         server, psycopg2 = request.getfixturevalue("server"), request.getfixturevalue("psycopg2")
         folder, url = server.folder / "small", server.url
     folder.mkdir()
@@ -38,28 +38,36 @@ def disk_and_config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
             with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
                 connection.autocommit = True
                 cursor.execute(f"CREATE TABLESPACE small LOCATION '{space}'")
-                cursor.execute("ALTER DATABASE postgres SET default_tablespace = small")
-        yield folder, StoresConfig(folder=folder, url=url, patience=1, pause=0.01)
+                if request.param == "postgresql":
+                    cursor.execute("ALTER DATABASE postgres SET default_tablespace = small")
+                else:
+                    moved = f"ALTER {request.param} SET TABLESPACE small"
+        yield folder, StoresConfig(folder=folder, url=url, patience=1, pause=0.01), moved
 
 
 def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
-    disk_and_config: tuple[Path, StoresConfig],
+    disk_and_config: tuple[Path, StoresConfig, str],
     opening: Callable[..., Stores],
     plain_products: Store,
     wait_for: Callable[..., None],
     told: list[dict[str, Any]],
 ) -> None:
     """What needs no room succeeds meanwhile, which doesn't mean that the store is well again."""
-    disk, config = disk_and_config
+    disk, config, moved = disk_and_config
     stores = opening(config, plain_products)
     store = stores["catalog"]
+    if moved:
+        with store.database.administer() as db:
+            db.script(moved)
 
     def said() -> list[str]:
         return [line["event"] for line in told if line["event"] != "the store was migrated"]
 
     def fill(session: Session) -> None:
         for number in range(200):
-            session.change("INSERT INTO products (sku, name, price, stock) VALUES (?, ?, 1, 1)", f"{number}", "x" * 250)
+            session.change(
+                "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, 1, 1)", f"{number:0200}", "x" * 250
+            )
 
     with closing(stores):  # before its disk is gone
         store.single(add, "before")

@@ -110,6 +110,29 @@ def test_an_error_of_the_server_itself_is_unavailable(
             operation(Session.rows, f"DO $$ BEGIN RAISE EXCEPTION 'of its own' USING ERRCODE = '{code}'; END $$")
 
 
+def test_who_may_make_no_table_does_not_take_room_for_granted(
+    opening: Callable[..., Stores],
+    users_config: StoresConfig,
+    *,
+    user: str,
+    administrator: Any,
+    plain_products: Store,
+    told: list[dict[str, Any]],
+) -> None:
+    """The health check can't see whether the disk is still full: the log takes nothing back before a write succeeds."""
+    administrator.execute(f"GRANT CREATE ON SCHEMA public TO {user}")
+    with closing(opening(users_config, plain_products)) as stores:
+        store = stores["catalog"]
+        administrator.execute(f"REVOKE CREATE ON SCHEMA public FROM {user}")
+        told.clear()
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                store.run(Session.rows, "DO $$ BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END $$")
+            assert (store.read(skus), check(store).up) == ([], True)
+        store.single(add, "a")
+        assert [line["event"] for line in told] == ["the store can't be written", "the store is well again"]
+
+
 def test_a_locked_index_of_the_log_is_busy(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:

@@ -11,10 +11,11 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from plughost._queries import quote
 from plughost.stores._connections import Pool, Waits
 from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Unavailable, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
@@ -27,6 +28,14 @@ T = TypeVar("T")
 _ASK_AGAIN: Final = 0.05
 _LONGEST_LOOK: Final = 1.0
 _IDLE: Final = 0
+_SPACES: Final = """
+SELECT DISTINCT spcname
+FROM pg_class
+JOIN pg_database ON datname = current_database()
+JOIN pg_tablespace ON pg_tablespace.oid = coalesce(nullif(reltablespace, 0), dattablespace)
+LEFT JOIN pg_index ON indexrelid = pg_class.oid
+WHERE coalesce(indrelid, pg_class.oid) IN (SELECT to_regclass(quote_ident(name)) FROM unnest(?::text[]) AS name)
+"""
 
 
 class PostgreSQLSessions(Sessions):
@@ -107,6 +116,9 @@ class PostgreSQLSessions(Sessions):
                 return cursor.fetchone()[0], connection.life
         finally:
             self.give(connection)
+
+    def places(self, session: Session, tables: Sequence[str]) -> Iterable[str]:
+        return ("", *(f"TABLESPACE {quote(name)}" for (name,) in session.rows(_SPACES, list(tables))))
 
     def refused(self) -> None:
         self.pool.disconnect()  # each keeps the default that it was opened with, which may have been to read only

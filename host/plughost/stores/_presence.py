@@ -174,7 +174,8 @@ class Presence:
         if failing is None or self.opened is None or (mode is Mode.READ and failing[1] is not mode):
             return
         if failing[1] is Mode.WRITE:
-            self._write(self.opened)
+            if not self._finds_room(self.opened) and mode is Mode.LOOK:
+                return
         elif failing[1] is Mode.LOOK and mode is not Mode.LOOK:
             self.opened.sessions.look(writes=True)
         with self._noting:
@@ -191,16 +192,20 @@ class Presence:
             what = "the store is busy" if isinstance(error, Busy) else "the store has no ids left"
             self._logger.warning(what, reason=str(error), place=self._database.config.place)
 
-    def _write(self, opened: Opened) -> None:
-        """See that a table finds room, and leave none; who may not make one, which is a `StoreError`, can't tell."""
+    def _finds_room(self, opened: Opened) -> bool:
+        """See that a table finds room where the store's are, and leave none; False where none may be made there."""
         session = opened.sessions.session(Mode.WRITE, time.monotonic() + self._database.config.patience)
         try:
-            session.rows("CREATE TABLE plughost_room AS SELECT 1 AS room")
-            session.rows("DROP TABLE plughost_room")
+            for where in opened.sessions.places(session, self._tables):
+                session.rows(f"CREATE TABLE plughost_room {where} AS SELECT 1 AS room")
+                session.rows("DROP TABLE plughost_room")
             session.commit()
         except Exception as error:
             if type(translate(error, self._database.label)) is not StoreError:
                 raise
+            return False
+        else:
+            return True
         finally:
             session.undo()
 

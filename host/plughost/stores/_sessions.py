@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from enum import IntEnum
 from itertools import starmap
@@ -191,6 +191,10 @@ class Sessions(ABC):
     def spent(self) -> str | None:
         """Return a table that has no id left, where the database takes that for a full disk."""
         return None
+
+    def places(self, session: Session, tables: Sequence[str]) -> Iterable[str]:
+        """Return the clauses of SQL that make a table where these tables are, and where new ones are made."""
+        return ("",)
 
     def refused(self) -> None:  # noqa: B027 - nothing, for most
         """Use no connection again that a write may have been refused on."""
