@@ -15,6 +15,7 @@ class Proxy:
         attempts: How many connections were made to it so far.
         every: Which of the attempts come through: each, each second one, and so on; the others are broken.
         cut_after: Words of a client, after which the server's answer is not passed on, and the connection broken.
+        hang_after: Words of a client, after which nothing is passed on.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -34,6 +35,7 @@ class Proxy:
         self.attempts = 0
         self.every = 1
         self.cut_after: bytes | None = None
+        self.hang_after: bytes | None = None
         self._doomed: set[socket.socket] = set()
         self.mend()
 
@@ -110,6 +112,8 @@ class Proxy:
                 if self.cut_after is not None and self.cut_after in data:
                     self._doomed.add(target)
                 target.sendall(data)
+                if self.hang_after is not None and self.hang_after in data:
+                    self.hang()
         for each in (source, target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

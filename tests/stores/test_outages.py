@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Store
 
+CLAIM = b"pg_try_advisory_lock_shared"
+
 
 @pytest.fixture
 def store(opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store) -> OpenStore[Any]:
@@ -277,6 +279,41 @@ def test_a_server_that_hangs_holds_nobody(
         wait_for(lambda: check(store).up)
         store.run(add, "after")
     assert "during" not in store.read(skus)
+
+
+@pytest.mark.parametrize("hangs_after", [None, CLAIM], ids=["at once", "at the first query"])
+def test_a_connection_that_is_never_made_holds_nobody_for_longer_than_patience(
+    opening: Callable[..., Stores],
+    through_proxy: StoresConfig,
+    products: Store,
+    proxy: Proxy,
+    hangs_after: bytes | None,
+) -> None:
+    """A server that accepts it and never answers, as one that was stopped in its tracks, is given no more time."""
+    store = opening(replace(through_proxy, connect_timeout=600), products)["catalog"]
+    assert store._presence.opened is not None
+    store._presence.opened.sessions.pool.disconnect()
+    proxy.hang_after = hangs_after
+    if hangs_after is None:
+        proxy.hang()
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with pytest.raises(Unavailable):
+                thread.submit(store.read, skus).result(25)
+        finally:
+            proxy.hang_after = None
+            proxy.go_on()
+
+
+def test_a_host_starts_though_its_connection_is_lost_before_it_is_used(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, wait_for: Any
+) -> None:
+    """It is one that could not be made, which is no failure of the plugin."""
+    proxy.cut_after = CLAIM
+    stores = opening(through_proxy, products)
+    assert (stores.failures, stores["catalog"].state) == ({}, "unavailable")
+    proxy.cut_after = None
+    wait_for(lambda: check(stores["catalog"]).up)
 
 
 def test_a_host_starts_without_its_server_and_migrates_when_it_is_there(

@@ -129,7 +129,7 @@ class Pool:
 
     def __init__(
         self,
-        open_one: Callable[[], Any],
+        open_one: Callable[[float], Any],
         clean: Callable[[Any], bool],
         *,
         alive: Callable[[Any], bool] | None = None,
@@ -137,7 +137,7 @@ class Pool:
         size: int,
         idle: float,
     ) -> None:
-        """Open nothing yet.
+        """Open nothing yet; `open_one` is given the deadline of who waits for it.
 
         `clean` tells whether a connection that is given back can be used again, `alive` whether one that was idle can.
         """
@@ -166,7 +166,7 @@ class Pool:
         while True:
             try:
                 if not self._idle:
-                    connection = self._open_one()
+                    connection = self._open_one(deadline)
                     self.turns.let_in()  # who waits may do so for want of a connection
                     return connection
                 connection, since = self._idle.pop()

@@ -14,7 +14,7 @@ from plughost._queries import quote
 from plughost._runtime.claims import Claims
 from plughost._runtime.optional import LibraryError, optional
 from plughost.stores._databases import TABLE, Administration, Database
-from plughost.stores._errors import Busy, Refused, SetupError, Unreached, one_line, translate
+from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unreached, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
 
 if TYPE_CHECKING:
@@ -55,21 +55,19 @@ class PostgreSQL(Database):
         arguments["connection_factory"] = _kind_of_connection(driver_for(self.store))
         claim = _key(self.store)
 
-        def open_one() -> Any:
-            connection = self._open(arguments)
-            try:
-                with connection.cursor() as cursor:
-                    # Each connection of a host holds the claim that a host serves the store; see `alone`.
-                    cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_LIFE})", (claim,))
-                    claimed, connection.life = cursor.fetchone()
-                    if not claimed:
-                        raise Busy(f"The {self.label} is being purged.")
-            except BaseException:
-                connection.close()
-                raise
-            return connection
+        def connect(seconds: int) -> Any:
+            limit = int(arguments["connect_timeout"])  # 0 is none
+            return self._open({**arguments, "connect_timeout": min(limit, seconds) if limit > 0 else seconds})
 
-        return PostgreSQLSessions(open_one, self.config, self.label)
+        def prepare(connection: Any) -> None:
+            with self._reaching(), connection.cursor() as cursor:
+                # Each connection of a host holds the claim that a host serves the store; see `alone`.
+                cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_LIFE})", (claim,))
+                claimed, connection.life = cursor.fetchone()
+            if not claimed:
+                raise Busy(f"The {self.label} is being purged.")
+
+        return PostgreSQLSessions(connect, prepare, self.config, self.label)
 
     def check(self) -> None:
         with self.administer() as db:
@@ -155,17 +153,22 @@ class PostgreSQL(Database):
             Unreached: It is not, or hung up.
             StoreError: As `translate` finds.
         """
-        driver = driver_for(self.store)
-        try:
-            connection = driver.connect(**arguments)
-        except driver.Error as error:
-            message = f"{self.label}: {one_line(error)}"
-            if isinstance(error, driver.OperationalError):
-                # libpq gives no code for what a server says before it lets anybody in, but its severity.
-                raise (Refused if _SERVER_SAYS.search(message) else Unreached)(message) from error
-            raise translate(error, self.label) or error from error
+        with self._reaching():
+            connection = driver_for(self.store).connect(**arguments)
         connection.autocommit = True
         return connection
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Raise what goes wrong with a connection that is not in use yet, as `_open` does."""
+        try:
+            yield
+        except driver_for(self.store).Error as error:
+            found = translate(error, self.label)
+            if isinstance(found, ConnectionLost):
+                # libpq gives no code for what a server says before it lets anybody in, but its severity.
+                found = (Refused if _SERVER_SAYS.search(str(found)) else Unreached)(str(found))
+            raise found or error from error
 
 
 class PostgreSQLAdministration(Administration, PostgreSQLSession):

@@ -45,13 +45,19 @@ class PostgreSQLSessions(Sessions):
     in its tracks does neither: its kernel answers for it, and psycopg2 knows no time-out of its own.
     """
 
-    def __init__(self, open_one: Callable[[], Any], config: StoreConfig, label: str) -> None:
-        """Open nothing yet; `open_one` returns a new connection in autocommit mode."""
+    def __init__(
+        self, connect: Callable[[int], Any], prepare: Callable[[Any], None], config: StoreConfig, label: str
+    ) -> None:
+        """Open nothing yet.
+
+        `connect` returns a new connection in autocommit mode, in so many seconds at most, and `prepare` makes it fit.
+        """
         self.label = label
         self.patience = config.patience
         size, idle = config.pool_size, config.pool_idle
-        self.pool = Pool(open_one, _clean, alive=_alive, label=label, size=size, idle=idle)
+        self.pool = Pool(self._open, _clean, alive=_alive, label=label, size=size, idle=idle)
         self.lock_waits = Waits()
+        self._connect, self._prepare = connect, prepare
         self._limit, self._only_read = config.statement_timeout, config.read_only
         self._used: dict[int, tuple[Any, float]] = {}
         self._claims = False
@@ -75,9 +81,7 @@ class PostgreSQLSessions(Sessions):
         """
         connection = self.pool.take(deadline, beyond=looks)
         until = time.monotonic() + self.patience if looks else deadline + self._limit
-        self._used[id(connection)] = connection, until
-        if not self._watching.locked() and self._watching.acquire(blocking=False):
-            threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
+        self._cut_at(connection, until)
         return connection
 
     def give(self, connection: Any) -> None:
@@ -127,6 +131,27 @@ class PostgreSQLSessions(Sessions):
         self.pool.close()
         self._ended.set()
         return not self.pool.turns.used
+
+    def _open(self, deadline: float) -> Any:
+        """Return a new connection; one that is not made by the deadline is given up."""
+        begun = time.monotonic()
+        seconds = max(1, int(deadline - begun))  # libpq counts whole ones
+        connection = self._connect(seconds)
+        try:
+            self._cut_at(connection, begun + seconds)
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._used.pop(id(connection), None)
+        return connection
+
+    def _cut_at(self, connection: Any, deadline: float) -> None:
+        """Have a connection watched until it is not in use any more."""
+        self._used[id(connection)] = connection, deadline
+        if not self._watching.locked() and self._watching.acquire(blocking=False):
+            threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
 
     def _watch(self) -> None:
         while not self._ended.wait(min(_LONGEST_LOOK, (self.patience + self._limit) / 4)):

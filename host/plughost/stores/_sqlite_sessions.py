@@ -39,7 +39,8 @@ class SQLiteSessions(Sessions):
         self.writer = Writer(partial(open_one, writes=True), file, config.patience, label)
         self.lock_waits = self.writer.turns.waits
         self._open_reader = partial(open_one, writes=False)
-        self.pool = Pool(self._open_reader, _clean, label=label, size=config.pool_size, idle=config.pool_idle)
+        size, idle = config.pool_size, config.pool_idle
+        self.pool = Pool(lambda _: self._open_reader(), _clean, label=label, size=size, idle=idle)
         self.take, self.give = self.pool.take, self.pool.give
         self._file, self._only_read = file, config.read_only
         self._look_at = 0.0
