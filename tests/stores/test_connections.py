@@ -166,9 +166,15 @@ def test_a_server_that_takes_few_connections_is_waited_for(
 
 
 def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs_none(
-    opening: Callable[..., Stores], two_at_most: str, psycopg2: Any, plain_products: Store, tmp_path: Path
+    opening: Callable[..., Stores],
+    two_at_most: str,
+    *,
+    psycopg2: Any,
+    plain_products: Store,
+    tmp_path: Path,
+    told: list[dict[str, Any]],
 ) -> None:
-    """Who came for one is told, the others go on, and all may be had again afterwards."""
+    """Who came for one is told, and so is the log. The others go on, and all may be had again afterwards."""
     stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=0.3, pool_size=2), plain_products)
     store = stores["catalog"]
     together = threading.Barrier(2, timeout=30)
@@ -191,7 +197,40 @@ def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs
         assert holding.result() == []
     assert store.figures["connections_in_use"] == 0
     store.single(add, "next")
+    assert [line["event"] for line in told[1:]] == ["the store is busy"]
+    assert "too many connections" in told[1]["reason"]
     stores.close()
+
+
+def test_a_server_that_takes_not_a_single_connection_is_told_as_one_that_is_away(
+    opening: Callable[..., Stores],
+    two_at_most: str,
+    *,
+    postgresql: str,
+    psycopg2: Any,
+    plain_products: Store,
+    tmp_path: Path,
+    told: list[dict[str, Any]],
+    wait_for: Callable[..., None],
+) -> None:
+    """As where its user may not log in any more: the log has the cause, and nobody waits again and again."""
+    config = StoresConfig(folder=tmp_path, url=two_at_most, patience=0.5, pause=0.01)
+    stores = opening(config, plain_products)
+    store, role = stores["catalog"], urlsplit(two_at_most).username
+    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
+        server.autocommit = True
+        cursor.execute(f"ALTER ROLE {role} NOLOGIN")
+        cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="not permitted to log in"):
+                store.read(skus)
+        assert (store.state, check(store).up) == ("unavailable", False)
+        cursor.execute(f"ALTER ROLE {role} LOGIN")
+    wait_for(lambda: check(store).up)
+    store.single(add, "after")
+    stores.close()
+    assert [line["event"] for line in told[1:]] == ["the store is not available", "the store is back"]
+    assert "not permitted to log in" in told[1]["reason"]
 
 
 def test_who_may_make_no_table_any_more_is_well_again_when_writes_succeed(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._queries import quote
 from plughost.stores._connections import Pool, Waits
-from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Unavailable, translate
+from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Refused, Unavailable, Unreached, translate
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 
 if TYPE_CHECKING:
@@ -133,10 +133,21 @@ class PostgreSQLSessions(Sessions):
         return not self.pool.turns.used
 
     def _open(self, deadline: float) -> Any:
-        """Return a new connection; one that is not made by the deadline is given up."""
+        """Return a new connection; one that is not made by the deadline is given up.
+
+        Raises:
+            Refused: The server takes no further one at the moment.
+            Unreached: None can be made, or the server takes not a single one.
+        """
         begun = time.monotonic()
-        seconds = max(1, int(deadline - begun))  # libpq counts whole ones
-        connection = self._connect(seconds)
+        left = deadline - begun
+        seconds = max(1, int(left if left > 0 else self.patience))  # libpq counts whole ones
+        try:
+            connection = self._connect(seconds)
+        except Refused as error:
+            if self.pool.open > 1:  # this one, and others that can be waited for
+                raise
+            raise Unreached(str(error)) from error
         try:
             self._cut_at(connection, begun + seconds)
             self._prepare(connection)

@@ -13,6 +13,7 @@ from plughost.stores._errors import (
     Damaged,
     Exhausted,
     OutcomeUnknown,
+    Refused,
     SetupError,
     StoreError,
     Unavailable,
@@ -185,11 +186,11 @@ class Presence:
         seconds = round(time.monotonic() - failing[0], 1)
         self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
 
-    def held(self, error: Busy | Exhausted) -> None:
+    def held(self, error: Busy | Exhausted | Refused) -> None:
         """Tell, once in a while, what an operation waited for in vain, or will always lack."""
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + _TELL_AGAIN
-            what = "the store is busy" if isinstance(error, Busy) else "the store has no ids left"
+            what = "the store has no ids left" if isinstance(error, Exhausted) else "the store is busy"
             self._logger.warning(what, reason=str(error), place=self._database.config.place)
 
     def _finds_room(self, opened: Opened) -> bool:

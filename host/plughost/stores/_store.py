@@ -20,6 +20,7 @@ from plughost.stores._errors import (
     OutcomeUnknown,
     Overran,
     ReadOnly,
+    Refused,
     StoreError,
     Unavailable,
     Unreached,
@@ -372,7 +373,7 @@ class OpenStore(Generic[E]):
 
     def _give_up(self, found: StoreError, error: Exception) -> NoReturn:
         """Raise what an operation failed with in the end."""
-        if isinstance(found, (Busy, Exhausted)):
+        if isinstance(found, (Busy, Exhausted, Refused)):
             self._presence.held(found)
         raise found from None if found is error else error
 
