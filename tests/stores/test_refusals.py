@@ -69,7 +69,13 @@ def test_a_user_who_may_make_no_tables_fails_the_plugin_alone(
 
 
 @pytest.mark.parametrize(
-    ("privilege", "table"), [("INSERT", "products"), ("SELECT", "products"), ("ALL", "products, plughost_migrations")]
+    ("privilege", "table"),
+    [
+        ("INSERT", "products"),
+        ("SELECT", "products"),
+        ("ALL", "products, plughost_migrations"),
+        ("ALL", "SEQUENCE products_id_seq"),
+    ],
 )
 def test_a_privilege_that_was_taken_away_is_told_until_it_is_granted_again(
     opening: Callable[..., Stores],

@@ -56,15 +56,20 @@ class Administration(Session):
         """Return the names of a table's columns; none where there is no table."""
 
     def may_use(self, table: str, *, writes: bool) -> bool:
-        """Return whether the database's user may read a table, and write it where it `writes`; True without a table."""
+        """Return whether the database's user may read a table, and write it and its sequence where it `writes`.
+
+        True without a table.
+        """
         return True
 
     def check_privileges(self, tables: Iterable[str], *, writes: bool) -> None:
         """Raise `Damaged` where the database's user lacks what a host needs to use the store."""
         for table in (TABLE, *tables):
             if not self.may_use(table, writes=writes and table != TABLE):
-                message = f"The user of the store {self._store} lacks privileges on the table {table}: grant them"
-                raise Damaged(message)
+                raise Damaged(
+                    f"The user of the store {self._store} lacks privileges on the table {table}, or on its sequence: "
+                    "grant them"
+                )
 
     def schema_number(self) -> int:
         """Return the number of the store's newest applied migration, 0 where there is none."""

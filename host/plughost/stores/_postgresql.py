@@ -26,6 +26,12 @@ _LEAVING: Final = 1.0  # seconds: a connection that was closed just now has its 
 _ASK_AGAIN: Final = 0.02
 # A server that recovers from a crash begins its statistics anew, as does one that takes another's place.
 _LIFE: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
+_MAY_COUNT: Final = """
+SELECT coalesce(bool_and(has_sequence_privilege(objid, 'USAGE, UPDATE')), true)
+FROM pg_depend JOIN pg_class ON pg_class.oid = objid
+WHERE classid = 'pg_class'::regclass AND refclassid = classid AND refobjid = to_regclass(?)
+AND deptype = 'a' AND relkind = 'S'
+"""
 _SERVER_SAYS: Final = re.compile(r"\bFATAL\b")
 _DEFAULTS: Final = {
     "application_name": "plughost",
@@ -190,7 +196,9 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
     def may_use(self, table: str, *, writes: bool) -> bool:
         needed = ("SELECT", "INSERT", "UPDATE", "DELETE") if writes else ("SELECT",)
         may = "SELECT has_table_privilege(to_regclass(?)::oid, ?) IS NOT FALSE"
-        return all(self.rows(may, quote(table), privilege)[0][0] for privilege in needed)
+        if not all(self.rows(may, quote(table), privilege)[0][0] for privilege in needed):
+            return False
+        return not writes or bool(self.rows(_MAY_COUNT, quote(table))[0][0])
 
     def size(self, tables: Iterable[str]) -> int:
         size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"

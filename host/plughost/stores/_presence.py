@@ -132,7 +132,7 @@ class Presence:
 
     def note(self, error: StoreError) -> None:
         """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
-        lost = isinstance(error, (ConnectionLost, OutcomeUnknown))
+        lost = isinstance(error, (ConnectionLost, OutcomeUnknown, Refused))
         with self._noting:
             first = self.trouble is None
             if first:
