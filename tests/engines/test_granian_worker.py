@@ -20,6 +20,7 @@ import pytest
 from tests.engines.conftest import tokio_workers
 
 from plughost._servers.base import EngineOptions
+from plughost._servers.connections import waiting
 from plughost._servers.granian_worker import GranianWorker
 
 if TYPE_CHECKING:
@@ -264,3 +265,24 @@ def test_who_comes_in_a_pause_is_answered_after_it() -> None:
             worker.resume()
             assert client.recv(12) == b"HTTP/1.1 200"
         assert ask(port, "/")[0] == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+def test_start_returns_once_connections_are_accepted() -> None:
+    """However late granian's thread runs, so that `pause` finds it listening: it would be deaf for good otherwise."""
+    allowed = os.sched_getaffinity(0)
+    here = partial(os.sched_setaffinity, 0, {max(allowed)})
+    here()  # where granian's thread has to wait for this one
+    try:
+        for _ in range(200):
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                listening.setblocking(False)
+                worker = GranianWorker(listening, EngineOptions(), None, 4)
+                with socket.create_connection(listening.getsockname()):
+                    worker.start(lambda watcher: watcher.done(), here)
+                    worker.pause()
+                    assert waiting(listening) == 0
+                worker.stop()
+                assert worker.ended.wait(20)
+    finally:
+        os.sched_setaffinity(0, allowed)

@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -20,7 +21,7 @@ from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
-from plughost._servers.connections import BACKLOG
+from plughost._servers.connections import BACKLOG, waiting
 from plughost._servers.native_threads import call_named, when_tasks_ended
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
 _IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
+_START_SECONDS: Final = 1.0
 
 
 class _Now:
@@ -100,7 +102,9 @@ class GranianWorker:
         self._worker: Any = ASGIWorker(1, where, None, *pool, options.connection_limit, *http, *secured, (None, None))  # type: ignore[call-arg, arg-type]  # granian's stub is behind its code
 
     def start(self, schedule: Callable[[Watcher], None], place: Callable[[], object]) -> None:
-        """Serve from now on.
+        """Serve from now on; return once connections are accepted.
+
+        granian reads its descriptor in a thread of its own. `pause` before that would leave it deaf for good.
 
         Args:
             schedule: Called for each request, in a thread of granian's pool. What it raises is lost.
@@ -115,6 +119,10 @@ class GranianWorker:
             self._signal.add_cb(partial(when_tasks_ended, call_named(self.name, serve, place), self.ended.set))
             nobodys.setblocking(False)
             self._nobodys = nobodys.detach()
+        self._knock()
+        deadline = time.monotonic() + _START_SECONDS
+        while waiting(self._listening) and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def pause(self) -> None:
         """Accept no more, and leave the port and the connections alone.
@@ -135,6 +143,10 @@ class GranianWorker:
             return
         self._nobodys = os.dup(self._descriptor)
         os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
+        self._knock()
+
+    def _knock(self) -> None:
+        """Come as a client does, and go."""
         with contextlib.suppress(OSError), socket.socket(self._listening.family) as next_one:
             next_one.settimeout(1.0)
             next_one.connect(self._listening.getsockname())
