@@ -175,7 +175,8 @@ class Dispatcher(Beside):
         me, current = self._take_part(self._give_way), self._current
         until = time.monotonic() + _TURN_SECONDS
         while job is not None or (job := self._next(crew)) is not None:
-            do = self._admit(job) if self._held or job.since else job.run
+            waited = job.since
+            do = self._admit(job) if self._held or waited else job.run
             if do is None:
                 job = None
                 continue
@@ -190,13 +191,14 @@ class Dispatcher(Beside):
                 _LOGGER.exception("a request was not answered")
             job = do = None
             if current.pop(number, None) is None:  # the turn was passed on meanwhile
-                self._guard.acquire()
-                self.processor.join()  # it may have left the processor
-                if not self._give_back(lane, crew):
-                    return
-                continue
-            if lane.waiting:
-                self._let_in(lane)
+                with self._guard:
+                    self.processor.join()  # it may have left the processor
+                    if self._give_back(lane, crew):
+                        continue
+                return
+            if waited:  # a slow one that ended let it in, and it has ended as well
+                with self._guard:
+                    self._let_in(lane)
             if crew is not self._own and time.monotonic() > until and self._backlog:
                 with self._guard:
                     self._hand_on(self._own)
@@ -232,17 +234,18 @@ class Dispatcher(Beside):
             job.since = time.monotonic()
             return None
 
-    def _let_in(self, lane: Lane) -> None:
-        """Let in one of those that wait: a slow one that ended let in one, and that has ended as well."""
-        with self._guard:
-            if lane.waiting and self._has_room(lane):
-                self._backlog.add(lane.waiting.popleft())
-
     # With the guard.
 
     def _has_room(self, lane: Lane) -> bool:
         """Return whether a plugin may begin one more request."""
         return lane.held == 0 or (lane.held < lane.share and self._held < self._threads)
+
+    def _let_in(self, lane: Lane) -> None:
+        """Let in one of those that wait, of this plugin if there is one that may begin."""
+        for each in (lane, *self.lanes.values()):
+            if each.waiting and self._has_room(each):
+                self._backlog.add(each.waiting.popleft())
+                return
 
     def _give_back(self, lane: Lane, crew: Crew) -> bool:
         """Come to the end of a slow request; return whether it is this thread's turn again."""
@@ -253,18 +256,11 @@ class Dispatcher(Beside):
         else:
             lane.held -= 1
             self._held -= 1
-        for each in (lane, *self.lanes.values()):
-            if each.waiting:
-                self._backlog.add(each.waiting.popleft())
-                break
-        if self._turn.acquire(False):
+        self._let_in(lane)
+        has_turn = self._turn.acquire(False)
+        if has_turn:
             self._active = crew
-            self._guard.release()
-            return True
-        if crew is not self._own and self._active is not crew:
-            self._guard.release()
-            return False
-        return self._park(crew)
+        return has_turn
 
     def _park(self, crew: Crew) -> bool:
         """Let go of the guard, and wait; return whether it is this thread's turn."""
