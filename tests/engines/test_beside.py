@@ -153,6 +153,21 @@ def test_an_engine_whose_threads_others_hold_answers_all_the_same(
     engine.close()
 
 
+def test_what_there_is_no_thread_for_is_refused(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system allows no more threads; it holds no place beside the turn."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    task = Task(dispatcher, lambda: None, "stored")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert not dispatcher.run_beside(task, "POST")
+    dispatcher.leave(task)
+    assert task.refused.wait(20)
+    assert dispatcher.loads()["stored"] == (0, 0, 1)
+
+
 def test_those_that_wait_for_the_turn_and_for_a_place_beside_it_do_not_mix(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:

@@ -347,11 +347,10 @@ class Dispatcher(Beside):
         running: Mapping[int, Job | None] = {}
         while not self._closed:
             time.sleep(TICK_SECONDS)
-            current = self._runs if self._current else 0
-            if current and current == seen:
+            if seen in self._current:
                 with self._guard:
                     self._take_over(seen)
-            seen = current
+            seen = self._runs
             while self._long:
                 self._long.popleft().takes_long()
             ticks += 1
@@ -359,13 +358,12 @@ class Dispatcher(Beside):
                 with self._guard:
                     running = self._let_go_slow(running)
                 some_wait = self._end_waiting()
-            calm = 0 if current or some_wait or self._held or self._running else calm + 1
+            calm = 0 if self._current or some_wait or self._held or self._running else calm + 1
             if calm > _CALM_TICKS:
                 self._alarm.clear()
                 self._asleep = True
                 if not (self._current or self._running or self._end_waiting() or self._long or self._closed):
                     self._alarm.wait()
-                self._asleep = False
                 calm = 0
 
     def _end_waiting(self) -> bool:
