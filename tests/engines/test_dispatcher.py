@@ -226,18 +226,25 @@ def test_what_one_plugin_gives_back_others_may_take(
     assert dispatcher.loads()["full"] == (SHARE, 1, 0)
 
 
-def test_a_job_that_raises_ends_no_thread(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and the next one is done."""
+@pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "beside"])
+def test_a_job_that_raises_ends_no_thread(
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, until: Until, plugin: str
+) -> None:
+    """It is logged, the next one is done, and the plugin holds nothing."""
 
     def fail() -> None:
         raise SystemExit
 
+    dispatcher.beside = {"stored": ()}
     done = threading.Event()
+    engine = Receivers(dispatcher, 3, alone=False)
     with caplog.at_level(logging.ERROR):
-        leave(dispatcher, fail)
-        leave(dispatcher, done.set)
+        for each in (fail, done.set):
+            engine.give(Task(dispatcher, each, plugin))
         assert done.wait(20)
-    assert "was not answered" in caplog.text
+        until(lambda: "was not answered" in caplog.text)
+    until(partial(_is_load, dispatcher, plugin, 0, 0))
+    engine.close()
 
 
 def test_jobs_wait_while_the_system_allows_no_more_threads(

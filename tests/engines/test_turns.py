@@ -47,6 +47,13 @@ def test_a_slow_job_costs_no_thread_while_nothing_waits(
         assert len(dispatcher._started) == 1
 
 
+def test_a_slow_job_gives_way_after_a_calm(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+    """Whoever looks what takes long sleeps while nothing runs, and is woken."""
+    leave(dispatcher, lambda: None)
+    until(lambda: dispatcher._watcher is not None and dispatcher._asleep)
+    hold(dispatcher, release, until, "slow", 1)
+
+
 def test_parked_threads_are_used_again_though_an_engine_has_ended(dispatcher: Dispatcher, until: Until) -> None:
     """What a slow job of another engine leaves undone is done by a thread that is there already."""
     ended, engine = (Receivers(dispatcher, 2, alone=False) for _ in range(2))
