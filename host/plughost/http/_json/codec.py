@@ -129,7 +129,7 @@ def _without_exponents(value: Any) -> Any:
 
 def _is_too_deep(raw: bytes) -> bool:
     """Tell how a text nests before it is decoded: on Python 3.13 msgspec overflows the stacks of granian's threads."""
-    outside_strings = b"".join(raw.replace(rb"\\", b"").replace(rb'\"', b"").split(b'"')[::2])
+    outside_strings = b"".join(raw.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
     steps = outside_strings.translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) > MAX_DEPTH
 
