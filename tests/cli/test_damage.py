@@ -120,7 +120,8 @@ def test_an_optional_library_that_can_not_be_imported_ends_no_command(line: Line
         assert code in {0, 1}, f"{arguments}: {text}"
     for command in ("check", "plugins"):
         assert f"rate_limits.storage: redis can't be imported ({error}: broken on purpose)" in told[command,][1]
-        assert f"sites.library.compression.encodings: {ZSTD} can't be imported" in told[command,][1]
+        if ZSTD != "compression.zstd":  # Python's own, from 3.14 on, can't be broken
+            assert f"sites.library.compression.encodings: {ZSTD} can't be imported" in told[command,][1]
         assert told[command,][0] == 1
     assert "/good" in told["routes",][1]
 

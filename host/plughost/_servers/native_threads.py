@@ -12,6 +12,7 @@ from typing import Final
 
 _TASKS: Final = Path("/proc/self/task")
 _TASKS_SECONDS: Final = 2.0
+_LOOKS: Final = 5  # in a row: a worker also waits while another thread, which wants the interpreter, has work for it
 TOKIO_WORKER: Final = "tokio-rt-worker"
 
 
@@ -33,8 +34,10 @@ def when_tasks_ended(threads: frozenset[str], function: Callable[[], object]) ->
     """
     deadline = time.monotonic() + _TASKS_SECONDS
     worker = min((thread for thread in threads if _has_name(_TASKS / thread, TOKIO_WORKER)), key=int, default="ended")
-    while not _waits_for_events(_TASKS / worker) and time.monotonic() < deadline:
+    looks = 0
+    while looks < _LOOKS and time.monotonic() < deadline:
         time.sleep(0.002)
+        looks = looks + 1 if _waits_for_events(_TASKS / worker) else 0
     function()
 
 
