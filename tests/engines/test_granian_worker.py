@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import http.client
 import os
 import socket
@@ -92,6 +93,26 @@ def test_its_threads_run_where_they_are_placed() -> None:
         started = tokio_workers() - before
         assert started
         assert all(os.sched_getaffinity(int(thread)) == last for thread in started)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how large a thread's stack is")
+def test_its_threads_have_the_stack_that_python_counts_on() -> None:
+    """With less, code in C that calls itself for each level of a client's JSON ends the process on Python 3.13."""
+    sizes: list[int] = []
+    libc = ctypes.CDLL(None)
+    libc.pthread_self.restype = ctypes.c_ulong
+
+    def schedule(watcher: Watcher) -> None:
+        attributes, size = ctypes.create_string_buffer(64), ctypes.c_size_t()
+        libc.pthread_getattr_np(ctypes.c_ulong(libc.pthread_self()), attributes)
+        libc.pthread_attr_getstacksize(attributes, ctypes.byref(size))
+        libc.pthread_attr_destroy(attributes)
+        sizes.append(size.value)
+        watcher.done()
+
+    with working(schedule) as (_, port), contextlib.suppress(http.client.HTTPException):
+        ask(port)
+    assert sizes[0] >= 8 * 1024 * 1024
 
 
 def test_a_body_is_told_by_callbacks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -51,6 +52,17 @@ class TLSFiles:
     certificate: Path
     key: Path
     password: str | None = None
+
+    def check(self, client_ca: Path | None) -> None:
+        """Read the files, and the authority that clients' certificates come from, if there is one.
+
+        Raises:
+            OSError: One cannot be read, or the key does not fit the certificate.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key, self.password)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,7 @@ class GranianEngine:
 
     def _care(self, worker: GranianWorker, requests: Requests) -> None:
         """Give up on clients that keep the server waiting, and on connections on which nothing happens."""
+        requests.dispatcher.processor.join()
         timeout, crowded = self._options.idle_timeout, crowded_seconds(self._options.connection_limit)
         looked = made_room = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, crowded)):

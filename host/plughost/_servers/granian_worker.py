@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import ssl
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -21,7 +19,7 @@ from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
-from plughost._servers.connections import BACKLOG, waiting
+from plughost._servers.connections import BACKLOG, knock, wait_until_accepted
 from plughost._servers.native_threads import call_named, when_tasks_ended
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
 _IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
-_START_SECONDS: Final = 1.0
+_STACK_BYTES: Final = 8 * 1024 * 1024  # of a thread, as Python's own have: from 3.13 on it counts on so much
 
 
 class _Now:
@@ -75,10 +73,7 @@ class GranianWorker:
         """
         secured: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
         if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(tls.certificate, tls.key, tls.password)
-            if options.client_ca is not None:
-                context.load_verify_locations(options.client_ca)
+            tls.check(options.client_ca)
             files = str(tls.certificate.absolute()), str(tls.key.absolute())
             oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
             clients = None if options.client_ca is None else str(options.client_ca)
@@ -113,16 +108,15 @@ class GranianWorker:
         Raises:
             BaseException: granian panics, at a key that it doesn't know.
         """
+        os.environ.setdefault("RUST_MIN_STACK", str(_STACK_BYTES))
         loop = _Now()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
         with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
             self._signal.add_cb(partial(when_tasks_ended, call_named(self.name, serve, place), self.ended.set))
             nobodys.setblocking(False)
             self._nobodys = nobodys.detach()
-        self._knock()
-        deadline = time.monotonic() + _START_SECONDS
-        while waiting(self._listening) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        knock(self._listening)
+        wait_until_accepted(self._listening)
 
     def pause(self) -> None:
         """Accept no more, and leave the port and the connections alone.
@@ -143,13 +137,7 @@ class GranianWorker:
             return
         self._nobodys = os.dup(self._descriptor)
         os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
-        self._knock()
-
-    def _knock(self) -> None:
-        """Come as a client does, and go."""
-        with contextlib.suppress(OSError), socket.socket(self._listening.family) as next_one:
-            next_one.settimeout(1.0)
-            next_one.connect(self._listening.getsockname())
+        knock(self._listening)
 
     def refuse(self) -> None:
         """Close the port, which the last descriptor that names it does, and leave the connections alone."""
