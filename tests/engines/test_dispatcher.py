@@ -206,26 +206,6 @@ def test_a_plugin_that_holds_nothing_may_always_begin(
     assert done.wait(20)
 
 
-def test_what_one_plugin_gives_back_others_may_take(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
-) -> None:
-    """One after the other, as all were quick: those that hold less than their share, though others wait before them."""
-    ends = threading.Event()
-    hold(dispatcher, ends, until, "ends", SHARE)
-    for plugin in ("full", "full, too"):
-        hold(dispatcher, release, until, plugin, SHARE)
-    for plugin in ("one", "another"):
-        hold(dispatcher, release, until, plugin, 1)
-    done = {plugin: threading.Semaphore(0) for plugin in ("full", "one", "another")}
-    for plugin in ("full", "one", "another", "one", "another"):
-        leave(dispatcher, done[plugin].release, plugin)
-    until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 5)
-    ends.set()
-    for plugin in ("one", "another") * 2:
-        assert done[plugin].acquire(timeout=20)
-    assert dispatcher.loads()["full"] == (SHARE, 1, 0)
-
-
 @pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "beside"])
 def test_a_job_that_raises_ends_no_thread(
     dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, until: Until, plugin: str

@@ -168,6 +168,7 @@ class Dispatcher(Beside):
                     job.lane.resting += 1
                     if long:
                         self._let_go(job)
+                    self._let_in(job.lane)  # it may have waited for a thread, and holds none now
                     self._pass_on(crew)
 
     def _work(self, job: Job | None, crew: Crew) -> None:
@@ -226,6 +227,7 @@ class Dispatcher(Beside):
                 return job.run
             if job.since:  # it was there before those that wait
                 lane.waiting.appendleft(job)
+                self._let_in(lane)  # the thread that it was to have is another's
                 return None
             if not job.begun and sum(not each.begun for each in lane.waiting) >= self._queue:
                 lane.refused += 1
