@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -145,6 +146,20 @@ def test_an_address_over_8_kib_is_refused(serve: Serve, lane: Lane, gate: Gate) 
     assert client.get("/?" + "x" * (8192 - 2)).status_code == 200
     answer = client.get("/?" + "x" * (8192 - 1))
     assert (answer.status_code, answer.json()["title"]) == (414, HTTPStatus.REQUEST_URI_TOO_LONG.phrase)
+
+
+def test_an_address_is_looked_through_once(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
+    """Whatever it is made of: nobody else is answered meanwhile."""
+    served = serve(gate, lane1)
+
+    def ask() -> None:
+        for _ in range(40):
+            with served.connect() as connection:
+                response, _ = exchange(connection, b"GET /" + b"?" * 60_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+            assert response.status == 414
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(ask).result(20)
 
 
 def test_large_headers_are_refused(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:

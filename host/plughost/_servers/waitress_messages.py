@@ -31,7 +31,7 @@ _BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
 _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
 # What no URI has (RFC 3986, 2), as hyper below granian has it: clients do send other such characters.
-_UNFIT: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*`|\?.*\"")
+_UNFIT: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
