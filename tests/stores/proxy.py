@@ -16,6 +16,7 @@ class Proxy:
         every: Which of the attempts come through: each, each second one, and so on; the others are broken.
         cut_after: Words of a client, after which the server's answer is not passed on, and the connection broken.
         hang_after: Words of a client, after which nothing is passed on.
+        swallow: Words of a client that are not passed on, as a pooler keeps them that waits for its server.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -36,6 +37,7 @@ class Proxy:
         self.every = 1
         self.cut_after: bytes | None = None
         self.hang_after: bytes | None = None
+        self.swallow: bytes | None = None
         self._doomed: set[socket.socket] = set()
         self.mend()
 
@@ -109,6 +111,8 @@ class Proxy:
                 self._passing.wait()
                 if source in self._doomed:
                     break
+                if self.swallow is not None and self.swallow in data:
+                    continue
                 if self.cut_after is not None and self.cut_after in data:
                     self._doomed.add(target)
                 target.sendall(data)

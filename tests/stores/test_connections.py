@@ -26,6 +26,8 @@ from plughost.stores._looking import check
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
+    from tests.stores.proxy import Proxy
+
     from plughost import Store
 
 
@@ -268,3 +270,26 @@ def test_what_has_waited_waits_for_a_lock_only_as_long_as_is_left(
     ((lasting,),) = session.rows("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")
     session.undo()
     assert 0 < lasting <= 5000
+
+
+def test_a_claim_that_is_never_answered_holds_nobody(
+    opening: Callable[..., Stores],
+    through_proxy: StoresConfig,
+    plain_products: Store,
+    proxy: Proxy,
+    wait_for: Callable[..., None],
+) -> None:
+    """Whoever cuts the connections of others does not wait itself for the one that is to hold the claim."""
+    store = opening(through_proxy, plain_products)["catalog"]
+    assert store._presence.opened is not None
+    proxy.swallow, proxy.attempts = b"pg_try_advisory_lock_shared", 0
+    store._presence.opened.sessions.pool.disconnect()
+    wait_for(lambda: proxy.attempts)
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with pytest.raises(Unavailable):
+                thread.submit(store.read, skus).result(25)
+        finally:
+            proxy.swallow = None
+            proxy.drop()
+    wait_for(lambda: check(store).up)

@@ -165,14 +165,18 @@ class PostgreSQLSessions(Sessions):
             threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
 
     def _watch(self) -> None:
+        keeper: threading.Thread | None = None
         while not self._ended.wait(min(_LONGEST_LOOK, (self.patience + self._limit) / 4)):
             now = time.monotonic()
             for connection, deadline in list(self._used.values()):
                 if now >= deadline:
                     _cut(connection)
             self.pool.shrink(now)
-            if self._claims and not self._used:
-                self._keep_claim(now)
+            if self._claims and not self._used and not (keeper and keeper.is_alive()):
+                # In a thread of its own: its connection, too, is cut by this one.
+                keeper = threading.Thread(target=self._keep_claim, args=(now,), daemon=True)
+                with suppress(RuntimeError):  # the system allows no more at the moment
+                    keeper.start()
 
     def _keep_claim(self, now: float) -> None:
         """See that there is a connection, which holds the claim."""
