@@ -293,3 +293,27 @@ def test_a_claim_that_is_never_answered_holds_nobody(
             proxy.swallow = None
             proxy.drop()
     wait_for(lambda: check(store).up)
+
+
+def test_connections_are_watched_once_the_system_allows_a_thread(
+    opening: Callable[..., Stores],
+    postgresql: str,
+    plain_products: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store opens and is used without meanwhile."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def is_watched() -> bool:
+        return any(thread.name == "plughost-watch-store watched" for thread in threading.enumerate())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        stores = opening(StoresConfig(folder=tmp_path, url=postgresql), replace(plain_products, name="watched"))
+        assert (stores.failures, stores["watched"].read(skus)) == ({}, [])
+    assert not is_watched()
+    assert stores["watched"].read(skus) == []
+    assert is_watched()

@@ -162,7 +162,10 @@ class PostgreSQLSessions(Sessions):
         """Have a connection watched until it is not in use any more."""
         self._used[id(connection)] = connection, deadline
         if not self._watching.locked() and self._watching.acquire(blocking=False):
-            threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
+            try:
+                threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
+            except RuntimeError:  # the system allows no more: the next connection tries again
+                self._watching.release()
 
     def _watch(self) -> None:
         keeper: threading.Thread | None = None
