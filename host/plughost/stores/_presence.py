@@ -56,6 +56,7 @@ class Presence:
         self._tables = tables
         self._served: Opened | None = None  # before it was damaged
         self._wait_until = self._retry_at = self._tell_at = 0.0
+        self._told: str | None = None  # how it was lost, until that lasts
         self._opening = threading.Lock()
         self._noting = threading.Lock()
 
@@ -128,7 +129,14 @@ class Presence:
     def fail(self, error: StoreError) -> None:
         """Take note that the store can't be opened, and don't try again at once."""
         self.note(error)
-        self._retry_at = time.monotonic() + self._database.config.pause
+        now = time.monotonic()
+        self._retry_at = now + self._database.config.pause
+        told = self._told
+        if told is not None and now >= self._wait_until:
+            self._told = None
+            if told != str(error):  # what keeps it away is not what cut its connections
+                place = self._database.config.place
+                self._logger.warning("the store is still not available", reason=str(error), place=place)
 
     def note(self, error: StoreError) -> None:
         """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
@@ -139,6 +147,7 @@ class Presence:
                 waits = lost and self.opened is not None
                 self._wait_until = time.monotonic() + self._database.config.patience if waits else 0.0
                 self._retry_at = 0.0
+                self._told = str(error) if waits else None
             # Not ConnectionLost, which would stand for yet another connection that broke.
             self.trouble = (Unavailable if lost else type(error))(str(error))
         if first:
