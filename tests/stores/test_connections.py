@@ -216,7 +216,7 @@ def test_a_server_that_takes_not_a_single_connection_is_told_as_one_that_is_away
     wait_for: Callable[..., None],
 ) -> None:
     """As where its user may not log in any more: the log has the cause, and nobody waits again and again."""
-    config = StoresConfig(folder=tmp_path, url=two_at_most, patience=0.5, pause=0.01)
+    config = StoresConfig(folder=tmp_path, url=two_at_most, patience=2, pause=0.01)
     stores = opening(config, plain_products)
     store, role = stores["catalog"], urlsplit(two_at_most).username
     with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
