@@ -177,7 +177,7 @@ def test_a_load_in_the_middle_of_an_installation_is_repeated_after_it(sandbox: S
     (project / "edited.py").write_text(SOURCE)
     with sandbox.serving("--dev", "--reload") as host:
         install_in_place(sandbox, project, "folder", last=False)
-        until(lambda: "ModuleNotFoundError" in str(host.status()["last_reload"]))
+        until(lambda: "there is no module edited" in str(host.status()["last_reload"]))
         install_in_place(sandbox, project, "folder")
         until(lambda: host.get("/edited").status_code == 200)
 
