@@ -16,7 +16,6 @@ from plughost._plugins.allowed import only_allowed
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
-from plughost._runtime.clock import Clock
 from plughost._runtime.discovering import Discovery
 from plughost._runtime.generation import (
     Generation,
@@ -27,7 +26,7 @@ from plughost._runtime.generation import (
     refuse_losses,
     rehearse,
 )
-from plughost._runtime.jobs import Jobs
+from plughost._runtime.jobs import Clock, Jobs
 from plughost._runtime.reports import report_of, report_of_nothing
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving

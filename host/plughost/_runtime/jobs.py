@@ -1,10 +1,10 @@
-"""The jobs of a host: when each is due, and what became of it."""
+"""The jobs of a host: when each is due by the host's clock, and what became of it."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
@@ -21,11 +21,26 @@ if TYPE_CHECKING:
 
     from plughost._api.events import Events
     from plughost._plugins.registry import Entry
-    from plughost._runtime.clock import Clock
     from plughost._servers.dispatcher import Dispatcher
 
 _LONGEST_WAIT: Final = 60.0  # after which the clock is looked at again, which somebody may have set
 Outcome = Literal["ok", "failed", "elsewhere"]
+
+
+class Clock:
+    """The machine's time. In tests, another stands in for it."""
+
+    def now(self) -> datetime:
+        """Return the date and time, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds that never go backwards."""
+        return monotonic()
+
+    def patience(self, seconds: float) -> float | None:
+        """Return for how long to wait until so many seconds have passed here; None until somebody says so."""
+        return seconds
 
 
 class _Scheduled:

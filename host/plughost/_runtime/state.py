@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._plugins.registry import Entry
     from plughost._plugins.snapshots import Snapshot
-    from plughost._runtime.clock import Clock
     from plughost._runtime.generation import Generation
-    from plughost._runtime.jobs import Jobs
+    from plughost._runtime.jobs import Clock, Jobs
     from plughost._runtime.request_log import RequestLog
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -23,15 +24,13 @@ from plughost._api.context import PluginContext
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
-from plughost._runtime.clock import SetClock
 from plughost._runtime.host import Host
+from plughost._runtime.jobs import Clock
 from plughost._settings.models import HostSettings, LogSettings
 from plughost._settings.sources import Settings, read_settings
 from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from plughost._plugins.environment import Environment
     from plughost.stores import OpenStore
 
@@ -39,6 +38,34 @@ if TYPE_CHECKING:
 SettingsT = TypeVar("SettingsT")
 
 _OF_TRANSPORTS: Final = frozenset({"verify", "cert", "http1", "http2", "limits"})
+
+
+class SetClock(Clock):
+    """A time that stands still until it is advanced."""
+
+    def __init__(self, now: datetime) -> None:
+        """Begin at a moment, which has a time zone."""
+        if now.tzinfo is None:
+            message = f"a clock is set to a time with a time zone, and {now.isoformat()} has none; add tzinfo=UTC"
+            raise ValueError(message)
+        self._began = now.astimezone(UTC)
+        self._passed = 0.0
+
+    def now(self) -> datetime:
+        """Return the moment that it was set to."""
+        return self._began + timedelta(seconds=self._passed)
+
+    def monotonic(self) -> float:
+        """Return the seconds that it was advanced."""
+        return self._passed
+
+    def patience(self, seconds: float) -> float | None:
+        """Return None: nothing happens until it is advanced."""
+        return None
+
+    def advance(self, seconds: float) -> None:
+        """Let some seconds pass."""
+        self._passed += seconds
 
 
 class RunningHost:
