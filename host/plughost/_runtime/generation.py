@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from plughost._apps.edge import SAFE, is_loopback
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.registry import Entry, Failure, Registry, State
-from plughost._runtime.assembly import SiteApp, assemble
+from plughost._apps.application import SiteApp, assemble
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses

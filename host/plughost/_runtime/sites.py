@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from socket import socket
 
-    from plughost._runtime.assembly import SiteApp
+    from plughost._apps.application import SiteApp
     from plughost._servers.base import RenewableEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings

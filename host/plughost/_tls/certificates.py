@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._runtime.assembly import SiteApp
+    from plughost._apps.application import SiteApp
     from plughost._runtime.sites import Serving
     from plughost._settings.sources import Settings
 
