@@ -14,8 +14,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from plughost._api.declarations import Operation
-from plughost._apps.declared import BEARER
-from plughost._apps.mounting import moment
+from plughost._apps.mounting import BEARER, moment
 from plughost._apps.parameters import Reader
 
 if TYPE_CHECKING:
