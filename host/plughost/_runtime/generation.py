@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import TYPE_CHECKING
 
+from plughost._apps.application import SiteApp, assemble
 from plughost._apps.edge import SAFE, is_loopback
 from plughost._plugins import conflicts, loader, registration
+from plughost._plugins.allowed import only_allowed
+from plughost._plugins.environment import Environment
+from plughost._plugins.in_place import PathFiles
 from plughost._plugins.registry import Entry, Failure, Registry, State
-from plughost._apps.application import SiteApp, assemble
+from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
@@ -19,6 +24,8 @@ from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import structlog
     from pydantic import BaseModel
 
@@ -28,6 +35,33 @@ if TYPE_CHECKING:
     from plughost._runtime.request_log import RequestLog
     from plughost._settings.models import SiteSettings
     from plughost._settings.sources import Settings
+
+
+class Discovery:
+    """Looks at what is installed, again and again."""
+
+    def __init__(self, distributions: Callable[[], Iterable[metadata.Distribution]] | None) -> None:
+        """Look at what this returns each time, or at all on `sys.path`."""
+        self._distributions = distributions or metadata.distributions
+        self._path_files = PathFiles() if distributions is None else None
+
+    def look(self, settings: Settings, *, dev: bool) -> Environment:
+        """Return what is installed now."""
+        if self._path_files is not None:
+            self._path_files.forget_removed()
+        folder = plugins_dir(settings, dev=dev)
+        environment = Environment([*self._distributions(), *(single_files(folder) if folder is not None else ())])
+        environment.warnings += _without_files(settings, dev=dev)
+        if self._path_files is not None:
+            usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if not each.problem]
+            self._path_files.read_new(environment, {key for each in usable for key in each.closure})
+        return environment
+
+
+def plugins_dir(settings: Settings, *, dev: bool) -> Path | None:
+    """Return the folder whose files are plugins. None where nobody named one, or others than a developer come by."""
+    folder = settings.path(settings.host.plugins_dir)
+    return folder if dev and not exposed_addresses(settings) else None
 
 
 class GenerationRefused(Exception):  # noqa: N818 - it is a decision of the host, not an error in it
@@ -336,3 +370,14 @@ def _warnings(
                 f"the site {name} is reached from elsewhere ({address}) and answers whatever Host a request names;"
                 f" set sites.{name}.allowed_hosts to the names that it is reached by"
             )
+
+
+def _without_files(settings: Settings, *, dev: bool) -> tuple[str, ...]:
+    """Return why a developer's single files are no plugins, as a sentence, if so."""
+    folder = settings.path(settings.host.plugins_dir)
+    if not dev or folder is None:
+        return ()
+    if not folder.is_dir():
+        return (f"plugins_dir: there is no folder {folder}",)
+    exposed = " and ".join(exposed_addresses(settings))
+    return (f"plugins_dir: its files are not served while others can reach {exposed}",) if exposed else ()

@@ -16,8 +16,8 @@ from plughost._plugins.allowed import only_allowed
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
-from plughost._runtime.discovering import Discovery
 from plughost._runtime.generation import (
+    Discovery,
     Generation,
     GenerationRefused,
     build,
