@@ -35,11 +35,11 @@ from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control, why_unusable
 from plughost._runtime.generation import GenerationRefused, lacking
 from plughost._runtime.host import Host
+from plughost._runtime.reports import status_of
 from plughost._runtime.restart import Predecessor, Restart, notify
 from plughost._runtime.sites import has_https
 from plughost._runtime.sockets import Sockets, inherit
 from plughost._runtime.state import Phase
-from plughost._runtime.status import status_of
 from plughost._runtime.watching import Watcher
 from plughost._servers import ListenError
 from plughost._tls.certificates import prepare
