@@ -13,9 +13,8 @@ import falcon.media
 
 from plughost._api.host import SiteView
 from plughost._api.idempotency import store_of
-from plughost._apps.edge import SAFE, Edge, HostRefused, refuse_cross_site
+from plughost._apps.edge import SAFE, Edge, HostRefused, refuse_cross_site, site_middleware
 from plughost._apps.idempotency import compile_idempotency
-from plughost._apps.middleware import site_middleware
 from plughost._apps.mounting import RoleRequired, body_too_large, common_fields, mount, needing, nobody
 from plughost._apps.streams import close_stream
 from plughost._runtime.audit import audit_of

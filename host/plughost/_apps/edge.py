@@ -1,4 +1,7 @@
-"""The edge of a site: which hosts and web pages may be answered at all (CONTRACT 2), and what is left to close."""
+"""The edge of a site: which hosts and web pages may be answered at all (CONTRACT 2), and what is left to close.
+
+As the site's settings say, the host puts CORS, security headers and compression around it, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
+from plughost._api.declarations import Middleware
+from plughost._apps.compression import Compression
 from plughost._apps.streams import Bounded, close_stream
 from plughost._logging import this_thread
 from plughost.http._request import BEGINS, FAILED, OVERLOADED, UNCHECKED, address_of, has_checked_host, is_host
@@ -15,6 +20,7 @@ from plughost.http._request import BEGINS, FAILED, OVERLOADED, UNCHECKED, addres
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from plughost._settings.models import CORSSettings, SecurityHeadersSettings, SiteSettings
     from plughost.http._request import Request
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -24,6 +30,22 @@ _RETRY_SECONDS: Final = 1
 _BODILESS: Final = frozenset({100, 101, 204, 304})
 _PORT: Final = re.compile(r":[0-9]+$")
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
+_EXPOSED: Final = (
+    "API-Version",
+    "ETag",
+    "Link",
+    "Location",
+    "RateLimit",
+    "RateLimit-Limit",
+    "RateLimit-Policy",
+    "RateLimit-Remaining",
+    "RateLimit-Reset",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-Request-ID",
+    "X-Total-Count",
+)
 
 
 class HostRefused(falcon.HTTPBadRequest):
@@ -79,6 +101,93 @@ class Edge:
             resp.stream = Bounded(stream, int(length))
 
 
+def site_middleware(settings: SiteSettings) -> list[Middleware]:
+    """Return the middleware for a site, outermost first. What is off adds none, so it costs nothing."""
+    found: list[Middleware] = []
+    if settings.security_headers.enabled:
+        found.append(Middleware(name="security-headers", component=SecurityHeaders(settings.security_headers)))
+    if settings.cors.origins:
+        # By Origin whether or not there is one: a cache must not hand a page what was answered to somebody else.
+        vary = () if settings.cors.origins == ("*",) else ("Origin",)
+        found.append(Middleware(name="cors", component=CORS(settings.cors), vary=vary))
+    if settings.compression.encodings:
+        found.append(Middleware(name="compression", component=Compression(settings.compression)))
+    return found
+
+
+class SecurityHeaders:
+    """What browsers refuse on the pages and data of a site."""
+
+    def __init__(self, settings: SecurityHeadersSettings) -> None:
+        """Work out the headers, which are the same for every response."""
+        headers = {
+            "X-Frame-Options": settings.frame_options,
+            "Content-Security-Policy": settings.content_security_policy,
+            "Referrer-Policy": settings.referrer_policy,
+            "Permissions-Policy": settings.permissions_policy,
+            "Cross-Origin-Opener-Policy": settings.cross_origin_opener_policy,
+            "Cross-Origin-Resource-Policy": settings.cross_origin_resource_policy,
+        }
+        self._headers = tuple((name, value) for name, value in headers.items() if value)
+        self._hsts = f"max-age={settings.hsts}" if settings.hsts else None
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Add those that the response doesn't have yet."""
+        present = resp.headers
+        for name, value in self._headers:
+            if name.lower() not in present:
+                resp.set_header(name, value)
+        if self._hsts is not None and req.scheme == "https":  # browsers ignore it over plain HTTP (RFC 6797, 7.2)
+            resp.set_header("Strict-Transport-Security", self._hsts)
+
+
+class CORS:
+    """Says which web pages of other origins may use a site (the Fetch standard, "HTTP-CORS protocol").
+
+    It is the outermost but for the log and the security headers, so that errors carry its headers too.
+
+    Falcon's CORSMiddleware would not do. It answers a preflight after the plugin's own middleware, which would count it
+    against a rate limit. It sends no `Vary: Origin`, which shared caches need. And it lets a preflight be cached for a
+    day.
+    """
+
+    def __init__(self, settings: CORSSettings) -> None:
+        self._all = settings.origins == ("*",)
+        self._origins = frozenset(settings.origins)
+        self._credentials = settings.credentials
+        self._max_age = str(settings.max_age)
+        self._exposed = ", ".join(dict.fromkeys((*_EXPOSED, *settings.expose)))
+
+    def process_request(self, req: Request, resp: falcon.Response) -> None:
+        """Answer a preflight of an allowed origin, before anybody asks for the credentials that it never has."""
+        environ = req.env
+        req.origin_allowed = allowed = self._allows(environ.get("HTTP_ORIGIN"))
+        if not allowed or req.method != "OPTIONS" or "HTTP_ACCESS_CONTROL_REQUEST_METHOD" not in environ:
+            return
+        resp.status = falcon.HTTP_204
+        resp.set_header("Access-Control-Allow-Methods", _METHODS)
+        resp.set_header("Access-Control-Max-Age", self._max_age)
+        asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS")
+        if asked:
+            resp.set_header("Access-Control-Allow-Headers", asked)
+            resp.append_header("Vary", "Access-Control-Request-Headers")
+        resp.complete = True
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Tell the browser whether the page may read the response."""
+        origin = req.env.get("HTTP_ORIGIN")
+        if origin is None or not self._allows(origin):
+            return
+        resp.set_header("Access-Control-Allow-Origin", "*" if self._all else origin)
+        if self._credentials:
+            resp.set_header("Access-Control-Allow-Credentials", "true")
+        if "HTTP_ACCESS_CONTROL_REQUEST_METHOD" not in req.env:
+            resp.set_header("Access-Control-Expose-Headers", self._exposed)
+
+    def _allows(self, origin: str | None) -> bool:
+        return origin is not None and (self._all or origin in self._origins)
+
+
 def refuse_cross_site(req: Request) -> None:
     """Refuse a write that a browser sends for a web page of another site, which CORS doesn't let in.
 
@@ -106,6 +215,12 @@ def refuse_cross_site(req: Request) -> None:
         )
 
 
+def is_loopback(address: str) -> bool:
+    """Tell whether an address that a listener binds is reached from this machine only."""
+    found = address_of(address)
+    return found.is_loopback if found is not None else address.startswith(("localhost", "unix:"))
+
+
 def _is_own(origin: str | None, host: str) -> bool:
     """Whether an Origin names the host that the request came to. Whatever the scheme is, for a proxy may end TLS."""
     scheme, _, authority = (origin or "").lower().partition("://")
@@ -124,9 +239,3 @@ def _matcher(allowed: Sequence[str]) -> Callable[[str], bool]:
         return name in names or "*" in names or name.endswith(endings)
 
     return matches
-
-
-def is_loopback(address: str) -> bool:
-    """Tell whether an address that a listener binds is reached from this machine only."""
-    found = address_of(address)
-    return found.is_loopback if found is not None else address.startswith(("localhost", "unix:"))
