@@ -153,15 +153,9 @@ def build_app(
 ) -> App:
     """Build the Falcon app of a site, with its router compiled.
 
-    Args:
-        groups: The route groups mounted on the site, free of conflicts.
-        middleware: Falcon middleware that covers the site, outermost first.
-        logger: Where unhandled exceptions are logged.
-        vary: What all responses vary by.
-        innermost: Falcon middleware next to the resources.
-        allowed_hosts: Which `Host`s are answered. Empty for all that are well-formed.
-        dev: Whether a responder that returns something fails, since nobody would see it.
-        audit: Where refusals are written. Nowhere by default.
+    The groups are free of conflicts. The middleware is Falcon's, outermost first; `innermost` is next to the resources.
+    All responses vary by `vary`. Without `allowed_hosts`, any `Host` that is well-formed is answered. With `dev`, a
+    responder that returns something fails, since nobody would see it. Refusals are audited where `audit` is given.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)

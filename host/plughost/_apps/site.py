@@ -110,20 +110,15 @@ class Site:
             yield from map(_plugin_of, tuple(assembly.calls.values()))
 
     def drain(self, timeout: float, plugins: Collection[str] | None = None) -> Counter[str]:
-        """Wait until what was swapped out has answered its last request.
-
-        Returns:
-            How many requests are still being answered, by plugin.
-        """
+        """Wait until what was swapped out has answered its last request; return how many it has not, by plugin."""
         until = monotonic() + timeout
         with self._drained:
             while left := self._swapped_out(plugins):
                 patience = until - monotonic()
                 if patience <= 0:
                     break
-                self._drained.wait(
-                    min(patience, _LOOK_SECONDS)
-                )  # one that was not routed yet may be nobody's to wait for
+                # not for all of it: a request that was not routed yet may be nobody's to wait for
+                self._drained.wait(min(patience, _LOOK_SECONDS))
         return Counter(map(_plugin_of, left))
 
     def cut_off(self, plugins: Collection[str] | None = None) -> None:

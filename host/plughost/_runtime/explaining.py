@@ -26,11 +26,7 @@ Its author declares a plugin in pyproject.toml, and installs it again:
 
 
 def explain(name: str, registry: Registry, environment: Environment) -> tuple[bool, list[str]]:
-    """Say why a plugin serves or does not, or why a distribution is no plugin.
-
-    Returns:
-        Whether all that it brings serves, and what there is to say, for people.
-    """
+    """Return whether all that a plugin or a distribution brings serves, and what there is to say of it, for people."""
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
     entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]

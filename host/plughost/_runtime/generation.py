@@ -220,10 +220,8 @@ def migrate(
 ) -> Generation:
     """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
 
-    Before a store's file is made, `prepare` raises where the sites can't be served.
-
-    Returns:
-        The generation, without the plugins whose stores can't be migrated.
+    Before a store's file is made, `prepare` raises where the sites can't be served. What is returned lacks the plugins
+    whose stores can't be migrated.
     """
     prepare(generation.sites)
     previous = running.stores if running is not None else None

@@ -109,11 +109,7 @@ class Host(HostState):
         return self._discovery.look(self.settings, dev=self.dev)
 
     def look(self, *, rehearsed: bool = False) -> Generation:
-        """Build a generation that can't serve, and leave the stores closed.
-
-        Args:
-            rehearsed: Whether to try the migrations of its stores.
-        """
+        """Build a generation that can't serve, and leave the stores closed, or `rehearsed` try their migrations."""
         return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
     def beside(self, settings: Settings, *, dev: bool = False) -> Host:
@@ -206,11 +202,7 @@ class Host(HostState):
             self._stops.wait(2, left)
 
     def stop(self) -> bool:
-        """Answer what is in flight, close every listener, then let the plugins stop.
-
-        Returns:
-            Whether every request in flight was answered.
-        """
+        """Answer what is in flight, close every listener, let the plugins stop; return whether all was answered."""
         if self.phase is not Phase.STOPPED:
             self.phase = Phase.DRAINING
         with self._changing:

@@ -198,11 +198,7 @@ class Jobs:
                     each.run.stop()
 
     def drain(self, until: float, plugins: Collection[str] | None = None) -> list[str]:
-        """Wait until no job of some plugins, or of any, runs, but no longer than `until`, of `time.monotonic()`.
-
-        Returns:
-            The jobs that still run, in words.
-        """
+        """Wait until no job of some plugins, or of any, runs, at most until a `time.monotonic()`; name those left."""
         with self._changed:
             self._changed.wait_for(lambda: not self._running(plugins), max(0.0, until - monotonic()))
             return self._running(plugins)

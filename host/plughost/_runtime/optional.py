@@ -38,8 +38,8 @@ def unusable(host: HostSettings) -> Iterator[str]:
     """Yield a sentence for each setting of the host's own that asks for a library that can't be used."""
     if host.rate_limits.shared:
         yield from _trouble("rate_limits.storage", "redis", "redis")
-    for site in type(host.sites).model_fields:
-        if "zstd" in getattr(host.sites, site).compression.encodings:
+    for site, table in host.sites:
+        if "zstd" in table.compression.encodings:
             yield from _trouble(f"sites.{site}.compression.encodings", ZSTD, "compression")
 
 

@@ -106,11 +106,7 @@ class RequestLog:
         self._most_times, self._most_requests = _MOST_TIMES, _MOST_REQUESTS
 
     def hand_to(self, observers: Mapping[str, tuple[Observer, ...]]) -> None:
-        """Tell others from now on. Those so far, if there are any, are told first what happened until now.
-
-        Args:
-            observers: By plugin. None of them, and the thread ends.
-        """
+        """Tell others from now on, by plugin; none, and the thread ends. Those so far are told the rest first."""
         if self._observers:
             self.catch_up()
         self._observers = observers

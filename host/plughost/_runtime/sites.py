@@ -80,10 +80,7 @@ class Serving:
             taken.close()
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
-        """Open the listeners of every site that is not open yet. All of them, or none.
-
-        Returns:
-            The names of the sites that were opened.
+        """Open the listeners of every site that is not open yet, all of them or none; return the names of these sites.
 
         Raises:
             CertificateError: An HTTPS listener has no certificate to show.
@@ -119,11 +116,7 @@ class Serving:
             self.sites[name].swap(each.app, each.prefixes)
 
     def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:
-        """Answer what is in flight in the apps that were swapped out.
-
-        Returns:
-            How many requests were cut off, by plugin.
-        """
+        """Answer what is in flight in the apps that were swapped out; return how many were cut off, by plugin."""
         until = monotonic() + grace
         left: Counter[str] = Counter()
         for site in self.sites.values():
@@ -138,11 +131,7 @@ class Serving:
             site.end_streams(plugins, everything=site.closing)
 
     def close(self, names: Collection[str], grace: float) -> bool:
-        """Answer what is in flight on some sites, and close their listeners.
-
-        Returns:
-            Whether every request in flight was answered.
-        """
+        """Answer what is in flight on some sites, and close their listeners; return whether all was answered."""
         closing = {listener: engine for listener, engine in self.engines.items() if listener.site in names}
         until = monotonic() + grace
         answered = True
@@ -233,9 +222,7 @@ class Serving:
 
 def exposed_addresses(settings: Settings) -> tuple[str, ...]:
     """Return the addresses of the sites that others than this machine can reach."""
-    sites = settings.host.sites
-    tables = (getattr(sites, name) for name in type(sites).model_fields)
-    addresses = dict.fromkeys(table.address or settings.host.address for table in tables if table is not None)
+    addresses = dict.fromkeys(table.address or settings.host.address for _, table in settings.host.sites)
     return tuple(address for address in addresses if not is_loopback(address))
 
 

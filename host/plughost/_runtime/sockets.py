@@ -108,11 +108,7 @@ class Sockets:
 
 
 def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
-    """Take what this process was started with. Children of it are not to take it for theirs.
-
-    Returns:
-        Listening sockets by name, and further descriptors by name.
-    """
+    """Return the listening sockets and further descriptors that this process was given, by name; no child gets them."""
     pid, count, names = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     sockets: dict[str, list[socket.socket]] = {}
     others: dict[str, int] = {}
