@@ -9,6 +9,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Final, NamedTuple, TypeGuard
 
@@ -17,6 +18,8 @@ import falcon
 
 from plughost._apps.application import _DETAILS
 from plughost._cli import options
+from plughost._plugins.discovery import ENTRY_POINT_GROUP, InstalledPlugin
+from plughost._plugins.failures import Failure, advised
 
 ROOT: Final = Path(__file__).parents[2]
 MOST: Final = 4
@@ -36,10 +39,10 @@ WORDS: Final = {
     "<declared>: <wrong>": "a value of a declaration that is of another type, and what it is to be",
     "<groups>": "two routes of the plugin that can't stand beside each other, and why",
     "<error>": "a hook of a name, or with an argument, that there is none of",
-    "any <error>": "an import or a hook that did not return in time",
+    "<error><was>": "an import or a hook that did not return in time",
     "<failures>": "why its store can't be opened or migrated",
     "<violations>": "each wrong field or parameter, and what it must be",
-    "<name><place>: <text>": "an exception of the plugin's code, and where it was raised",
+    "<raised>": "an exception of the plugin's code, and where it was raised",
     "<problem>": "what is wrong with its entry point, or with the metadata of its distribution",
     "<problems>": "each wrong key of its table, and what it must be",
     "<reason>": "why the body is no JSON that can be read, and at which byte",
@@ -213,17 +216,25 @@ def _failures(sources: Iterable[Source]) -> Iterator[tuple[str, ...]]:
     for source in sources:
         for function, call in _calls(source.tree):
             kind, given = _name(call.func), call.args
-            if kind == "PluginError" and len(given) == 2:
+            if kind == "PluginError" and given:
                 given = [ast.Constant("a hook"), *given]
-            elif kind != "Failure" or len(given) < 3:
+            elif kind != "Failure" or len(given) < 2:
                 continue
             stage = " ".join(_texts(given[0], function, source.tree))
-            for scope, cause, advice in _handed(function, source.tree, *given[1:3]):
-                told = _texts(advice, scope, source.tree)
+            asked = _of_author(has_trace=len(given) > 3)
+            for scope, cause, advice in _handed(function, source.tree, *(*given[1:], ast.Constant(""))[:2]):
+                told = [text or asked for text in _texts(advice, scope, source.tree)]
                 for text in _texts(cause, scope, source.tree):
                     named = {"a hook": stage, "<stage>": "any"}.get(stage, _code(stage))
                     if not (_varies(text) and all(map(_varies, told))):
                         yield named, _told(text, named), " or ".join(map(_told, told))
+
+
+def _of_author(*, has_trace: bool) -> str:
+    """Return what the host says where only the author of an installed plugin can mend it."""
+    point = EntryPoint("<name>", "<name>", ENTRY_POINT_GROUP)
+    plugin = InstalledPlugin(name=point.name, distribution="", version="", entry_point=point)
+    return advised(Failure("", "", trace="..." if has_trace else ""), plugin).advice
 
 
 def _handed(

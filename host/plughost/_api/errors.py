@@ -8,11 +8,11 @@ class PluginError(Exception):
 
     Attributes:
         cause: What happened.
-        advice: What to do next.
+        advice: What to do next. Empty where only the plugin's author can mend it, which the host then says.
     """
 
-    def __init__(self, cause: str, advice: str) -> None:
-        super().__init__(f"{cause}. {advice}")
+    def __init__(self, cause: str, advice: str = "") -> None:
+        super().__init__(f"{cause}. {advice}".rstrip())
         self.cause = cause
         self.advice = advice
 

@@ -184,17 +184,16 @@ class Metrics:
         return tuple(each.view(plugin) for each in made)
 
     def _make(self, kind: Callable[..., M], name: str, about: str, labels: Sequence[str], bounds: Sequence[float]) -> M:
-        advice = "Report this to the plugin's author."
         odd = [each for each in (name, *labels) if not _name(each)] + [each for each in labels if each in _TAKEN]
         if odd or list(bounds) != sorted(set(bounds)):
             cause = f"the metric {name!r} has {f'the name or label {odd[0]!r}' if odd else 'bounds that do not rise'}"
             rule = "names are lower-case words joined by _, and labels not plugin,"
             rule += " and not job, instance, le or quantile, which are Prometheus' own"
-            raise PluginError(f"{cause}; {rule}", advice)
+            raise PluginError(f"{cause}; {rule}")
         made: Any = kind(name, about, labels, bounds)
         with self._lock:
             known: Any = self._made.setdefault(name, made)
         if (type(known), known.labels, known.bounds) != (type(made), made.labels, made.bounds):
-            raise PluginError(f"it makes the metric {name!r} twice, of another kind, labels or bounds", advice)
+            raise PluginError(f"it makes the metric {name!r} twice, of another kind, labels or bounds")
         found: M = known
         return found

@@ -8,7 +8,8 @@ from graphlib import CycleError
 from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import sort_graph
-from plughost._plugins.registry import Entry, Failure, Registry, State
+from plughost._plugins.failures import Failure
+from plughost._plugins.registry import Entry, Registry, State
 from plughost._plugins.validation import unroutable
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _taken(claims: list[str], owners: dict[str, Entry]) -> Failure | None:
     twice = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
     if twice is not None:
-        return Failure("conflict", f"it claims the {twice} twice", "Report this to its author.")
+        return Failure("conflict", f"it claims the {twice} twice")
     if taken is None:
         return None
     cause = f"the {taken} belongs to {owners[taken].installed.label} already"
@@ -109,7 +110,7 @@ def _clash(entry: Entry, others: Iterable[Entry]) -> Failure | None:
     accepted = list(dict.fromkeys(others))
     problem = unroutable(entry.declared.groups)
     if problem is not None:
-        return Failure("conflict", problem, "Report this to its author.")
+        return Failure("conflict", problem)
     for group in entry.declared.groups:
         site = entry.site_of(group)
         beside = [

@@ -14,8 +14,8 @@ from plughost._api.declarations import Check, Middleware, Observer, Page, RouteG
 from plughost._api.errors import PluginError
 from plughost._api.jobs import Job
 from plughost._api.metrics import Metrics
+from plughost._plugins.failures import Failure
 from plughost._plugins.loader import renew
-from plughost._plugins.registry import Entry, Failure, Registry
 from plughost._plugins.validation import check, require_idempotency_store, require_sync
 from plughost._settings.errors import SettingsError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.host import HostServices
+    from plughost._plugins.registry import Entry, Registry
     from plughost._runtime.audit import Audit
     from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import enum
-import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
-from plughost._api.errors import PluginError
-from plughost._plugins.isolation import Interrupted, TookTooLong, bounded, never
-from plughost._plugins.single_files import file_of
-from plughost._tracebacks import is_hosts
+from plughost._plugins.failures import Failure, advised, failure_of
+from plughost._plugins.isolation import Interrupted, bounded, never
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,28 +32,6 @@ class State(enum.StrEnum):
     DISABLED = "disabled"
     FAILED = "failed"
     BLOCKED = "blocked"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a plugin does not serve.
-
-    Attributes:
-        stage: Where it happened: `import`, `settings`, `conflict`, or the name of a hook.
-        cause: What happened, in one line.
-        advice: What to do next.
-        trace: The traceback, for the log and who asks for it.
-    """
-
-    stage: str
-    cause: str
-    advice: str
-    trace: str = ""
-
-    def __str__(self) -> str:
-        """Return the failure in one line."""
-        stop = "" if self.cause.endswith(("?", "!")) else "."
-        return f"{self.stage}: {self.cause}{stop} {self.advice}"
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +142,7 @@ class Registry:
     def fail(self, entry: Entry, failure: Failure) -> None:
         """Mark a plugin as failed, and those that depend on it as blocked."""
         entry.state = State.FAILED
-        entry.failure = failure
+        entry.failure = advised(failure, entry.installed)
         self._block_dependents()
 
     def attempt(self, entry: Entry, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -206,6 +180,7 @@ class Registry:
         """
         _, failure = self._call(entry, hook, partial(self.call, entry, hook))
         if failure is not None:
+            failure = advised(failure, entry.installed)
             entry.trouble.append(failure)
         return failure
 
@@ -215,18 +190,10 @@ class Registry:
         begun = perf_counter()
         try:
             return bounded(call, self._timeout, f"{entry.name}:{stage}", interrupted), None
-        except Interrupted:
-            raise
-        except PluginError as error:
-            return None, Failure(stage, error.cause, _addressed(error.advice, entry))
-        except TookTooLong as error:
-            trace = "".join(traceback.format_exception(error))
-            return None, Failure(stage, _hang(error), "Mend the plugin, or raise the setting hook_timeout.", trace)
-        except KeyboardInterrupt:
+        except (Interrupted, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
-            failure = explain(stage, error, entry.name)
-            return None, replace(failure, advice=_addressed(failure.advice, entry))
+            return None, failure_of(stage, error)
         finally:
             if not entry.reused:
                 entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
@@ -245,73 +212,3 @@ class Registry:
     def _block(self, entry: Entry, cause: str, advice: str) -> None:
         entry.state = State.BLOCKED
         entry.failure = Failure("dependency", cause, advice)
-
-
-def explain(stage: str, error: BaseException, name: str) -> Failure:
-    """Return the failure that an exception of a plugin's code stands for, with the place in its code."""
-    package, place = _place(error)
-    text = _message(error)
-    cause = f"{type(error).__name__}{place}: {text}".rstrip(".")
-    if isinstance(error, ImportError) and package and (error.name or "").partition(".")[0] == package:
-        advice = "Mend the import: it is of a module of the plugin's own."
-    elif isinstance(error, ImportError):
-        advice = "Install what is missing, or upgrade the plugin."
-    elif isinstance(error, SystemExit):
-        cause, advice = f"it called sys.exit{place}", "Report this to the plugin's author."
-    elif isinstance(error, PermissionError) and error.filename:
-        advice = f"Let the user that runs plughost read and write {error.filename}."
-    else:
-        advice = (
-            f"The traceback is in the log, or shown by `plughost plugins --why {name}`; "
-            "report it to the plugin's author, or disable the plugin."
-        )
-    return Failure(stage, cause, advice, "".join(traceback.format_exception(error)))
-
-
-def _addressed(advice: str, entry: Entry) -> str:
-    """Return advice for whoever reads it: a single file is their own, and is looked at with --dev only."""
-    file = file_of(entry.installed.entry_point)
-    if file is None:
-        return advice
-    mend = f"end {file}, which is your own"
-    for before, after in (
-        ("Report this to the plugin's author", f"M{mend}"),
-        ("report it to the plugin's author, or disable the plugin", f"m{mend}"),
-        ("plughost plugins --why", "plughost plugins --dev --why"),
-    ):
-        advice = advice.replace(before, after)
-    return advice
-
-
-def _hang(error: TookTooLong) -> str:
-    _, place = _place(error)
-    return f"{error}, and was{place}" if place else str(error)
-
-
-def _place(error: BaseException) -> tuple[str, str]:
-    """Return the package that raised, and the line in it: the innermost of its own, not of a library that it uses."""
-    frames = [
-        (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if not is_hosts(frame.f_code.co_filename)
-    ]
-    package = frames[0][0] if frames else ""
-    if _is_of_a_file(error):
-        return package, f" at {Path(error.filename or '').name}:{error.lineno}"
-    if not frames:
-        return "", ""
-    filename, line = next((filename, line) for name, filename, line in reversed(frames) if name == package)
-    return package, f" at {Path(filename).name}:{line}"
-
-
-def _is_of_a_file(error: BaseException) -> TypeGuard[SyntaxError]:
-    """Tell whether an error is of the syntax of a file, and so names the place itself."""
-    return isinstance(error, SyntaxError) and bool(error.filename) and not str(error.filename).startswith("<")
-
-
-def _message(error: BaseException) -> str:
-    try:
-        text = str(error.msg if _is_of_a_file(error) else error)
-        return " ".join(text.split())[:300] or "no message"
-    except Exception:  # noqa: BLE001 - the exception is a plugin's, and its __str__ may raise anything
-        return "its message can't be shown"

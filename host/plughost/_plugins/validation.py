@@ -24,7 +24,6 @@ from plughost.http._errors import Problem
 
 MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 
-_ADVICE: Final = "Report this to the plugin's author."
 _SEGMENT: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@-]"
 _prefix = re.compile(r"(/[A-Za-z0-9._~-]+)+").fullmatch
 _path = re.compile(rf"(/({_SEGMENT}|\{{[^{{}}]*\}})+)*").fullmatch
@@ -56,7 +55,7 @@ def _label(declared: Any) -> str:
 
 @singledispatch
 def _check(declared: object, where: str) -> None:
-    raise PluginError(f"it returned a {type(declared).__name__}", _ADVICE)
+    raise PluginError(f"it returned a {type(declared).__name__}")
 
 
 @_check.register
@@ -123,7 +122,7 @@ def _(job: Job, where: str) -> None:
         try:
             next_time(job, datetime.now(UTC))
         except ValueError as error:
-            raise PluginError(f"{where}: {error}", _ADVICE) from None
+            raise PluginError(f"{where}: {error}") from None
 
 
 @_check.register
@@ -138,7 +137,7 @@ def _(group: RouteGroup, where: str) -> None:
     try:
         Versions(group.versions or ("1.0",))
     except ValueError as error:
-        raise PluginError(f"{where}: {error}", _ADVICE) from None
+        raise PluginError(f"{where}: {error}") from None
     wrong = problem_of(group)
     _require(wrong is None, f"{where}: {wrong}")
     _check_format(group, where)
@@ -184,7 +183,7 @@ def _check_format(group: RouteGroup, where: str) -> None:
         usable = isinstance(written, bytes) and isinstance(group.errors.media_type, str)
         usable = usable and isinstance(group.errors.validation_status, int)
     except Exception as error:  # noqa: BLE001 - the format is a plugin's code
-        raise PluginError(f"{where}: its error format can't be used: {error!r}", _ADVICE) from None
+        raise PluginError(f"{where}: its error format can't be used: {error!r}") from None
     _require(usable, f"{where}: its error format doesn't return bytes, or lacks media_type or validation_status")
 
 
@@ -198,11 +197,10 @@ def _check_route(route: Route, where: str) -> None:
     try:
         methods = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
     except ValueError as error:
-        raise PluginError(f"{where}: {error}", _ADVICE) from None
+        raise PluginError(f"{where}: {error}") from None
     except SuffixedMethodNotFoundError:
         raise PluginError(
             f"{where}: {resource} has no responder with the suffix {route.suffix!r}, such as on_get_{route.suffix}",
-            _ADVICE,
         ) from None
     _require(
         "WEBSOCKET" not in methods,
@@ -230,7 +228,7 @@ def _check_route(route: Route, where: str) -> None:
 
 def _require(fulfilled: bool, otherwise: str) -> None:
     if not fulfilled:
-        raise PluginError(otherwise, _ADVICE)
+        raise PluginError(otherwise)
 
 
 def _require_function(declared: object, name: str, where: str) -> None:

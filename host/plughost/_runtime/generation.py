@@ -12,8 +12,9 @@ from plughost._apps.edge import SAFE, is_loopback
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.environment import Environment
+from plughost._plugins.failures import Failure
 from plughost._plugins.in_place import PathFiles
-from plughost._plugins.registry import Entry, Failure, Registry, State
+from plughost._plugins.registry import Entry, Registry, State
 from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable

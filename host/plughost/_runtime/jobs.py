@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from plughost._api.declarations import Check, Health
 from plughost._api.jobs import Job, JobRun, JobView, next_time
-from plughost._plugins.registry import explain
+from plughost._plugins.failures import cause_of
 from plughost._servers.work import Work
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class Jobs:
             else:
                 outcome = "elsewhere"
         except BaseException as raised:
-            outcome, error = "failed", explain("job", raised, entry.name).cause
+            outcome, error = "failed", cause_of(raised)
             logger.error("job failed", reason=error, exc_info=raised)
         seconds = monotonic() - begun
         self._events.emit("job", entry.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
