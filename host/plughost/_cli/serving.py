@@ -29,7 +29,7 @@ from plughost._cli.telling import Teller
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
-from plughost._plugins.files import altered_files
+from plughost._plugins.integrity import altered_files
 from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control, why_unusable

@@ -1,4 +1,4 @@
-"""Files: whether installed distributions are what was installed, by their RECORD (PEP 376)."""
+"""Integrity: whether installed distributions are what was installed, by their RECORD (PEP 376)."""
 
 from __future__ import annotations
 
