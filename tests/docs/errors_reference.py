@@ -48,10 +48,8 @@ WORDS: Final = {
     "<reason>": "why the body is no JSON that can be read, and at which byte",
     "<unmet>": "a requirement of its distribution that is not installed, or in another version",
     "<where>: <error>": "a declaration that can't be used, and why",
-    "<where>: <method>: <wrong>": "an operation that can't be used, and why",
     "<where>: <name> of <resource>: <problem>": "a responder that can't be used, and why",
     "<where>: <problem>": "a declaration that can't be used, and why",
-    "<where>: <wrong>": "a declaration that can't be used, and why",
 }
 """What a text stands for of which nothing is the code's own."""
 

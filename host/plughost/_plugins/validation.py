@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, date, datetime
 from functools import singledispatch
-from typing import Any, Final
+from itertools import combinations
+from typing import Any, Final, Literal
 
 from falcon.routing import CompiledRouter
 from falcon.routing.util import SuffixedMethodNotFoundError
+from pydantic import PydanticSchemaGenerationError, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
-from plughost._api.declarations import Check, Middleware, Observer, Page, Route, RouteGroup, Store
+from plughost._api.declarations import Check, Middleware, Observer, Operation, Page, Route, RouteGroup, Store
 from plughost._api.errors import PluginError
 from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
-from plughost._plugins.operations import misfit, problem_of
+from plughost._apps.mounting import moment
+from plughost._plugins.responders import misfit
 from plughost._plugins.shapes import misshapen
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
@@ -138,8 +142,7 @@ def _(group: RouteGroup, where: str) -> None:
         Versions(group.versions or ("1.0",))
     except ValueError as error:
         raise PluginError(f"{where}: {error}") from None
-    wrong = problem_of(group)
-    _require(wrong is None, f"{where}: {wrong}")
+    _check_common(group, where)
     _check_format(group, where)
     for route in group.routes:
         _check_route(route, f"{where}: route {route.path!r}")
@@ -153,15 +156,12 @@ def unroutable(groups: Iterable[RouteGroup]) -> str | None:
     error = _refusal(templates)
     if error is None:
         return None
-    for number, (template, route) in enumerate(templates):
-        for other in templates[:number]:
-            if not any(_refusal([each]) for each in (other, (template, route))) and _refusal(
-                [other, (template, route)]
-            ):
-                return (
-                    f"route {template} can't stand beside route {other[0]}: a field at the same place of both needs "
-                    "the same name and converter"
-                )
+    for one, other in combinations(templates, 2):
+        if _refusal([one, other]) and not (_refusal([one]) or _refusal([other])):
+            return (
+                f"route {other[0]} can't stand beside route {one[0]}: a field at the same place of both needs "
+                "the same name and converter"
+            )
     return error
 
 
@@ -213,8 +213,7 @@ def _check_route(route: Route, where: str) -> None:
         problem = misfit(route, method, responder)
         _require(problem is None, f"{where}: {name} of {resource}: {problem}")
     for method, operation in route.operations.items():
-        wrong = problem_of(operation)
-        _require(wrong is None, f"{where}: {method}: {wrong}")
+        _check_operation(operation, f"{where}: {method}")
     missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
     _require(
         not missing,
@@ -224,6 +223,64 @@ def _check_route(route: Route, where: str) -> None:
     surplus = sorted(set(route.operations) - set(methods))
     _require(not surplus, f"{where}: {resource} has no responder for {', '.join(surplus)}, which its Route declares")
     _require(bool(methods), f"{where}: {resource} has no responder such as on_get")
+
+
+def _check_common(declared: Operation | RouteGroup, where: str) -> None:
+    """Check what an operation may declare, or a group for all of its operations."""
+    for name in ("deprecated", "sunset"):
+        day = getattr(declared, name)
+        is_day = day is None or isinstance(day, date)
+        _require(is_day, f"{where}: {name} {day!r} is no date: write datetime.date(2027, 1, 31)")
+        is_naive = isinstance(day, datetime) and day.tzinfo is None
+        _require(not is_naive, f"{where}: {name} {day} has no zone: add tzinfo=datetime.UTC, or give a date")
+    deprecated, sunset = declared.deprecated, declared.sunset
+    _require(
+        deprecated is None or sunset is None or moment(deprecated) <= moment(sunset),
+        f"{where}: its sunset {sunset} is before {deprecated}, from when on it is deprecated (RFC 9745)",
+    )
+    is_link = not any(each in declared.successor for each in '<>" \r\n')
+    _require(is_link, f"{where}: its successor {declared.successor!r} is no URL or path")
+    limit = declared.body_limit
+    _require(limit is None or (type(limit) is int and limit > 0), f"{where}: body_limit {limit!r} is no size in bytes")
+
+
+def _check_operation(operation: Operation, where: str) -> None:
+    _check_common(operation, where)
+    for each in operation.consumes:
+        _require(each.count("/") == 1, f"{where}: consumes {each!r}, which is no media type")
+    wrong = _indescribable(operation.request, "validation")
+    model = _name(operation.request)
+    _require(wrong is None, f"{where}: the model {model} of the request can't be described: {wrong}")
+    for status, response in operation.responses.items():
+        models = response.model.values() if isinstance(response.model, Mapping) else (response.model,)
+        for each in models if response.schema is None else ():
+            wrong = _indescribable(each, "serialization")
+            _require(
+                wrong is None,
+                f"{where}: the model {_name(each)} of the response {status} can't be described: {wrong}, "
+                "or the response a schema",
+            )
+
+
+def _name(model: Any) -> str:
+    return getattr(model, "__name__", str(model))
+
+
+def _indescribable(model: Any, mode: Literal["validation", "serialization"]) -> str | None:
+    """Return why a type has no JSON Schema, with the field of the model that is to blame first."""
+    if model is None:
+        return None
+    try:
+        TypeAdapter(model).json_schema(mode=mode)
+    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        for name, field in getattr(model, "model_fields", {}).items():
+            if (problem := _indescribable(field.rebuild_annotation(), mode)) is not None:
+                return f"{name}: {problem}"
+        cause = error.message.partition(". ")[0]  # what follows is advice for who writes pydantic types
+        return f"{cause}; give the field another type"
+    except Exception:  # noqa: BLE001 - of what is no type at all, pydantic raises anything
+        return "it is no type that pydantic knows"
+    return None
 
 
 def _require(fulfilled: bool, otherwise: str) -> None:
