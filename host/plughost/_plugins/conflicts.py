@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError
 from typing import TYPE_CHECKING, Final
 
@@ -21,10 +21,7 @@ _field = re.compile(r"\{[^{}]*\}")
 
 def find_store_conflicts(registry: Registry) -> None:
     """Fail every plugin that claims a store or a table that an earlier one has. See `find_conflicts`."""
-    owners: dict[str, Entry] = {}
-    for entry in registry.active():
-        claims = list(_stores(entry))
-        _claim(registry, entry, claims, owners, _taken(claims, owners))
+    _fail_later(registry, _stores, lambda _entry, _others: None)
 
 
 def find_conflicts(registry: Registry) -> None:
@@ -32,13 +29,7 @@ def find_conflicts(registry: Registry) -> None:
 
     The earlier one, in the registry's order, keeps what it claimed. The message names both.
     """
-    owners: dict[str, Entry] = {}
-    for entry in registry.active():
-        if entry.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
-            continue
-        claims = list(_mounts(entry))
-        # What is claimed twice says more than the routes that clash because of it.
-        _claim(registry, entry, claims, owners, _taken(claims, owners) or _clash(entry, owners.values()))
+    _fail_later(registry, _mounts, _clash)
 
 
 def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
@@ -60,14 +51,22 @@ def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]
             registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
 
 
-def _claim(
-    registry: Registry, entry: Entry, claims: list[str], owners: dict[str, Entry], failure: Failure | None
+def _fail_later(
+    registry: Registry,
+    claims_of: Callable[[Entry], Iterator[str]],
+    clash: Callable[[Entry, Iterable[Entry]], Failure | None],
 ) -> None:
-    """Let a plugin have what it claims, or fail it."""
-    if failure is not None:
-        registry.fail(entry, failure)
-    else:
-        owners.update(dict.fromkeys(claims, entry))
+    owners: dict[str, Entry] = {}
+    for entry in registry.active():
+        if entry.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
+            continue
+        claims = list(claims_of(entry))
+        # What is claimed twice says more than the routes that clash because of it.
+        failure = _taken(claims, owners) or clash(entry, owners.values())
+        if failure is not None:
+            registry.fail(entry, failure)
+        else:
+            owners.update(dict.fromkeys(claims, entry))
 
 
 def _taken(claims: list[str], owners: dict[str, Entry]) -> Failure | None:

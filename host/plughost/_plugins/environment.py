@@ -55,7 +55,7 @@ class Environment:
                 yield f"{found.name} is installed, and is no plugin: it has no entry point in {ENTRY_POINT_GROUP}"
 
     def _needs(self, key: str) -> set[str]:
-        return {canonicalize_name(each.name) for each in self.requirements(key)}
+        return {str(canonicalize_name(each.name)) for each in self.requirements(key)}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -121,7 +121,7 @@ class Environment:
         """Return which other distributions require some of these, and which of them, all by normalised name."""
         found: dict[str, list[str]] = {}
         for key in sorted(self.installed.keys() - set(keys)):
-            needed = sorted({str(canonicalize_name(each.name)) for each in self.requirements(key)} & set(keys))
+            needed = sorted(self._needs(key) & set(keys))
             if needed:
                 found[key] = needed
         return found
@@ -130,8 +130,7 @@ class Environment:
         """Return the state on disk of installed distributions. Those that are not installed are left out."""
         for key in keys:
             if key not in self._snapshots and key in self.installed:
-                requires = {canonicalize_name(each.name) for each in self.requirements(key)}
-                self._snapshots[key] = take_snapshot(self.installed[key], requires, self._places)
+                self._snapshots[key] = take_snapshot(self.installed[key], self._needs(key), self._places)
         return {key: self._snapshots[key] for key in keys if key in self._snapshots}
 
     @cached_property

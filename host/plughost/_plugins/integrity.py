@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import os
 from collections.abc import Collection, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import HOST
+from plughost._plugins.metadata import record_of
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
@@ -58,11 +58,7 @@ def _root(distribution: InstalledDistribution) -> Path:
 
 def _rows(distribution: InstalledDistribution) -> dict[Path, str]:
     """Return the hash of each file of a distribution, by absolute path; empty of those that have none."""
-    try:
-        rows = [row for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()) if len(row) > 1]
-    except csv.Error:
-        return {}
-    found = {Path(os.path.normpath(str(distribution.locate_file(row[0])))): row for row in rows}
+    found = {Path(os.path.normpath(str(distribution.locate_file(row[0])))): row for row in record_of(distribution)}
     # Scripts and data outside of the modules' folder may be left out on purpose, as in a container.
     return {path: row[1] for path, row in found.items() if not row[0].startswith("..") or path.exists()}
 

@@ -139,6 +139,17 @@ def version_of(distribution: Distribution) -> str:
     return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 
 
+def record_of(distribution: Distribution) -> list[list[str]]:
+    """Return the rows of a distribution's RECORD: path, hash, size. Empty where there is none that can be read.
+
+    The paths are relative, with slashes. `Distribution.files` takes ten times as long.
+    """
+    try:
+        return [row for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()) if len(row) > 1]
+    except csv.Error:
+        return []
+
+
 @lru_cache(maxsize=1024)  # each reload, and each host of a test, looks at the same ones again
 def _header(text: str) -> Message:
     return email.message_from_string(text)

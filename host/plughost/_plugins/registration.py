@@ -13,7 +13,6 @@ from plughost._api.context import PluginContext
 from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
 from plughost._api.errors import PluginError
 from plughost._api.jobs import Job
-from plughost._api.metrics import Metrics
 from plughost._plugins.failures import Failure
 from plughost._plugins.loader import renew
 from plughost._plugins.validation import check, require_idempotency_store, require_sync
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
-    "register_stores": ("stores", Store),
     "register_middleware": ("middleware", Middleware),
     "register_routes": ("groups", RouteGroup),
     "register_observers": ("observers", Observer),
@@ -95,7 +93,6 @@ def give_contexts(
                 services=view,
                 trusted=is_trusted,
                 rate_limits=rate_limits,
-                metrics=Metrics(),
                 audits=audits,
             )
         elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:
@@ -104,7 +101,7 @@ def give_contexts(
 
 def declare_stores(registry: Registry) -> None:
     """Collect the stores that plugins offer."""
-    _collect(registry, "register_stores")
+    _collect(registry, "register_stores", "stores", Store)
 
 
 def give_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None:
@@ -153,14 +150,11 @@ def withdraw_authenticator(registry: Registry) -> bool:
 
 def declare(registry: Registry) -> None:
     """Collect what plugins mount: middleware, route groups, observers, checks, jobs and pages."""
-    for hook in _HOOKS:
-        if hook != "register_stores":  # which were opened since
-            _collect(registry, hook)
+    for hook, (attribute, kind) in _HOOKS.items():
+        _collect(registry, hook, attribute, kind)
 
 
-def _collect(registry: Registry, hook: str) -> None:
-    attribute, kind = _HOOKS[hook]
-
+def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
     def take(entry: Entry, declared: object) -> None:
         items: tuple[Any, ...] = all_of(kind, declared)
         for item in items:

@@ -135,8 +135,8 @@ class Registry:
 
         Mutable fields are copied: the previous generation keeps its own if this one is refused.
         """
-        copies: dict[str, Any] = {"trouble": list(before.trouble), "seconds": dict(before.seconds)}
-        reused = replace(before, installed=entry.installed, reused=True, **copies)
+        trouble, seconds = list(before.trouble), dict(before.seconds)
+        reused = replace(before, installed=entry.installed, reused=True, trouble=trouble, seconds=seconds)
         self.entries = tuple(reused if each is entry else each for each in self.entries)
 
     def fail(self, entry: Entry, failure: Failure) -> None:
