@@ -109,7 +109,7 @@ def give_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> Non
     for entry in registry.active():
         offering = {entry.name, *entry.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
-        if not (entry.reused and _same(usable, entry.context.stores)):
+        if not (entry.reused and usable == entry.context.stores):
             _change(registry, entry, stores=usable)
 
 
@@ -203,10 +203,6 @@ def _change(registry: Registry, entry: Entry, *, asked: bool = False, **given: A
         given |= {"announcements": [], "logins": {}}
         registry.attempt(entry, "import", renew, entry, registry)
     entry.context = replace(entry.context, **given)
-
-
-def _same(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    return one.keys() == other.keys() and all(one[key] is other[key] for key in one)
 
 
 class _NoSettings(BaseModel):

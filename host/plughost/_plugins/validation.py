@@ -40,13 +40,11 @@ def check(declared: Any) -> None:
     Raises:
         PluginError: It can't be mounted. The message names it.
     """
-    wrong = misshapen(declared)
-    _require(wrong is None, f"{_label(declared)}: {wrong}")
     where = _label(declared)
+    wrong = misshapen(declared)
+    _require(wrong is None, f"{where}: {wrong}")
     if not isinstance(declared, RouteGroup):
-        _require(
-            bool(_word(declared.name)), f"{where}: a name is made of letters, digits, dots, hyphens and underscores"
-        )
+        _require(_word(declared.name), f"{where}: a name is made of letters, digits, dots, hyphens and underscores")
     _check(declared, where)
 
 
@@ -71,7 +69,7 @@ def _(store: Store, where: str) -> None:
 def _(middleware: Middleware, where: str) -> None:
     methods = [name for name in MIDDLEWARE_METHODS if hasattr(middleware.component, name)]
     _require(not inspect.isclass(middleware.component), f"{where}: the component is a class; give an instance")
-    _require(bool(methods), f"{where}: the component has none of {', '.join(MIDDLEWARE_METHODS)}")
+    _require(methods, f"{where}: the component has none of {', '.join(MIDDLEWARE_METHODS)}")
     for name in methods:
         require_sync(getattr(middleware.component, name), f"{where}: {name}")
     known = middleware.scope in ("plugin", "site", "host")
@@ -86,7 +84,7 @@ def _(middleware: Middleware, where: str) -> None:
 @_check.register
 def _(observer: Observer, where: str) -> None:
     given = [name for name in ("observe", "observe_times") if getattr(observer, name)]
-    _require(bool(given), f"{where}: it has neither observe nor observe_times")
+    _require(given, f"{where}: it has neither observe nor observe_times")
     for name in given:
         _require_function(observer, name, where)
     most = observer.at_most
@@ -109,11 +107,12 @@ def _(job: Job, where: str) -> None:
     try:
         inspect.signature(job.run).bind(None)
     except TypeError:
-        _require(False, f"{where}: run is called with one argument, the JobRun, and takes {inspect.signature(job.run)}")
+        taken = inspect.signature(job.run)
+        raise PluginError(f"{where}: run is called with one argument, the JobRun, and takes {taken}") from None
     except ValueError:
         pass  # one written in C may not tell
     _require(
-        any((job.every is not None, job.cron is not None, job.at_start)),
+        job.every is not None or job.cron is not None or job.at_start,
         f"{where}: it is never due; give it every, cron or at_start",
     )
     _require(job.every is None or job.cron is None, f"{where}: it has every and cron; give it one of them")
@@ -133,7 +132,7 @@ def _(job: Job, where: str) -> None:
 def _(group: RouteGroup, where: str) -> None:
     at_root = group.prefix == "/" and all(route.path == "" for route in group.routes)
     _require(
-        at_root or bool(_prefix(group.prefix)),
+        at_root or _prefix(group.prefix),
         f"{where}: a prefix is one or more segments, such as /api/v1/products, without fields or a slash at the end; "
         "or / for a route with an empty path, and no other",
     )
@@ -189,7 +188,7 @@ def _check_format(group: RouteGroup, where: str) -> None:
 
 def _check_route(route: Route, where: str) -> None:
     _require(
-        bool(_path(route.path)),
+        _path(route.path),
         f"{where}: a path is empty, or segments such as /{{sku}}, each after a slash and none at the end",
     )
     _require(not inspect.isclass(route.resource), f"{where}: the resource is a class; give an instance")
@@ -222,7 +221,7 @@ def _check_route(route: Route, where: str) -> None:
     )
     surplus = sorted(set(route.operations) - set(methods))
     _require(not surplus, f"{where}: {resource} has no responder for {', '.join(surplus)}, which its Route declares")
-    _require(bool(methods), f"{where}: {resource} has no responder such as on_get")
+    _require(methods, f"{where}: {resource} has no responder such as on_get")
 
 
 def _check_common(declared: Operation | RouteGroup, where: str) -> None:
@@ -283,7 +282,7 @@ def _indescribable(model: Any, mode: Literal["validation", "serialization"]) -> 
     return None
 
 
-def _require(fulfilled: bool, otherwise: str) -> None:
+def _require(fulfilled: object, otherwise: str) -> None:
     if not fulfilled:
         raise PluginError(otherwise)
 
