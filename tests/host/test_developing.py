@@ -20,6 +20,12 @@ from plughost import RouteGroup, hookimpl
 @hookimpl
 def register_routes(context): return [RouteGroup(prefix="x", routes=())]
 """
+_CLAIMED_TWICE = _MISPLACED.replace('[RouteGroup(prefix="x", routes=())]', '[RouteGroup(prefix="/x", routes=())] * 2')
+_UNADVISED = """
+from plughost import PluginError, hookimpl
+@hookimpl
+def register_routes(context): raise PluginError("it can't")
+"""
 
 
 @pytest.fixture
@@ -148,7 +154,7 @@ def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None
         assert host.host.view.plugins == ()
 
 
-@pytest.mark.parametrize("source", ["def x(:", "raise SystemExit", "1 / 0", _MISPLACED])
+@pytest.mark.parametrize("source", ["def x(:", "raise SystemExit", "1 / 0", _MISPLACED, _CLAIMED_TWICE, _UNADVISED])
 def test_whoever_reads_of_a_faulty_single_file_is_told_to_mend_it(folder: Path, source: str) -> None:
     """It has no other author to whom it could be reported."""
     (folder / "faulty.py").write_text(source)

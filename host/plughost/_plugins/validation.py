@@ -26,7 +26,7 @@ from plughost._plugins.shapes import misshapen
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
-MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
+_MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 
 _SEGMENT: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@-]"
 _prefix = re.compile(r"(/[A-Za-z0-9._~-]+)+").fullmatch
@@ -67,9 +67,9 @@ def _(store: Store, where: str) -> None:
 
 @_check.register
 def _(middleware: Middleware, where: str) -> None:
-    methods = [name for name in MIDDLEWARE_METHODS if hasattr(middleware.component, name)]
+    methods = [name for name in _MIDDLEWARE_METHODS if hasattr(middleware.component, name)]
     _require(not inspect.isclass(middleware.component), f"{where}: the component is a class; give an instance")
-    _require(methods, f"{where}: the component has none of {', '.join(MIDDLEWARE_METHODS)}")
+    _require(methods, f"{where}: the component has none of {', '.join(_MIDDLEWARE_METHODS)}")
     for name in methods:
         require_sync(getattr(middleware.component, name), f"{where}: {name}")
     known = middleware.scope in ("plugin", "site", "host")
