@@ -24,8 +24,8 @@ DEBRIS: Final = "~"
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSError, csv.Error)
 
 
-def installed(distributions: Iterable[Distribution] | None = None) -> Iterator[InstalledDistribution]:
-    """Yield what is installed, and leave out the debris of an installer that was killed."""
+def installed(distributions: Iterable[Distribution] | None) -> Iterator[InstalledDistribution]:
+    """Yield what is installed, of these or of `sys.path`, and leave out the debris of an installer that was killed."""
     found = map(InstalledDistribution, installation.distributions() if distributions is None else distributions)
     return (each for each in found if not each.folder.startswith(DEBRIS))
 

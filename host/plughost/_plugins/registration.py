@@ -77,7 +77,7 @@ def give_contexts(
     rate_limits: RateLimits,
     view: HostServices,
     dev: bool,
-    trusted: Collection[str] = (),
+    trusted: Collection[str],
     audits: Audit,
 ) -> None:
     """Give each plugin its context. A reused one keeps its own."""

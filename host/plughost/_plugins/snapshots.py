@@ -70,9 +70,7 @@ class Snapshot:
         )
 
 
-def take_snapshot(
-    distribution: InstalledDistribution, requires: Collection[str], places: Collection[str] = ()
-) -> Snapshot:
+def take_snapshot(distribution: InstalledDistribution, requires: Collection[str], places: Collection[str]) -> Snapshot:
     """Describe a distribution as it is on disk. Places of installed code below its project are none of its own."""
     record = distribution.read_text("RECORD") or ""
     paths = [row[0] for row in record_of(distribution)] or [str(path) for path in distribution.files or ()]

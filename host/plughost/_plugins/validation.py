@@ -57,7 +57,7 @@ def _label(declared: Any) -> str:
 
 @singledispatch
 def _check(declared: object, where: str) -> None:
-    raise PluginError(f"it returned a {type(declared).__name__}")
+    raise NotImplementedError  # what a hook returns is of the kinds below: see `registration.all_of`
 
 
 @_check.register
