@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter as Argument
 from typing import TYPE_CHECKING, Final
 
-from plughost._apps.declared import BEARER
+from plughost._apps.mounting import BEARER
 from plughost._apps.parameters import Reader
 
 if TYPE_CHECKING:
