@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from plughost.testing import running_host
-from plughost.testing._conformance import _LISTENERS, _Ask
-from plughost.testing._operations import calls_of, unprepared
+from plughost.testing._conformance import asking
+from plughost.testing._operations import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,9 +74,6 @@ def test_a_rate_limit_is_named(plant: Callable[..., Any]) -> None:
 
 
 def _run(suite: Any, name: str) -> None:
-    with (
-        running_host([name], strict=True) as host,
-        closing(_Ask(host, _LISTENERS["http/1.1"], unprepared)) as ask,
-    ):
+    with running_host([name], strict=True) as host, suite.clients(host) as client_of:
         for test in TESTS:
-            getattr(suite, test)(ask, calls_of(host, name))
+            getattr(suite, test)(asking(client_of), calls_of(host, name))

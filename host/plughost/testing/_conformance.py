@@ -14,12 +14,13 @@ from plughost.testing._declaring import Declaring
 from plughost.testing._fuzzing import Fuzzing
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._leaving import Leaving
-from plughost.testing._operations import DENIED, Called, Prepare, calls_of, unprepared
+from plughost.testing._operations import DENIED, Called, calls_of, unprepared
 from plughost.testing._upgrading import Upgrading
 
 if TYPE_CHECKING:
     import httpx
 
+Ask = Callable[..., "httpx.Response"]
 
 _LISTENERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "http/1.1": {"scheme": "http"},
@@ -72,23 +73,22 @@ class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def calls(cls, host: RunningHost) -> list[tuple[str, Called]]:
-        """Every operation of the plugin whose answers end by themselves, with its site."""
-        return [(site, called) for site, called in calls_of(host, cls.plugin) if not called.streams_events]
+    def calls(cls, host: RunningHost) -> list[Called]:
+        """Every operation of the plugin whose answers end by themselves."""
+        return [called for called in calls_of(host, cls.plugin) if not called.streams_events]
 
     @pytest.fixture(params=_LISTENERS)
-    def ask(self, request: pytest.FixtureRequest, host: RunningHost) -> Iterator[_Ask]:
+    def ask(self, request: pytest.FixtureRequest, host: RunningHost) -> Iterator[Ask]:
         """Sends requests over each listener and version of HTTP."""
-        asking = _Ask(host, _LISTENERS[request.param], self.prepare)
-        yield asking
-        asking.close()
+        with self.clients(host, **_LISTENERS[request.param]) as client_of:
+            yield asking(client_of)
 
-    def test_a_malformed_body_is_refused(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
+    def test_a_malformed_body_is_refused(self, ask: Ask, calls: list[Called]) -> None:
         """Whatever is wrong with a JSON body, the answer is 400, or the format's status for what is no object.
 
         So it is for a form in parts that has none.
         """
-        for site, called in calls:
+        for called in calls:
             invalid = {400, called.group.errors.validation_status}
             sent = []
             if called.reads_json:
@@ -97,99 +97,93 @@ class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
             elif called.operation.request is not None and _PARTS in called.consumes:
                 sent = [(f"{_PARTS}; boundary=x", b"no parts", invalid)]
             for kind, body, expected in sent:
-                answer = ask(site, called, content=body, headers={"Content-Type": kind})
+                answer = ask(called, content=body, headers={"Content-Type": kind})
                 _refused(answer, called, expected | called.denials, body[:20])
 
-    def test_a_body_of_another_type_is_415(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
+    def test_a_body_of_another_type_is_415(self, ask: Ask, calls: list[Called]) -> None:
         """What the operation doesn't read is refused before it is looked at."""
-        for site, called in _with_body(calls):
+        for called in _with_body(calls):
             for kind in self.other_types:
                 if any(fnmatchcase(kind, each) for each in called.consumes):
                     continue
-                answer = ask(site, called, content=b"{}", headers={"Content-Type": kind})
+                answer = ask(called, content=b"{}", headers={"Content-Type": kind})
                 _refused(answer, called, {415} | called.denials, kind)
 
-    def test_a_body_over_the_limit_is_413_and_others_are_served(
-        self, ask: _Ask, calls: list[tuple[str, Called]]
-    ) -> None:
+    def test_a_body_over_the_limit_is_413_and_others_are_served(self, ask: Ask, calls: list[Called]) -> None:
         """A body above the limit is refused, and the next request is answered. Limits of many MiB are left out."""
-        for site, called in _with_body(calls):
+        for called in _with_body(calls):
             if called.body_limit > _MOST_SENT:
                 continue
             size = called.body_limit + 1
             kind = called.consumes[0].replace("*", "x")
-            answer = ask(site, called, content=b" " * size, headers={"Content-Type": kind})
+            answer = ask(called, content=b" " * size, headers={"Content-Type": kind})
             _refused(answer, called, {413} | called.denials, f"{size} bytes")
             if called.reads_json:
-                _refused(ask(site, called, content=b"{"), called, {400, *DENIED}, "the next one")
+                _refused(ask(called, content=b"{"), called, {400, *DENIED}, "the next one")
 
-    def test_an_accept_that_excludes_all_is_406(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
+    def test_an_accept_that_excludes_all_is_406(self, ask: Ask, calls: list[Called]) -> None:
         """Nobody is sent what they said they don't take."""
-        for site, called in calls:
+        for called in calls:
             if called.method == "GET" and called.operation.produces and not called.operation.security:
-                answer = ask(site, called, headers={"Accept": "image/x-nothing-makes-this"})
+                answer = ask(called, headers={"Accept": "image/x-nothing-makes-this"})
                 _refused(answer, called, {406}, "Accept")
 
-    def test_another_method_is_405_and_allow_names_those_that_work(
-        self, ask: _Ask, calls: list[tuple[str, Called]]
-    ) -> None:
+    def test_another_method_is_405_and_allow_names_those_that_work(self, ask: Ask, calls: list[Called]) -> None:
         """A known path names its methods, in an error and on OPTIONS."""
-        for site, called in calls:
+        for called in calls:
             for method in {"PUT", "POST", "DELETE", "PATCH"} - called.methods:
-                answer = ask(site, called, method=method, content=b"{}")
+                answer = ask(called, method=method, content=b"{}")
                 _refused(answer, called, {405}, method)
                 assert called.methods <= set(answer.headers["Allow"].split(", ")), called.label
-            answer = ask(site, called, method="OPTIONS")
+            answer = ask(called, method="OPTIONS")
             assert answer.status_code in {200, 204}, called.label
             assert called.methods <= set(answer.headers["Allow"].split(", ")), called.label
 
-    def test_head_is_get_without_a_body(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
+    def test_head_is_get_without_a_body(self, ask: Ask, calls: list[Called]) -> None:
         """HEAD is answered as GET is, and has no content."""
-        for site, called in calls:
+        for called in calls:
             if called.method == "GET":
-                head, get = ask(site, called, method="HEAD"), ask(site, called)
+                head, get = ask(called, method="HEAD"), ask(called)
                 assert (head.status_code, head.content) == (get.status_code, b""), called.label
                 assert head.headers.get("Content-Type") == get.headers.get("Content-Type"), called.label
 
-    def test_one_trailing_slash_is_the_same_resource(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
+    def test_one_trailing_slash_is_the_same_resource(self, ask: Ask, calls: list[Called]) -> None:
         """A literal slash at the end is dropped once."""
-        for site, called in calls:
+        for called in calls:
             if called.method == "GET" and called.path != "/":
-                answer = ask(site, called, path=f"{called.path}/")
-                assert answer.status_code == ask(site, called).status_code, called.label
+                answer = ask(called, path=f"{called.path}/")
+                assert answer.status_code == ask(called).status_code, called.label
 
-    def test_unknown_paths_below_the_prefix_are_the_plugins_404(
-        self, ask: _Ask, calls: list[tuple[str, Called]]
-    ) -> None:
+    def test_unknown_paths_below_the_prefix_are_the_plugins_404(self, ask: Ask, calls: list[Called]) -> None:
         """The prefix's owner answers for all that is below it, in its own format."""
-        for site, called in calls:
+        for called in calls:
             if called.group.prefix != "/":
-                answer = ask(site, called, method="GET", path=f"{called.group.prefix}/no/such/path/here")
+                answer = ask(called, method="GET", path=f"{called.group.prefix}/no/such/path/here")
                 _refused(answer, called, {404, *DENIED}, "an unknown path")
 
-    def test_minor_versions_are_told_and_chosen(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
+    def test_minor_versions_are_told_and_chosen(self, ask: Ask, calls: list[Called]) -> None:
         """Each response names the version that served it. An unknown one is 400, which names the known."""
-        for site, called in calls:
+        for called in calls:
             spoken = called.group.versions
             if not spoken or called.method != "GET":
                 continue
             newest = max(spoken, key=lambda version: [int(part) for part in version.split(".")])
             for sent, told in [({}, newest), *(({"API-Version": each}, each) for each in spoken)]:
-                answer = ask(site, called, headers=sent)
+                answer = ask(called, headers=sent)
                 assert answer.headers["API-Version"] == told, called.label
                 assert "API-Version" in answer.headers["Vary"], called.label
             for wrong in ("0.0", "nonsense", "999.1"):
-                answer = ask(site, called, headers={"API-Version": wrong})
+                answer = ask(called, headers={"API-Version": wrong})
                 _refused(answer, called, {400}, wrong)
                 assert newest in answer.text, called.label
 
-    def test_every_answer_carries_a_request_id_and_nosniff(self, ask: _Ask, calls: list[tuple[str, Called]]) -> None:
+    def test_every_answer_carries_a_request_id_and_nosniff(self, ask: Ask, calls: list[Called]) -> None:
         """A well-formed request id is kept, another is replaced."""
-        for site, called in calls:
+        for called in calls:
             if called.method == "GET":
-                assert ask(site, called).headers["X-Content-Type-Options"] == "nosniff", called.label
+                assert ask(called).headers["X-Content-Type-Options"] == "nosniff", called.label
                 for sent, kept in (("a.b-1", True), ("a b", False), ("x" * 129, False)):
-                    told = ask(site, called, headers={"X-Request-ID": sent}).headers["X-Request-ID"]
+                    told = ask(called, headers={"X-Request-ID": sent}).headers["X-Request-ID"]
                     assert (told == sent) is kept, called.label
 
 
@@ -219,30 +213,16 @@ def conformance(
     return type("TestConformance", (Conformance,), {**given, "prepare": staticmethod(prepare)})
 
 
-class _Ask:
-    """Sends requests to one kind of listener."""
+def asking(client_of: Callable[[str], httpx.Client]) -> Ask:
+    """Return what sends a request of an operation, and refuses answers that are never right."""
 
-    def __init__(self, host: RunningHost, options: Mapping[str, Any], prepare: Prepare) -> None:
-        self._host = host
-        self._options = options
-        self._prepare = prepare
-        self._clients: dict[str, httpx.Client] = {}
-
-    def __call__(
-        self, site: str, called: Called, *, method: str | None = None, path: str | None = None, **sent: Any
-    ) -> httpx.Response:
-        if site not in self._clients:
-            self._clients[site] = self._host.client(site, **self._options)
-            self._prepare(self._host, self._clients[site])
-        client = self._clients[site]
-        answer = client.request(method or called.method, path if path is not None else called.path, **sent)
+    def ask(called: Called, *, method: str = "", path: str = "", **sent: Any) -> httpx.Response:
+        answer = client_of(called.site).request(method or called.method, path or called.path, **sent)
         assert answer.status_code < 500, f"{called.label}: {answer.status_code} {answer.text[:200]}"
         assert answer.status_code != _LIMITED, f"{called.label}: 429. {_RAISE_THE_LIMIT}"
         return answer
 
-    def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
+    return ask
 
 
 def _keeps_data(plugin: str) -> bool:
@@ -251,8 +231,8 @@ def _keeps_data(plugin: str) -> bool:
         return any(each.declared.stores for each in host.host.view.plugins if each.state == "active")
 
 
-def _with_body(calls: list[tuple[str, Called]]) -> Iterator[tuple[str, Called]]:
-    return ((site, called) for site, called in calls if called.consumes)
+def _with_body(calls: list[Called]) -> Iterator[Called]:
+    return (called for called in calls if called.consumes)
 
 
 def _refused(answer: httpx.Response, called: Called, expected: Collection[int], what: object) -> None:

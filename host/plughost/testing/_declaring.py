@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._operations import Suite
 
@@ -68,31 +66,30 @@ class Declaring(Suite):
 
     def test_it_says_that_it_is_typed(self) -> None:
         """Who imports the plugin gets its types: its package has the file `py.typed` (PEP 561)."""
-        name, folders = self._package()
+        folders = self._folders()
         typed = not folders or any((folder / "py.typed").is_file() for folder in folders)
-        assert typed, f"the package {name} has no file py.typed: add an empty one, and name it in the package data"
+        assert typed, (
+            f"the package {self.package} has no file py.typed: add an empty one, and name it in the package data"
+        )
 
     def test_what_is_public_is_annotated(self) -> None:
         """A package that says it is typed annotates what others may call, and its hooks."""
-        name, folders = self._package()
         bare = [
             f"{file.relative_to(folder.parent)}:{line}"
-            for folder in folders
+            for folder in self._folders()
             for file in sorted(folder.rglob("*.py"))
             for line in _unannotated(ast.parse(file.read_bytes()).body)
         ]
         more = f" and {len(bare) - _SHOWN} more" if len(bare) > _SHOWN else ""
         assert not bare, (
-            f"the package {name} has public functions without annotations at {', '.join(bare[:_SHOWN])}{more}:"
+            f"the package {self.package} has public functions without annotations at {', '.join(bare[:_SHOWN])}{more}:"
             " annotate each argument and what is returned"
         )
 
-    def _package(self) -> tuple[str, list[Path]]:
-        """Return the name and the folders of the package that has the hooks; no folders of a single module."""
-        (point,) = metadata.entry_points(group=ENTRY_POINT_GROUP, name=self.plugin)
-        name = point.module.partition(".")[0]
-        spec = importlib.util.find_spec(name)
-        return name, [Path(each) for each in (spec.submodule_search_locations if spec else None) or ()]
+    def _folders(self) -> list[Path]:
+        """Return the folders of the plugin's package; none of a single module."""
+        spec = importlib.util.find_spec(self.package)
+        return [Path(each) for each in (spec.submodule_search_locations if spec else None) or ()]
 
 
 def _undocumented(operation: Operation) -> Iterator[str]:

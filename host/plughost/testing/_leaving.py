@@ -7,20 +7,18 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from importlib import metadata
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import httpx
 
-from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost.http._events import MEDIA_TYPE
-from plughost.testing._hosts import RunningHost, certificate
-from plughost.testing._operations import Called, Suite, calls_of
+from plughost.testing._hosts import certificate
+from plughost.testing._operations import Suite, calls_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,8 +47,14 @@ class Leaving(Suite):
 
     def test_its_event_streams_end_when_the_drain_begins(self) -> None:
         """A client that reads events gets a whole end from a host that stops, which nothing else tells it to expect."""
-        with self.serving() as host, ExitStack() as stack:
-            streams = list(self._event_streams(host, stack))
+        with self.serving() as host, self.clients(host) as client_of, ExitStack() as stack:
+            streams = []
+            for called in calls_of(host, self.plugin):
+                if called.method == "GET" and called.streams_events:
+                    begun = client_of(called.site).stream("GET", called.path, headers={"Accept": MEDIA_TYPE})
+                    answer = stack.enter_context(begun)
+                    if answer.status_code == 200:
+                        streams.append((called, answer))
             with ThreadPoolExecutor(max(1, len(streams))) as pool:
                 reading = [(called, pool.submit(_read_to_its_end, answer)) for called, answer in streams]
                 host.host.stop()
@@ -86,14 +90,12 @@ class Leaving(Suite):
 
     def test_its_modules_can_be_replaced(self) -> None:
         """As an upgrade does, a host imports its modules afresh; those from before are not held on to."""
-        (point,) = metadata.entry_points(group=ENTRY_POINT_GROUP, name=self.plugin)
-        package = point.module.partition(".")[0]
-        earlier = _taken_out(package)
+        earlier = _taken_out(self.package)
         path = list(sys.path)
         try:
             with self.serving():
                 pass
-            fresh = [(name, weakref.ref(module)) for name, module in _taken_out(package).items()]
+            fresh = [(name, weakref.ref(module)) for name, module in _taken_out(self.package).items()]
         finally:
             added = [each for each in sys.path if each not in path]
             sys.path[:] = path
@@ -106,24 +108,10 @@ class Leaving(Suite):
 
     def _serve_once(self, data_dir: Path) -> None:
         """Run a host, and ask each operation that reads, since much is opened only then."""
-        with self.serving(data_dir=data_dir) as host, ExitStack() as stack:
-            clients: dict[str, httpx.Client] = {}
-            for site, called in calls_of(host, self.plugin):
+        with self.serving(data_dir=data_dir) as host, self.clients(host) as client_of:
+            for called in calls_of(host, self.plugin):
                 if called.method == "GET" and not called.streams_events:
-                    if site not in clients:
-                        clients[site] = stack.enter_context(host.client(site))
-                        self.prepare(host, clients[site])
-                    clients[site].get(called.path)
-
-    def _event_streams(self, host: RunningHost, stack: ExitStack) -> Iterator[tuple[Called, httpx.Response]]:
-        """Yield the operations that send events, each with a response that has begun."""
-        for site, called in calls_of(host, self.plugin):
-            if called.method == "GET" and called.streams_events:
-                client = stack.enter_context(host.client(site))
-                self.prepare(host, client)
-                answer = stack.enter_context(client.stream("GET", called.path, headers={"Accept": MEDIA_TYPE}))
-                if answer.status_code == 200:
-                    yield called, answer
+                    client_of(called.site).get(called.path)
 
 
 def _read_to_its_end(answer: httpx.Response) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import httpx
 
+from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost.http._events import MEDIA_TYPE
 from plughost.http._json.body import DEFAULT_BODY_LIMIT
 from plughost.testing._hosts import RunningHost, running_host
@@ -29,8 +32,9 @@ DENIED: Final = frozenset({401, 403})
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """An operation, and how to call it."""
+    """An operation, and how to call it: each field of the path has a value."""
 
+    site: str
     group: RouteGroup
     path: str
     method: str
@@ -80,6 +84,12 @@ class Suite:
     settings: ClassVar[Mapping[str, Any]]
     prepare: Prepare
 
+    @property
+    def package(self) -> str:
+        """The package that has the plugin's hooks."""
+        (point,) = metadata.entry_points(group=ENTRY_POINT_GROUP, name=self.plugin)
+        return point.module.partition(".")[0]
+
     @contextmanager
     def serving(self, *beside: str, **options: Any) -> Iterator[RunningHost]:
         """Run a host with the plugin, and others beside it, on SQLite."""
@@ -87,25 +97,38 @@ class Suite:
         with running_host([self.plugin, *beside], settings=settings, strict=True, **options) as host:
             yield host
 
+    @contextmanager
+    def clients(self, host: RunningHost, **options: Any) -> Iterator[Callable[[str], httpx.Client]]:
+        """Give what returns the client of a site, the same one each time, prepared for its first request."""
+        with ExitStack() as stack:
+
+            @cache
+            def client_of(site: str) -> httpx.Client:
+                client = stack.enter_context(host.client(site, **options))
+                self.prepare(host, client)
+                return client
+
+            yield client_of
+
 
 def unprepared(host: RunningHost, client: httpx.Client) -> None:
     """Do nothing: anybody may ask."""
 
 
-def calls_of(host: RunningHost, plugin: str) -> list[tuple[str, Called]]:
-    """Return every operation of a plugin, with its site."""
+def calls_of(host: RunningHost, plugin: str) -> list[Called]:
+    """Return every operation of a plugin."""
     return [
-        (site, called)
+        Called(
+            site=site,
+            group=group,
+            path=_FIELD.sub("1", group.prefix + route.path) or "/",
+            method=method,
+            operation=operation,
+            methods=frozenset(route.operations),
+        )
         for site, view in host.host.view.sites.items()
         for owner, group in view.groups
         if owner == plugin
-        for called in _operations(group)
+        for route in group.routes
+        for method, operation in route.operations.items()
     ]
-
-
-def _operations(group: RouteGroup) -> Iterator[Called]:
-    """Yield a group's operations, with a path in which each field has a value."""
-    for route in group.routes:
-        path = _FIELD.sub("1", group.prefix + route.path) or "/"
-        for method, operation in route.operations.items():
-            yield Called(group, path, method, operation, frozenset(route.operations))

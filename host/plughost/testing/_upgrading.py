@@ -56,9 +56,9 @@ def upgrade(folder: Path, plugin: str, earlier: str, settings: Mapping[str, Any]
     sys.path.insert(0, unpacked)
     options: dict[str, Any] = {"settings": settings, "strict": True, "data_dir": folder / "data"}
     with running_host([plugin], **options) as host:
-        for site, called in calls_of(host, plugin):
+        for called in calls_of(host, plugin):
             for body in called.operation.examples.values():
-                _status(host, site, called, json=body)
+                _status(host, called, json=body)
         before = _read(host, plugin)
         sys.path.remove(unpacked)
         importlib.invalidate_caches()
@@ -73,16 +73,16 @@ def upgrade(folder: Path, plugin: str, earlier: str, settings: Mapping[str, Any]
         return f"after a restart {fault}" if fault else ""
 
 
-def _status(host: RunningHost, site: str, called: Called, **sent: Any) -> int:
-    with host.client(site) as client:
+def _status(host: RunningHost, called: Called, **sent: Any) -> int:
+    with host.client(called.site) as client:
         return client.request(called.method, called.path, **sent).status_code
 
 
 def _read(host: RunningHost, plugin: str) -> dict[str, int]:
     """Return what each operation that reads answers."""
     return {
-        called.label: _status(host, site, called)
-        for site, called in calls_of(host, plugin)
+        called.label: _status(host, called)
+        for called in calls_of(host, plugin)
         if called.method == "GET" and not called.streams_events
     }
 
