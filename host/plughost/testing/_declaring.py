@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Iterable, Iterator
+from itertools import chain, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,10 +52,14 @@ class Declaring(Suite):
         for store in (each for each in stores if each.plugin == self.plugin):
             with store.database.administer() as db:
                 made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(_OF_THE_HOST)}
-            for fault, tables in (("makes", made - declared), ("declares", set(store.declared.tables) - made)):
-                otherwise = "declare: add it to `tables`" if fault == "makes" else "make: remove it from `tables`"
-                shown = ", ".join(sorted(tables))
-                assert not tables, f"the store {store.name} {fault} the table {shown}, which it doesn't {otherwise}"
+            undeclared = ", ".join(sorted(made - declared))
+            assert not undeclared, (
+                f"the store {store.name} makes the table {undeclared}, which it doesn't declare: add it to `tables`"
+            )
+            unmade = ", ".join(sorted(set(store.declared.tables) - made))
+            assert not unmade, (
+                f"the store {store.name} declares the table {unmade}, which it doesn't make: remove it from `tables`"
+            )
 
     def test_it_declares_only_what_it_owns(self) -> None:
         """Its settings, stores, tables, prefixes, names and metrics are neither the host's nor another plugin's."""
@@ -139,34 +144,26 @@ def _claims(plugin: str, registry: Registry) -> Iterator[str]:
 
 def _tables(plugin: str, view: HostView) -> Iterator[str]:
     """Yield tables that the host makes for itself."""
-    tables = [
-        each for one in view.plugins if one.name == plugin for store in one.declared.stores for each in store.tables
-    ]
-    for table in tables:
+    (own,) = (each for each in view.plugins if each.name == plugin)
+    for table in chain.from_iterable(store.tables for store in own.declared.stores):
         if table.lower().startswith(_OF_THE_HOST):
             yield f"the table {table} is the host's: remove it from `tables`, or a purge drops it"
 
 
 def _prefixes(plugin: str, view: HostView) -> Iterator[str]:
     """Yield prefixes where another plugin answers for all that is below."""
-    groups = [(site, owner, group.prefix) for site in view.sites for owner, group in view.sites[site].groups]
-    own = [(site, prefix) for site, owner, prefix in groups if owner == plugin]
-    for other_site, other, above in groups:
-        for site, prefix in own:
-            if other != plugin and site == other_site and prefix.startswith(f"{above}/"):
-                yield f"the prefix {prefix} is below {above} of {other}: choose one beside it"
+    for site in view.sites.values():
+        for (owner, group), (other, above) in permutations(site.groups, 2):
+            if owner == plugin != other and group.prefix.startswith(f"{above.prefix}/"):
+                yield f"the prefix {group.prefix} is below {above.prefix} of {other}: choose one beside it"
 
 
 def _metrics(plugin: str, view: HostView) -> Iterator[str]:
     """Yield metrics that are shown by a name of another."""
-    shown = [(metric, _series(metric)) for metric in view.metrics]
-    for metric, series in shown:
-        if metric.plugin != plugin:
-            continue
-        for other, others in shown:
-            if other is not metric and (both := series & others):
-                whose = f"{other.name} of {other.plugin}"
-                yield f"the metric {metric.name} is shown as {min(both)}, as {whose} is: give it another name"
+    for metric, other in permutations(view.metrics, 2):
+        if metric.plugin == plugin and (both := _series(metric) & _series(other)):
+            whose = f"{other.name} of {other.plugin}"
+            yield f"the metric {metric.name} is shown as {min(both)}, as {whose} is: give it another name"
 
 
 def _series(metric: MetricView) -> set[str]:
