@@ -47,43 +47,32 @@ class Fuzzing(Suite):
             for site, view in host.host.view.sites.items():
                 if any(owner == self.plugin and group.described for owner, group in view.groups):
                     described = client.get(f"/q/openapi?format=json&site={site}").json()
-                    found = fuzz(described, host.url(site), tmp_path, tag=self.plugin)
+                    found = _fuzz(described, host.url(site), tmp_path, self.plugin)
                     assert not found, (
                         f"{self.plugin} answers otherwise than it declares; declare it, or mend it:\n{found}"
                     )
 
 
-def fuzz(
-    described: dict[str, Any], url: str, folder: Path, *options: str, tag: str | None = None, configuration: str = ""
-) -> str:
-    """Return what schemathesis finds wrong with answers, and nothing where all are as they are described.
+def _fuzz(described: dict[str, Any], url: str, folder: Path, plugin: str) -> str:
+    """Return what schemathesis finds wrong with a plugin's answers, and nothing where all are as they are described.
 
     Operations that send events are left out, since their answers have no end.
-
-    Args:
-        described: The description.
-        url: Where what it describes is served.
-        folder: Where to write what schemathesis reads.
-        *options: Of `schemathesis run`, after those that are given anyway.
-        tag: Of which operations. All by default.
-        configuration: Further lines of `schemathesis.toml`.
     """
     document = _exact(described)
-    for path, operations in list(document["paths"].items()):
-        for method, operation in list(operations.items()):
-            if isinstance(operation, dict) and "responses" in operation and not _is_wanted(operation, tag):
-                del operations[method]
-        if not any(isinstance(each, dict) and "responses" in each for each in operations.values()):
-            del document["paths"][path]
+    document["paths"] = {
+        path: wanted
+        for path, operations in document["paths"].items()
+        if (wanted := {method: each for method, each in operations.items() if _is_wanted(each, plugin)})
+    }
     if not document["paths"]:
         return ""
     (folder / "openapi.json").write_text(json.dumps(document), encoding="utf-8")
-    (folder / "schemathesis.toml").write_text(_CONFIGURATION + configuration, encoding="utf-8")
+    (folder / "schemathesis.toml").write_text(_CONFIGURATION, encoding="utf-8")
     (folder / "hooks.py").write_text(_HOOKS, encoding="utf-8")
     program = Path(sys.executable).with_name("schemathesis")
     command: list[str | Path] = [program, "--config-file", "schemathesis.toml", "run", "openapi.json", "--url", url]
     command += ["--checks", "all", "--max-examples", "3", "--seed", "1", "--phases", "examples,fuzzing"]
-    command += ["--suppress-health-check", "all", "--continue-on-failure", "--no-color", *options]
+    command += ["--suppress-health-check", "all", "--continue-on-failure", "--no-color"]
     done = subprocess.run(  # noqa: S603 - a program of this environment  # nosec B603
         command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE, check=False
     )
@@ -91,9 +80,9 @@ def fuzz(
     return said if done.returncode or "Tested: 0" in done.stdout else ""
 
 
-def _is_wanted(operation: Mapping[str, Any], tag: str | None) -> bool:
+def _is_wanted(operation: Mapping[str, Any], plugin: str) -> bool:
     kinds = {kind for response in operation["responses"].values() for kind in response.get("content", ())}
-    return MEDIA_TYPE not in kinds and (tag is None or tag in operation.get("tags", ()))
+    return plugin in operation["tags"] and MEDIA_TYPE not in kinds
 
 
 def _exact(found: Any) -> Any:
