@@ -11,14 +11,9 @@ if TYPE_CHECKING:
 
 
 def principal_of(req: Request, authenticator: Callable[[Request], Principal | None] | None) -> Principal | None:
-    """Return whom the authenticator finds behind a request, and remember it as `req.principal`.
+    """Return whom `PluginContext.authenticator` finds behind a request, and remember it as `req.principal`.
 
-    Args:
-        req: The request.
-        authenticator: `PluginContext.authenticator`.
-
-    Returns:
-        The principal. None where the request has no credentials, or no installed plugin is an authenticator.
+    None where the request has no credentials, or no installed plugin is an authenticator.
 
     Raises:
         falcon.HTTPUnauthorized: There are credentials, and they are not good.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import http
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
 import falcon
 import msgspec
@@ -122,6 +122,7 @@ class ProblemDetails:
 
     media_type: str = "application/problem+json"
     validation_status: int = 400
+    body: ClassVar[Any] = ProblemJSON
 
     def render(self, problem: Problem) -> bytes:
         """Return the problem as a JSON object."""
@@ -136,11 +137,6 @@ class ProblemDetails:
             members["violations"] = problem.violations
         return msgspec.json.encode(members)
 
-    @property
-    def body(self) -> Any:
-        """What a body looks like: `ProblemJSON`."""
-        return ProblemJSON
-
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
@@ -148,17 +144,13 @@ class PlainText:
 
     media_type: str = "text/plain; charset=utf-8"
     validation_status: int = 400
+    body: ClassVar[Any] = str
 
     def render(self, problem: Problem) -> bytes:
         """Return the problem as lines of text."""
         if problem.violations:
             return "\n".join(map(str, problem.violations)).encode()
         return problem.detail.encode("utf-8", "replace")
-
-    @property
-    def body(self) -> Any:
-        """What a body looks like: text."""
-        return str
 
 
 PROBLEM_DETAILS: Final = ProblemDetails()

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
-URL_ENCODED: Final = "application/x-www-form-urlencoded"
-MULTIPART: Final = "multipart/form-data"
-
 _MEMORY_LIMIT: Final = 512 * 1024  # bytes of a file that are held in memory
 _MOST_FIELDS: Final = 1000
 _MOST_TEXT: Final = 1024 * 1024  # bytes of all fields that are no files
@@ -58,7 +55,7 @@ class Upload:
         """Write it to a path."""
         self.file.seek(0)
         with Path(path).open("wb") as target:
-            shutil.copyfileobj(self.file, target, _BLOCK)
+            shutil.copyfileobj(self.file, target)
 
     def __del__(self) -> None:
         """Close the file."""
@@ -107,11 +104,7 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
 
     Texts become what their field is: an integer, a number, a boolean (`true`, `on`, `false`), or an item of a list.
     An input that was left empty is absent, unless its field is a string. Files are kept only where the model has a
-    field for them, and beyond 512 KiB in a file without a name.
-
-    Args:
-        req: The request.
-        model: The model. Its files are of the type `Upload`, with the rule `File`.
+    field for them, of the type `Upload` with the rule `File`, and beyond 512 KiB in a file without a name.
 
     Raises:
         Invalid: The form breaks the model's rules.
@@ -122,14 +115,14 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
     kind = (req.content_type or "").partition(";")[0].strip().lower()
     fields = _fields_of(model)
     try:
-        if kind == URL_ENCODED:
+        if kind == falcon.MEDIA_URLENCODED:
             given = _url_encoded(req)
-        elif kind == MULTIPART:
+        elif kind == falcon.MEDIA_MULTIPART:
             given = _in_parts(req, fields)
         else:
             raise falcon.HTTPUnsupportedMediaType(
-                description=f"This resource reads {MULTIPART} and {URL_ENCODED}.",
-                headers={"Accept": f"{MULTIPART}, {URL_ENCODED}"},
+                description="This resource reads multipart/form-data and application/x-www-form-urlencoded.",
+                headers={"Accept": f"{falcon.MEDIA_MULTIPART}, {falcon.MEDIA_URLENCODED}"},
             )
     except (ValueError, LookupError) as error:  # text that isn't UTF-8, or of an unknown encoding
         raise falcon.HTTPBadRequest(description="The form is malformed, or isn't UTF-8.") from error

@@ -20,17 +20,10 @@ _range = re.compile(r"\s*(\*(/\*)?|[^\s/;*]+/[^\s/;]+)\s*(;\s*q\s*=\s*(0(\.\d*)?
 
 @lru_cache(maxsize=1024)
 def best_offer(accept: str, offers: Offers) -> str | None:
-    """Return the offer that an Accept header likes best.
+    """Return the offer that an Accept header likes best, of equals the first. None where it excludes them all.
 
     Parameters of a media range other than `q` don't matter (CONTRACT 2). A header that is no list of media
     ranges is taken for `*/*`.
-
-    Args:
-        accept: The header's value.
-        offers: Media types without parameters, the one to prefer among equals first.
-
-    Returns:
-        One of the offers, or None where the header excludes them all.
     """
     ranges = list(filter(_range, _other_parameter.sub("", accept.lower()).split(",")))
     if not ranges:

@@ -142,13 +142,9 @@ def _is_own(host: str) -> bool:
 
 
 def secure_url(req: falcon.Request) -> str | None:
-    """Return the address of the same resource over HTTPS.
+    """Return the absolute URL of the same resource over HTTPS, with path and query as they were sent.
 
-    Args:
-        req: The request, of either scheme.
-
-    Returns:
-        The absolute URL with path and query as they were sent, or None where the site has no HTTPS listener.
+    None where the site has no HTTPS listener.
     """
     port = getattr(req.env.get("plughost.site"), "secure_port", None)
     if port is None:

@@ -19,9 +19,7 @@ class Response(falcon.Response):
     def add_common(self, fields: Mapping[str, str], request_id: str) -> None:
         """Set header fields known since the site was built. One by one would take three times as long.
 
-        Args:
-            fields: Names in lower case, and values. What `vary` names is added to what the response varies by already.
-            request_id: What `X-Request-ID` carries.
+        Their names are in lower case. What `vary` names is added to what the response varies by already.
 
         Raises:
             ValueError: A field that is there already can't be sent; it is dropped.

@@ -27,8 +27,7 @@ _encoded_unreserved = re.compile("%(?:2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1
 def raw_path(environ: Mapping[str, Any]) -> str:
     """Return the path as it was sent, still percent-encoded, but for encoded unreserved characters (RFC 3986, 6.2.2.2).
 
-    Args:
-        environ: The WSGI environment. Without `REQUEST_URI`, as in falcon.testing, `PATH_INFO` is encoded again.
+    Without `REQUEST_URI`, as in falcon.testing, `PATH_INFO` is encoded again.
     """
     target = environ.get("REQUEST_URI")
     path: str = target.partition("?")[0] if target else quote(environ["PATH_INFO"].encode("latin-1"))
@@ -38,10 +37,9 @@ def raw_path(environ: Mapping[str, Any]) -> str:
 
 
 def parse_id(text: str) -> int | None:
-    """Return the 64-bit id that a path segment names.
+    """Return the number in 1 .. 2^63-1 that a path segment names.
 
-    Returns:
-        A number in 1 .. 2^63-1, or None where the text is not plain ASCII digits or outside (CONTRACT 2).
+    None where the text is not plain ASCII digits or outside (CONTRACT 2).
     """
     if not (text.isascii() and text.isdigit()) or len(text) > 19:
         return None
@@ -66,12 +64,9 @@ class RawPathRouter(CompiledRouter):
     """
 
     def __init__(self, routes: Mapping[str, Mounted], prefixes: Mapping[str, Mounted], *, dev: bool = False) -> None:
-        """Prepare for the routes that will be added.
+        """Take the routes by their full URI template, and what stands for the rest of a group by its prefix.
 
-        Args:
-            routes: Full URI template to the mounted route.
-            prefixes: A group's prefix to what stands for the rest of it.
-            dev: Whether a responder that returns something fails.
+        With `dev`, a responder that returns something fails.
         """
         super().__init__()
         self._dev = dev
@@ -92,14 +87,9 @@ class RawPathRouter(CompiledRouter):
         return methods
 
     def find(self, uri: str, req: Request | None = None) -> Found | None:  # type: ignore[override] # Falcon's stub says Request | None of its own kind
-        """Find the route of a request by its raw path.
+        """Find the route of a request by its raw path, and set the request's `mounted`.
 
-        Args:
-            uri: The decoded path, used only where there is no request.
-            req: The request. Its `mounted` is set.
-
-        Returns:
-            What Falcon's router returns. None for a path that no route group covers.
+        None for a path that no route group covers. The decoded path is used only where there is no request.
         """
         if req is None:
             return super().find(uri)

@@ -20,12 +20,9 @@ class MemoryWindows:
     """
 
     def __init__(self, seconds: int, most: int = MOST_CLIENTS, length: Callable[[int], int] | None = None) -> None:
-        """Make no window yet.
+        """Prepare for windows of a length; past `most` of them, the oldest is forgotten before its time.
 
-        Args:
-            seconds: The length of a window.
-            most: How many are kept. Past that, the oldest is forgotten before its time.
-            length: Each hit begins the window anew, as long as this returns for the number of hits.
+        With `length`, each hit begins the window anew, as long as that returns for the number of hits.
         """
         self._seconds = seconds
         self._most = most

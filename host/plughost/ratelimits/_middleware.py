@@ -53,13 +53,11 @@ class RateLimit:
             usage = self._count(req)
         except StorageUnavailable:
             raise falcon.HTTPServiceUnavailable(
-                title="Service Unavailable",
                 description="Requests can't be counted at the moment. Try again in a few seconds.",
                 retry_after=int(PAUSE) + 1,
             ) from None
         if usage.exceeded:
             raise falcon.HTTPTooManyRequests(
-                title="Too Many Requests",
                 description=f"This resource takes {self._counter.limit} of a client; try again in {usage.reset} s.",
                 retry_after=usage.reset,
             )

@@ -29,10 +29,7 @@ class SharedWindows:
     def __init__(self, url: str, timeout: float, logger: structlog.stdlib.BoundLogger) -> None:
         """Prepare to connect. Nothing is sent before the first use.
 
-        Args:
-            url: As limits' RedisStorage takes it.
-            timeout: Seconds to wait for a connection, and for an answer.
-            logger: Where losing and finding Redis is logged, once each.
+        Connecting and each answer may take `timeout` seconds. Losing and finding Redis is logged, once each.
         """
         from limits.errors import StorageError  # noqa: PLC0415 - takes long to import
         from limits.storage import RedisStorage  # noqa: PLC0415 - as above
@@ -57,10 +54,7 @@ class SharedWindows:
     def hit(self, key: str, seconds: int, length: Callable[[int], int] | None = None) -> tuple[int, float]:
         """Count one. Return how many that makes in this window, and the seconds until it ends.
 
-        Args:
-            key: What is counted.
-            seconds: The length of a window.
-            length: Each hit begins the window anew, as long as this returns for the number of hits.
+        With `length`, each hit begins the window anew, as long as that returns for the number of hits.
 
         Raises:
             StorageUnavailable: Redis can't be used.

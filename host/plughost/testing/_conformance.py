@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import falcon
 import pytest
 
 from plughost.testing._databases import store_settings
@@ -44,8 +45,7 @@ _MALFORMED: Final = (
     b'{"a":' * 2000 + b"1" + b"}" * 2000,
 )
 _NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5")
-_OTHER_TYPES: Final = ("text/plain", "application/xml", "application/x-www-form-urlencoded")
-_PARTS: Final = "multipart/form-data"
+_OTHER_TYPES: Final = ("text/plain", falcon.MEDIA_XML, falcon.MEDIA_URLENCODED)
 _MOST_SENT: Final = 4 * 1024 * 1024
 _LIMITED: Final = 429
 _RAISE_THE_LIMIT: Final = (
@@ -94,8 +94,8 @@ class Conformance(Declaring, Leaving, Fuzzing, Upgrading):
             if called.reads_json:
                 sent = [("application/json", each, {400}) for each in _MALFORMED]
                 sent += [("application/json", each, invalid) for each in _NO_OBJECT]
-            elif called.operation.request is not None and _PARTS in called.consumes:
-                sent = [(f"{_PARTS}; boundary=x", b"no parts", invalid)]
+            elif called.operation.request is not None and falcon.MEDIA_MULTIPART in called.consumes:
+                sent = [(f"{falcon.MEDIA_MULTIPART}; boundary=x", b"no parts", invalid)]
             for kind, body, expected in sent:
                 answer = ask(called, content=body, headers={"Content-Type": kind})
                 _refused(answer, called, expected | called.denials, body[:20])

@@ -85,12 +85,7 @@ class Tokens:
         self.distribution: metadata.Distribution = plugin_distribution("test-tokens", self)
 
     def headers(self, *roles: str, name: str = "tester@example.org") -> dict[str, str]:
-        """Return the header field with a new token, which is good until this object is gone.
-
-        Args:
-            *roles: The roles that the principal has.
-            name: Who it is.
-        """
+        """Return the header field with a new token of a principal, which is good until this object is gone."""
         token = secrets.token_urlsafe()
         self._principals[token] = Principal(name, frozenset(roles))
         return {"Authorization": f"Bearer {token}"}

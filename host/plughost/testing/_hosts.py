@@ -113,9 +113,6 @@ class RunningHost:
         """Let some seconds pass on the host's clock, and its jobs begin that are due then.
 
         The clock is that of jobs and of `PluginContext.now`, and of nothing else.
-
-        Args:
-            seconds: How many.
         """
         clock = self.host.clock
         assert isinstance(clock, SetClock), "give running_host the time `now` that its clock is to show first"

@@ -10,6 +10,7 @@ from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import falcon
 import httpx
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
@@ -24,7 +25,6 @@ Prepare = Callable[[RunningHost, httpx.Client], None]
 """What is done with a client before it asks."""
 
 _FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
-_JSON: Final = "application/json"
 
 DENIED: Final = frozenset({401, 403})
 """What somebody is answered who may not ask."""
@@ -59,12 +59,12 @@ class Called:
     @property
     def reads_json(self) -> bool:
         """Whether it reads a JSON body into a model."""
-        return self.operation.request is not None and _JSON in self.consumes
+        return self.operation.request is not None and falcon.MEDIA_JSON in self.consumes
 
     @property
     def consumes(self) -> tuple[str, ...]:
         """The media types of its body. None where it reads no body."""
-        return self.operation.consumes or (() if self.operation.request is None else (_JSON,))
+        return self.operation.consumes or (() if self.operation.request is None else (falcon.MEDIA_JSON,))
 
     @property
     def body_limit(self) -> int:

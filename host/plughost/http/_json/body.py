@@ -23,10 +23,6 @@ DEFAULT_BODY_LIMIT: Final = 1024 * 1024
 def read_body(req: falcon.Request, model: type[ModelT]) -> ModelT:
     """Return the model that a request's body stands for.
 
-    Args:
-        req: The request.
-        model: The model.
-
     Raises:
         Invalid: The body breaks the model's rules.
         falcon.HTTPError: As `read_json`.

@@ -23,7 +23,7 @@ Location = tuple[int | str, ...]
 
 
 def validate(model: type[ModelT], value: Any) -> ModelT:
-    """Return the model that a decoded JSON value stands for.
+    """Return the model that a JSON value stands for, as `decode` returned it.
 
     A field counts as invalid once, in the order of the model. Nested names are dotted and items are numbered from
     zero, `items[0].name`. The body as a whole is the empty name. Unknown members are ignored unless the model
@@ -32,10 +32,6 @@ def validate(model: type[ModelT], value: Any) -> ModelT:
     Fields of ordinary pydantic types take what JSON can't say otherwise, such as dates, times, UUIDs, enumerations,
     sets or Decimals from strings, but no number or boolean from a string and no number for a boolean or the reverse
     (except within sets, tuples and dataclasses).
-
-    Args:
-        model: The model.
-        value: What `decode` returned.
 
     Raises:
         Invalid: Rules are broken.
