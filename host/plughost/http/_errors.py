@@ -17,8 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-CONSTRAINT_VIOLATION: Final = "Constraint Violation"
-
 _PHRASES: Final[Mapping[int, str]] = {status.value: status.phrase for status in http.HTTPStatus}
 
 
@@ -48,7 +46,9 @@ class Invalid(falcon.HTTPError):
     def __init__(self, violations: Iterable[Violation]) -> None:
         """Keep the violations, in the order of the fields."""
         self.violations: tuple[Violation, ...] = tuple(violations)
-        super().__init__(400, title=CONSTRAINT_VIOLATION, description="; ".join(str(each) for each in self.violations))
+        super().__init__(
+            400, title="Constraint Violation", description="; ".join(str(each) for each in self.violations)
+        )
 
 
 @dataclass(frozen=True, slots=True)

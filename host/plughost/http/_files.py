@@ -157,6 +157,6 @@ def _has(tags: Iterable[falcon.ETag | str], etag: str, *, strong: bool) -> bool:
 def _date(req: falcon.Request, name: str) -> datetime | None:
     """Return a header's date. None for one that is malformed, which counts as absent."""
     try:
-        return falcon.http_date_to_dt(req.get_header(name) or "", obs_date=True)
-    except ValueError:
+        return req.get_header_as_datetime(name, obs_date=True)
+    except falcon.HTTPInvalidHeader:
         return None

@@ -92,8 +92,7 @@ class RateLimit:
 def network_of(address: str) -> str:
     """Return an IPv4 address as it is, and the /64 network of an IPv6 one: a single customer has all of it.
 
-    Args:
-        address: A client's address. One that is none, as on a Unix socket, is returned as it is.
+    What is no address, as on a Unix socket, is returned as it is.
     """
     ip = address_of(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):

@@ -47,7 +47,6 @@ _MALFORMED: Final = (
 _NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5")
 _OTHER_TYPES: Final = ("text/plain", falcon.MEDIA_XML, falcon.MEDIA_URLENCODED)
 _MOST_SENT: Final = 4 * 1024 * 1024
-_LIMITED: Final = 429
 _RAISE_THE_LIMIT: Final = (
     "Set a rate limit that the tests don't reach, such as "
     'conformance("shelf", settings={"plugins": {"shelf": {"rate_limit": "100000/minute"}}})'
@@ -219,7 +218,7 @@ def asking(client_of: Callable[[str], httpx.Client]) -> Ask:
     def ask(called: Called, *, method: str = "", path: str = "", **sent: Any) -> httpx.Response:
         answer = client_of(called.site).request(method or called.method, path or called.path, **sent)
         assert answer.status_code < 500, f"{called.label}: {answer.status_code} {answer.text[:200]}"
-        assert answer.status_code != _LIMITED, f"{called.label}: 429. {_RAISE_THE_LIMIT}"
+        assert answer.status_code != 429, f"{called.label}: 429. {_RAISE_THE_LIMIT}"
         return answer
 
     return ask

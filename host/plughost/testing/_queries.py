@@ -29,10 +29,8 @@ class Fault:
 def query_faults(source: str) -> list[Fault]:
     """Return the ternaries and chained comparisons in Pony's queries from generators and lambdas.
 
-    A test asserts that there are none: `assert query_faults(Path(module.__file__).read_text()) == []`.
-
-    Args:
-        source: The source of a module that imports Pony. Of another, nothing is found.
+    A test asserts that there are none: `assert query_faults(Path(module.__file__).read_text()) == []`. In the source of
+    a module that doesn't import Pony, nothing is found.
 
     Raises:
         SyntaxError: It is no Python.

@@ -39,12 +39,9 @@ class MalformedJSON(falcon.HTTPBadRequest):
 
 
 def decode(raw: bytes) -> Any:
-    """Return the value that a JSON text stands for.
+    """Return the value that a JSON text stands for: UTF-8 without a byte order mark (RFC 8259, section 8.1).
 
     Integers become `int`, other numbers `Decimal`, exactly. Of members with one name the last counts.
-
-    Args:
-        raw: The text, UTF-8 without a byte order mark (RFC 8259, section 8.1).
 
     Raises:
         MalformedJSON: It is empty or malformed, isn't UTF-8, has a lone surrogate or NaN, nests deeper than
