@@ -104,7 +104,7 @@ class Counter:
             raise ValueError(message) from None
         self._name = name
         self._shared = shared
-        self._refuse = refuse
+        self._refuse = refuse and not always
         self._always = always
         self.amount: int = int(self._item.amount)
         self.seconds: int = int(self._item.get_expiry())
@@ -137,9 +137,9 @@ class Counter:
                     return self._usage(*self._shared.hit(shared_key, self.seconds, self._length))
                 return self._usage(*self._shared.look(shared_key))
             except StorageUnavailable:
+                if self._refuse:
+                    raise
                 if not self._always:
-                    if self._refuse:
-                        raise
                     return self._usage(0, self.seconds)
         return self._usage(*(self._memory.hit(key) if hit else self._memory.look(key)))
 
