@@ -23,7 +23,6 @@ _TABLES: Final = {
 _OF_THE_HOST: Final = "plughost_"  # what the names of the tables begin with that the host makes for itself
 _SHOWN_AS: Final = {"counter": ("", "_total"), "gauge": ("",), "histogram": ("", "_bucket", "_count", "_sum")}
 
-_BODILESS: Final = frozenset({204, 205, 304})
 _SHOWN: Final = 5
 
 
@@ -109,7 +108,7 @@ def _undocumented(operation: Operation) -> Iterator[str]:
     for status, response in operation.responses.items():
         if not response.description.strip():
             yield f"doesn't say what its response {status} means: give it a description"
-        has_body = status < 300 and status not in _BODILESS and response.media_types
+        has_body = status < 300 and status not in {204, 205} and response.media_types
         if has_body and response.model is None and response.schema is None:
             yield f"doesn't say what is in its response {status}: give it a model, or media_types=() if nothing is"
 
