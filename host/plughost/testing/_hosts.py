@@ -202,9 +202,14 @@ def plugin_context(
     dev: bool = True,
     stores: Mapping[str, OpenStore[Any]] | None = None,
 ) -> PluginContext[SettingsT]:
-    """Return the context that a host with this data folder, and `--dev` or not, would give a plugin.
+    """Return the context that a host would give a plugin.
 
-    It has the plugin's name and settings, and the open stores that the plugin may use.
+    Args:
+        plugin: The plugin's name.
+        settings: Its settings.
+        data_dir: The host's data folder.
+        dev: Whether the host runs with `--dev`.
+        stores: The open stores that the plugin may use.
     """
     host_settings = Settings(file=None, base=data_dir, host=HostSettings(data_dir=data_dir), tables={}, environment={})
     return PluginContext(
