@@ -376,7 +376,7 @@ def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
     ("given", "told"),
     [
         ({}, "it is never due; give it every, cron or at_start"),
-        ({"every": 0}, "every 0 is no number of seconds above 0"),
+        *(({"every": each}, f"every {each} is no number of seconds from") for each in (0, 5e-324, 1e13)),
         ({"every": 1, "cron": "* * * * *"}, "it has every and cron; give it one of them"),
         ({"cron": "61 * * * *"}, "cron '61 * * * *': Bad minute"),
         ({"cron": "0 0 30 2 *"}, "cron '0 0 30 2 *': Bad day-of-month; it has five fields"),

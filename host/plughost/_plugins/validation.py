@@ -28,6 +28,8 @@ from plughost.http._errors import Problem
 
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 
+_LEAST_SECONDS: Final = 0.001
+_MOST_SECONDS: Final = 100 * 365.25 * 86400
 _SEGMENT: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@-]"
 _prefix = re.compile(r"(/[A-Za-z0-9._~-]+)+").fullmatch
 _path = re.compile(rf"(/({_SEGMENT}|\{{[^{{}}]*\}})+)*").fullmatch
@@ -118,8 +120,8 @@ def _(job: Job, where: str) -> None:
     _require(job.every is None or job.cron is None, f"{where}: it has every and cron; give it one of them")
     seconds = job.every
     _require(
-        seconds is None or (type(seconds) in (int, float) and 0 < seconds < float("inf")),
-        f"{where}: every {seconds!r} is no number of seconds above 0",
+        seconds is None or (type(seconds) in (int, float) and _LEAST_SECONDS <= seconds <= _MOST_SECONDS),
+        f"{where}: every {seconds!r} is no number of seconds from 0.001 to 3155760000, which are 100 years",
     )
     if job.cron is not None:
         try:
