@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import bcrypt
@@ -76,6 +80,7 @@ def test_users_of_the_store_come_and_go_while_the_host_serves(run: Run, host: Ru
         assert client.get(LOGIN, auth=(ALICE[0], "another")).status_code == 401
         assert run("users", "enable", ALICE[0]).returncode == 0
         assert client.get(LOGIN, auth=(ALICE[0], "another")).status_code == 200
+        assert max(map(len, run("users", "list").stdout.splitlines())) <= 80
         shown = {row["email"]: row for row in json.loads(run("users", "list", "--json").stdout)}
     assert (shown[ALICE[0]]["kept"], shown[ALICE[0]]["role"], shown[ALICE[0]]["disabled"]) == ("store", "admin", False)
     assert shown[ALICE[0]]["last_login"].startswith("20")
@@ -98,6 +103,17 @@ def test_settings_win_where_both_have_a_user(run: Run, settings: dict[str, Any],
     with serving as host, host.client("library") as client:
         assert client.get(LOGIN, auth=(ALICE[0], "store")).status_code == 401
         assert client.get(LOGIN, auth=(ALICE[0], "settings")).status_code == 200
+
+
+def test_a_table_that_a_terminal_has_no_room_for_lacks_the_audit_names(run: Run, tmp_path: Path) -> None:
+    """80 columns are enough where addresses are short; a narrower terminal is told what is left out."""
+    assert run("users", "add", ALICE[0], given="store\n").returncode == 0
+    whole = run("users", "list").stdout.splitlines()
+    file = tmp_path / "plughost.toml"
+    shown = {width: _list_on_a_terminal(width, file) for width in (80, 60)}
+    assert shown[80] == whole
+    assert shown[60][:-1] == [line[: whole[0].index("audit name")].rstrip() for line in whole]
+    assert shown[60][-1].startswith("Left out for want of room: audit names; ")
 
 
 def test_a_user_of_the_settings_is_not_added(run: Run) -> None:
@@ -145,3 +161,20 @@ def test_a_key_is_rotated_for_the_named_settings(run: Run, tmp_path: Path) -> No
         "ok",
         "command line",
     )
+
+
+def _list_on_a_terminal(columns: int, file: Path) -> list[str]:
+    """Return the lines of `users list` on a terminal of so many columns."""
+    ours, side = pty.openpty()
+    termios.tcsetwinsize(side, (24, columns))
+    code = "from plughost._cli.main import main; main()"
+    command = [sys.executable, "-c", code, "library-auth", "users", "list", "--config", str(file)]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(command, stdout=side, env=environment):
+        os.close(side)
+        shown = b""
+        with suppress(OSError):  # which is how a terminal ends
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+    os.close(ours)
+    return shown.decode().splitlines()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -41,10 +43,12 @@ def list_command(context: PluginContext[Settings], as_json: bool) -> None:
     if not rows:
         click.echo("There are no users. Add one: plughost library-auth users add EMAIL")
         return
-    table = [("user", "role", "kept in", "state", "last login", "audit name"), *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for cells in table:
-        click.echo("  ".join(map(str.ljust, cells, widths)).rstrip())
+    table = [("user", "role", "kept in", "state", "last login (UTC)", "audit name"), *map(_cells, rows)]
+    lines = _aligned(table)
+    if sys.stdout.isatty() and max(map(len, lines)) > shutil.get_terminal_size().columns:
+        left_out = "Left out for want of room: audit names; a wider terminal shows them, or --json."
+        lines = [*_aligned([cells[:-1] for cells in table]), left_out]
+    click.echo("\n".join(lines))
 
 
 @users_group.command("add")
@@ -127,7 +131,14 @@ def _rows(context: PluginContext[Settings]) -> Iterator[dict[str, Any]]:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     state = "disabled" if row["disabled"] else "enabled"
-    return row["email"], row["role"], row["kept"], state, row["last_login"] or "-", row["audit_name"]
+    login = (row["last_login"] or "-")[: len("2026-01-01T00:00")].replace("T", " ")
+    return row["email"], row["role"], row["kept"], state, login, row["audit_name"]
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table whose columns are as wide as the longest of their cells."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
 
 
 def _moment(seconds: int | None) -> str | None:
