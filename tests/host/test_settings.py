@@ -69,6 +69,11 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("adress = '::1'", "plughost.toml: adress: unknown key; did you mean address?"),
         ("[sites.main]\nhttp_prt = 1", "plughost.toml: sites.main.http_prt: unknown key; did you mean http_port?"),
         ("[sites.moon]", "plughost.toml: sites.moon: unknown key; did you mean main?"),
+        ("[sites.xxx]", "plughost.toml: sites.xxx: unknown key; known: main, library, admin"),
+        (
+            "banana = 1",
+            "banana: unknown key; nearest: data_dir, shutdown_delay, allowed; `plughost init FILE` writes all",
+        ),
         ("[sites.main]\nhttp_port = 70000", "plughost.toml: sites.main.http_port: "),
         ("[sites.main]\nhttp_engine = 'nginx'", "'waitress' or 'granian'"),
         ("[sites.main]\nlisteners = []", "plughost.toml: sites.main.listeners: "),

@@ -15,7 +15,7 @@ from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._settings.editing import edit_setting
-from plughost._settings.errors import did_you_mean
+from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +149,8 @@ def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
 def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise click.ClickException(f"No plugin named {name} is installed{did_you_mean(name, sorted(known))}")
+            meant = did_you_mean(name, sorted(known), PLUGINS_LISTER)
+            raise click.ClickException(f"No plugin named {name} is installed{meant}")
 
 
 def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:

@@ -19,7 +19,7 @@ from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
-from plughost._settings.errors import did_you_mean
+from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost._settings.models import MountSettings
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
@@ -255,7 +255,7 @@ def lacking(generation: Generation) -> list[str]:
         entry = registry.get(name)
         if entry is None:
             known = [each.name for each in registry]
-            problems.append(f"the required plugin {name} is not installed{did_you_mean(name, known)}")
+            problems.append(f"the required plugin {name} is not installed{did_you_mean(name, known, PLUGINS_LISTER)}")
         elif entry.state is not State.ACTIVE:
             problems.append(f"the required plugin {name} is {entry.state}")
     return problems
@@ -360,7 +360,8 @@ def _warnings(
     yield from settings.unknown_variables({entry.name: entry.settings_model for entry in registry})
     for name in (*settings.host.disabled, *without):
         if name not in installed:
-            yield f"{name} is to be skipped, and no plugin of this name is installed{did_you_mean(name, installed)}"
+            meant = did_you_mean(name, installed, PLUGINS_LISTER)
+            yield f"{name} is to be skipped, and no plugin of this name is installed{meant}"
     for name in sites:
         site: SiteSettings = getattr(settings.host.sites, name)
         address = site.address or settings.host.address

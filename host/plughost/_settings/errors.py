@@ -26,6 +26,11 @@ _RULES: Final = {
 }
 """What pydantic's messages begin or end with, and what the house says instead."""
 
+SETTINGS_LISTER: Final = "`plughost init FILE` writes"
+PLUGINS_LISTER: Final = "`plughost plugins` lists"
+_FEW: Final = 8
+"""Names that a message has room for."""
+
 _key_part = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
 
 
@@ -57,7 +62,7 @@ def problems_of(
         source = f"environment: {variable}" if variable is not None else f"{file}: {key}"
         if problem["type"] == "extra_forbidden":
             known = list(_model_at(model, where[:-1]).model_fields)
-            lines.append(f"{source}: unknown key{did_you_mean(where[-1], known)}")
+            lines.append(f"{source}: unknown key{did_you_mean(where[-1], known, SETTINGS_LISTER)}")
         else:
             lines.append(f"{source}: {_in_words(problem['msg'])}")
     return list(dict.fromkeys(lines))  # each member of a union says the same
@@ -71,10 +76,17 @@ def _in_words(message: str) -> str:
     return re.sub("^(Input|String|Value) should ", "must ", told)
 
 
-def did_you_mean(name: str, known: list[str]) -> str:
-    """Return an addition to a message on an unknown name: the nearest one, or all."""
+def did_you_mean(name: str, known: list[str], lister: str | None = None) -> str:
+    """Return an addition to a message on an unknown name: the one that is meant, or all.
+
+    Where they are many, and a command lists them, it is the nearest few and that command.
+    """
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known) or 'none'}"
+    if close:
+        return f"; did you mean {close[0]}?"
+    if lister is not None and len(known) > _FEW:
+        return f"; nearest: {', '.join(difflib.get_close_matches(name, known, cutoff=0))}; {lister} all"
+    return f"; known: {', '.join(known) or 'none'}"
 
 
 def _model_at(model: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:

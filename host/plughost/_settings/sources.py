@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from plughost._api.host import Value
-from plughost._settings.errors import SettingsError, did_you_mean, problems_of
+from plughost._settings.errors import PLUGINS_LISTER, SETTINGS_LISTER, SettingsError, did_you_mean, problems_of
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 from plughost._settings.variables import ENV_PREFIX, NO_SETTINGS, Variables, names_of, plugin_prefix
 
@@ -133,7 +133,7 @@ class Settings:
         """Return a warning for each table of a plugin that is not installed. Plugins come and go, so it is no error."""
         names = sorted(installed)
         return [
-            f"{self._name}: plugins.{name}: no such plugin is installed{did_you_mean(name, names)}"
+            f"{self._name}: plugins.{name}: no such plugin is installed{did_you_mean(name, names, PLUGINS_LISTER)}"
             for name in sorted(self.tables)
             if name not in names
         ]
@@ -148,7 +148,7 @@ class Settings:
             known.update(names_of(MountSettings, plugin_prefix(name)))
             known.update(names_of(model, plugin_prefix(name)) if model is not None else ())
         return [
-            f"environment: {name} is no setting{did_you_mean(name, sorted(known))}"
+            f"environment: {name} is no setting{did_you_mean(name, sorted(known), SETTINGS_LISTER)}"
             for name in sorted(self.environment)
             if name.startswith(ENV_PREFIX)
             and not name.startswith(NO_SETTINGS)
