@@ -113,20 +113,10 @@ def silent_logger() -> structlog.stdlib.BoundLogger:
 
 
 class _Silence:
-    """A structured logger that writes nothing."""
+    """A structured logger that writes nothing: whatever is called of it returns it."""
 
-    def bind(self, **context: object) -> _Silence:
-        return self
-
-    new = unbind = bind
-
-    def debug(self, event: str | None = None, *args: object, **fields: object) -> None:
-        """Write nothing."""
-
-    info = warning = error = critical = exception = debug
-
-    def log(self, level: int, event: str | None = None, *args: object, **fields: object) -> None:
-        """Write nothing."""
+    def __getattr__(self, name: str) -> Callable[..., _Silence]:
+        return lambda *_, **__: self
 
 
 class Lines:

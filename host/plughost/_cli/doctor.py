@@ -17,7 +17,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
-from pydantic import SecretStr
 from rich.filesize import decimal
 from rich.text import Text
 
@@ -39,6 +38,7 @@ from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._runtime.control import NotTold, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
+from plughost._settings.masking import MASK
 from plughost._tls.certificates import certificate_in_use, describe
 from plughost._tls.keypairs import RENEW_BEFORE
 
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 _FREE_BYTES: Final = 1 << 30
 _BACKUP_AGE: Final = timedelta(days=7)
-_MASK: Final = str(SecretStr("any"))
 _PASSWORD: Final = re.compile(r"://[^/@]*:[^/@]+@|password=")  # in a URL
 _SPARE_FILES: Final = 256  # beside connections: stores, logs, modules
 _STYLES: Final = {"good": "green", "advice": "yellow", "problem": "bold red"}
@@ -231,7 +230,7 @@ def _permissions(settings: Settings, generation: Generation) -> Iterator[Finding
 def _secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:
     """Return the keys of the secrets that the settings file holds; a URL without a password is none."""
     tables: dict[str, Any] = {**settings.raw, "plugins": settings.tables}
-    masked = [each.key for each in generation.setting_values() if each.source == file.name and _MASK in str(each.value)]
+    masked = [each.key for each in generation.setting_values() if each.source == file.name and MASK in str(each.value)]
     return [key for key in masked if any(map(_is_secret, _texts(reduce(_inner, key.split("."), tables))))]
 
 

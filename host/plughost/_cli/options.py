@@ -36,17 +36,23 @@ EXIT_PROBLEMS: Final = 1
 EXIT_USAGE: Final = 2
 """The command line or the settings can't be used."""
 
-CONFIG_HELP: Final = "Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml."
-
 _ANY_LENGTH: Final = 1000
 
 _FOLLOWING_NOTHING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CONFIG_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _WIDE: Final = 110
 _STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red", "blocked": "yellow"}
 _trailing = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+config_file_option: Final = partial(
+    click.option,
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+)
+strict_option: Final = click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails.")
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 
 
 def with_whole_help(command: click.Command) -> click.Command:
@@ -76,9 +82,7 @@ def data_dir_option(command: FunctionT) -> FunctionT:
 
 def group_config_option(group: FunctionT) -> FunctionT:
     """Add `--config` to a group, for whichever of its commands is called."""
-    return click.option(
-        "--config", type=_CONFIG_FILE, help=CONFIG_HELP, expose_value=False, is_eager=True, callback=_remember
-    )(group)
+    return config_file_option(expose_value=False, is_eager=True, callback=_remember)(group)
 
 
 def config_of_group(ctx: click.Context | None = None) -> Path | None:
@@ -93,7 +97,7 @@ def _remember(ctx: click.Context, _: click.Parameter, config: Path | None) -> No
 
 
 def _reading(command: FunctionT, argument: str, read: Callable[[Path | None], object]) -> FunctionT:
-    @click.option("--config", type=_CONFIG_FILE, help=CONFIG_HELP)
+    @config_file_option()
     @functools.wraps(command)
     def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
         return command(*args, **{argument: read(config or config_of_group())}, **kwargs)
@@ -103,22 +107,9 @@ def _reading(command: FunctionT, argument: str, read: Callable[[Path | None], ob
 
 def host_options(command: FunctionT) -> FunctionT:
     """Add what decides which plugins are built: `--dev` and `--without`."""
-    for option in (
-        click.option("--without", multiple=True, metavar="NAME", help="Skip this plugin; repeatable."),
-        click.option("--dev", is_flag=True, help="Development mode: demo users, self-signed certificate, console."),
-    ):
-        command = option(command)
-    return command
-
-
-def strict_option(command: FunctionT) -> FunctionT:
-    """Add `--strict` to a command that starts a host, or tries to."""
-    return click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails.")(command)
-
-
-def json_option(command: FunctionT) -> FunctionT:
-    """Add `--json` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(command)
+    without = click.option("--without", multiple=True, metavar="NAME", help="Skip this plugin; repeatable.")
+    dev = click.option("--dev", is_flag=True, help="Development mode: demo users, self-signed certificate, console.")
+    return dev(without(command))
 
 
 def settings_of(config: Path | None) -> Settings:
@@ -147,7 +138,12 @@ def settings_or_defaults(config: Path | None = None) -> Settings:
 
 
 def look(
-    settings: Settings, without: Collection[str] = (), *, dev: bool = False, rehearsed: bool = False
+    settings: Settings,
+    without: Collection[str] = (),
+    *,
+    dev: bool = False,
+    strict: bool = False,
+    rehearsed: bool = False,
 ) -> Generation:
     """Return what a host that starts now would serve, for looking at: nothing is open, whatever fails."""
     gc.disable()  # what is imported and built here lives as long as the command: no search finds garbage in it
@@ -155,7 +151,8 @@ def look(
         from plughost._logging import silent_logger  # noqa: PLC0415 - a command that asks a running host needs no host
         from plughost._runtime.host import Host  # noqa: PLC0415 - as above
 
-        generation = Host(settings, dev=dev, without=without, logger=silent_logger()).look(rehearsed=rehearsed)
+        host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
+        generation = host.look(rehearsed=rehearsed)
         generation.close()
     finally:
         gc.freeze()  # nor when the command ends

@@ -16,7 +16,7 @@ import click
 
 from plughost._api.errors import PluginError
 from plughost._cli.options import (
-    CONFIG_HELP,
+    config_file_option,
     config_of_group,
     group_config_option,
     settings_of,
@@ -128,15 +128,10 @@ def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entr
 
 def _group(name: str, commands: Collection[click.Command]) -> click.Group:
     """Return the group of a plugin. Its commands get the plugin's context as click's object."""
-
-    @click.group(name, help=f"Commands of the plugin {name}.")
-    @group_config_option
-    def group() -> None:
-        pass
-
+    group = click.Group(name, help=f"Commands of the plugin {name}.")
     for command in commands:
         group.add_command(_with_config(name, command))
-    return group
+    return group_config_option(group)
 
 
 def _with_config(name: str, command: click.Command) -> click.Command:
@@ -150,15 +145,8 @@ def _with_config(name: str, command: click.Command) -> click.Command:
     if isinstance(changed, click.Group):
         changed.commands = {key: _with_config(name, each) for key, each in changed.commands.items()}
         return changed
-    config = click.Option(
-        ["--config"],
-        type=click.Path(path_type=Path, dir_okay=False),
-        help=CONFIG_HELP,
-        expose_value=False,
-        callback=give_context,
-    )
-    changed.params = [*command.params, config]
-    return changed
+    changed.params = [*command.params]
+    return config_file_option(expose_value=False, callback=give_context)(changed)
 
 
 def _context(name: str, config: Path | None) -> Any:

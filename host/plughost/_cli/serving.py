@@ -20,13 +20,14 @@ from plughost._cli.options import (
     counted,
     host_options,
     json_option,
+    look,
     print_json,
     say,
     strict_option,
 )
 from plughost._cli.plugin_commands import command_faults
 from plughost._cli.telling import Teller
-from plughost._logging import make_logger, silent_logger
+from plughost._logging import make_logger
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.integrity import altered_files
@@ -154,8 +155,7 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
 
     Exit code 0 when every plugin that is not disabled would serve, 1 when one would not, or the host as a whole.
     """
-    generation = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger()).look(rehearsed=True)
-    generation.close()
+    generation = look(settings, without, dev=dev, strict=strict, rehearsed=True)
     registry, untried, problems = generation.registry, len(generation.stores.doubts), lacking(generation)
     warnings = generation.warnings
     try:

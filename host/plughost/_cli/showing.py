@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from pydantic import SecretStr
 from rich.text import Text
 
 from plughost._cli.completing import plugin_names, setting_names
@@ -30,6 +29,7 @@ from plughost._cli.options import (
 )
 from plughost._plugins.environment import Environment
 from plughost._runtime.explaining import explain
+from plughost._settings.masking import MASK
 from plughost._settings.sources import DEFAULT_FILE, no_settings
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
 
-_MASK: Final = str(SecretStr("any"))
 _HEAD: Final = """\
 # The settings of a plughost. Each line that is commented out shows the default, or an example where it says so: remove
 # the # to set it.
@@ -260,6 +259,6 @@ def _lines(values: Iterable[Value]) -> Iterator[str]:
 
 
 def _suggested(value: Value) -> str:
-    if value.default is not None and value.default != _MASK:
+    if value.default is not None and value.default != MASK:
         return _toml(value.default)
     return " # no default: write a value" if value.example is None else f"{_toml(value.example)}  # an example"

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from plughost._api.errors import CommandError
 from plughost._api.host import SettingChange
 from plughost._files import remove_left, replace_file
 from plughost._settings.errors import SettingsError
+from plughost._settings.masking import MASK
 from plughost._settings.sources import DEFAULT_FILE, FIXED, settings_of
 from plughost._settings.variables import ENV_PREFIX
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     Models = Mapping[str, BaseModel | None]
 
     from plughost._settings.sources import Settings
-
-_MASK: Final = "**********"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +132,7 @@ def _refuse_fixed(settings: Settings, models: Models, key: str) -> None:
         raise CommandError(f"There is no setting {key}.")
     if found.source.startswith(ENV_PREFIX):
         raise CommandError(f"The variable {found.source} overrides the settings file; change or unset it.")
-    if _MASK in str(found.value):
+    if MASK in str(found.value):
         raise CommandError(f"{key} is a secret: change it in the settings file or by an environment variable.")
 
 

@@ -1,9 +1,13 @@
-"""URLs as they may be shown."""
+"""Settings as they may be shown."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
+
+MASK: Final = "**********"
+"""What pydantic shows of a secret."""
 
 
 def mask_password(url: str) -> str:

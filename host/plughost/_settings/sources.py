@@ -19,6 +19,8 @@ from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 from plughost._settings.variables import ENV_PREFIX, NO_SETTINGS, Variables, names_of, plugin_prefix
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from plughost.stores._config import StoresConfig
 
 DEFAULT_FILE: Final = "plughost.toml"
@@ -157,38 +159,24 @@ class Settings:
 
     def values(self, plugins: Mapping[str, BaseModel | None]) -> Iterator[Value]:
         """Yield every setting in force, those of plugins that have none of their own, too. Secrets are masked."""
-        variables = Variables(ENV_PREFIX, self.environment)
-        yield from self._values(self.host, "", self.raw, variables.values(HostSettings), variables)
+        yield from self._values(self.host, "", self.raw, Variables(ENV_PREFIX, self.environment))
         for name, model in plugins.items():
-            table = self.tables.get(name, {})
             variables = Variables(plugin_prefix(name), self.environment)
             for each in (self.mount(name), model):
                 if each is not None:
-                    yield from self._values(each, f"plugins.{name}.", table, variables.values(type(each)), variables)
+                    yield from self._values(each, f"plugins.{name}.", self.tables.get(name, {}), variables)
 
-    def _values(
-        self,
-        model: BaseModel,
-        key: str,
-        table: Mapping[str, Any],
-        given: Mapping[str, Any],
-        variables: Variables,
-        *path: str,
-    ) -> Iterator[Value]:
-        defaults = _defaults(type(model))
-        for name, info in type(model).model_fields.items():
-            value = getattr(model, name)
-            if isinstance(value, BaseModel):
-                inner = table.get(name) or {}, given.get(name) or {}
-                yield from self._values(value, f"{key}{name}.", *inner, variables, *path, name)
-                continue
+    def _values(self, model: BaseModel, prefix: str, table: Mapping[str, Any], variables: Variables) -> Iterator[Value]:
+        given = variables.values(type(model))
+        for path, value, info in _leaves(model):
             source = "default"
-            if name in given:
-                source = variables.source((*path, name)) or "environment"
-            elif name in table:
+            if _has(given, path):
+                source = variables.source(path) or "environment"
+            elif _has(table, path):
                 source = self._name
-            shown = _shown(value), _shown(defaults.get(name))
-            yield Value(f"{key}{name}", *shown, source, info.description or "", next(iter(info.examples or ()), None))
+            shown = _shown(value), _shown(_default(info))
+            example = next(iter(info.examples or ()), None)
+            yield Value(prefix + ".".join(path), *shown, source, info.description or "", example)
 
 
 def _with(model: ModelT, key: str, value: Any) -> ModelT:
@@ -249,22 +237,17 @@ def _found(config: Path | None, variable: str | None) -> tuple[Path | None, dict
     """Return the file that counts, if there is one, and what it says; reading it tells whether it is there."""
     file = config or Path(variable or DEFAULT_FILE)
     try:
-        return file, _read(file)
+        return file, _parsed(file.read_text(encoding="utf-8-sig"), file)
     except FileNotFoundError:
-        if config is None and not variable:
+        if config is not None:
+            told = f"{file}: there is no such file; create it, even empty, or leave --config out"
+        elif variable:
+            told = f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"
+        else:
             return None, {}
-    if config is None:
-        raise SettingsError([f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"])
-    raise SettingsError([f"{file}: there is no such file; create it, even empty, or leave --config out"])
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return _parsed(file.read_text(encoding="utf-8-sig"), file)
-    except FileNotFoundError:
-        raise
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"{file}: it can't be read: {error}"]) from None
+        told = f"{file}: it can't be read: {error}"
+    raise SettingsError([told])
 
 
 def _parsed(text: str, file: Path) -> dict[str, Any]:
@@ -297,12 +280,29 @@ def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _defaults(model: type[BaseModel]) -> dict[str, Any]:
-    return {
-        name: info.get_default(call_default_factory=True)
-        for name, info in model.model_fields.items()
-        if not info.is_required() and not (info.default_factory and info.default_factory_takes_validated_data)
-    }
+def _leaves(model: BaseModel, *above: str) -> Iterator[tuple[tuple[str, ...], Any, FieldInfo]]:
+    """Yield each value that is no table: its path, itself, and its field."""
+    for name, info in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, *above, name)
+        else:
+            yield (*above, name), value, info
+
+
+def _has(table: Any, path: Iterable[str]) -> bool:
+    for name in path:
+        if not isinstance(table, Mapping) or name not in table:
+            return False
+        table = table[name]
+    return True
+
+
+def _default(info: FieldInfo) -> Any:
+    """Return the default of a field; None where it has none, or one that depends on other fields."""
+    if info.is_required() or (info.default_factory and info.default_factory_takes_validated_data):
+        return None
+    return info.get_default(call_default_factory=True)
 
 
 def _shown(value: Any) -> Any:

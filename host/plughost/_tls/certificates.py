@@ -83,20 +83,15 @@ def load_production(
     if certificate is not None and key is not None and usable_in_place(certificate, key):
         if key.stat().st_mode & 0o007:
             warnings.append(f"{key}: every user of this machine may read the private key; `chmod 600 {key}`")
-        return PreparedTLS(certificate=certificate, key=key, warnings=tuple(warnings), chain=pair.chain)
-    files = PreparedTLS(
-        certificate=work_dir / "production-certificate.pem",
-        key=work_dir / "production-key.pem",
-        warnings=tuple(warnings),
-        chain=pair.chain,
-    )
-    try:
-        with locked_folder(work_dir):
-            write_private(files.key, pair.key_pem)
-            write_private(files.certificate, pair.certificate_pem)
-    except OSError as error:
-        raise unwritable(work_dir, error) from error
-    return files
+    else:
+        certificate, key = work_dir / "production-certificate.pem", work_dir / "production-key.pem"
+        try:
+            with locked_folder(work_dir):
+                write_private(key, pair.key_pem)
+                write_private(certificate, pair.certificate_pem)
+        except OSError as error:
+            raise unwritable(work_dir, error) from error
+    return PreparedTLS(certificate=certificate, key=key, warnings=tuple(warnings), chain=pair.chain)
 
 
 def certificate_in_use(settings: Settings) -> tuple[Path, str | None]:

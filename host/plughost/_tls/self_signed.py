@@ -56,7 +56,7 @@ def ensure_self_signed(
     Raises:
         CertificateError: A name is none, or the folder cannot be written.
     """
-    wanted = _host_names(names)
+    wanted = tuple(dict.fromkeys([*DEFAULT_NAMES, *map(_host_name, names)]))
     try:
         with locked_folder(folder):
             return _ensure(folder, wanted, force=force, now=now or datetime.now(UTC))
@@ -149,12 +149,8 @@ def _write_key_store(folder: Path, pair: KeyPair) -> None:
     write_private(folder / _KEY_STORE, content)
 
 
-def _host_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the default names and the given ones, in canonical form and each once."""
-    return tuple(dict.fromkeys([*DEFAULT_NAMES, *map(_host_name, names)]))
-
-
 def _host_name(name: str) -> str:
+    """Return a host name or an address in canonical form."""
     try:
         return str(ipaddress.ip_address(name.strip().removeprefix("[").removesuffix("]")))
     except ValueError:
