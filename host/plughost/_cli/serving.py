@@ -84,9 +84,9 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     control = Control(settings.data_dir, commands)
     restart = Restart(sockets, control, may=lambda: host.phase is Phase.SERVING, leave=host.ask_to_stop)
     commands["restart"] = restart
-    signal.signal(signal.SIGHUP, _hanging_up(host))
+    signal.signal(signal.SIGHUP, partial(_hung_up, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _asking(host))
+        signal.signal(number, partial(_asked_to_stop, host))
     watcher = Watcher(host, teller.reloaded) if watched else None
     _start(host, control, predecessor, teller)
     sockets.settle()
@@ -204,21 +204,13 @@ def _leave_to_nobody(*streams: TextIO) -> None:
             os.close(nowhere)
 
 
-def _hanging_up(host: Host) -> Callable[[int, FrameType | None], None]:
-    terminal = os.isatty(0)
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if terminal and not os.isatty(0):  # the terminal was closed: nobody asks for a reload
-            host.ask_to_stop()
-        else:
-            threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload").start()
-
-    return handle
-
-
-def _asking(host: Host) -> Callable[[int, FrameType | None], None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _hung_up(host: Host, terminal: bool, number: int, frame: FrameType | None) -> None:
+    if terminal and not os.isatty(0):  # the terminal was closed: nobody asks for a reload
         host.ask_to_stop()
+    else:
+        threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload").start()
 
-    return handle
+
+def _asked_to_stop(host: Host, number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    host.ask_to_stop()

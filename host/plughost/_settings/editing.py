@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
-    """A settings file that was edited."""
+    """A settings file, what it held before, None where it was not there, and what it holds when it is edited."""
 
     file: Path
-    _before: bytes | None
+    before: bytes | None
+    after: str
 
     def undo(self) -> None:
         """Put the old file back.
@@ -39,10 +40,10 @@ class Edit:
             CommandError: The file can't be written.
         """
         with _readable(self.file):
-            if self._before is None:
+            if self.before is None:
                 self.file.unlink()
             else:
-                _write(self.file, self._before)
+                _write(self.file, self.before)
 
 
 def with_value(text: str, key: str, value: object) -> str:
@@ -92,9 +93,9 @@ def _set(table: Any, key: str, value: object) -> None:
 
 def preview_setting(settings: Settings, models: Models, key: str, value: object) -> SettingChange:
     """Return what `edit_setting` would do to the file. See there."""
-    file, before, after = _edited(settings, models, key, value)
-    old = (before or b"").decode("utf-8-sig")
-    lines = unified_diff(old.splitlines(), after.splitlines(), file.name, file.name, lineterm="", n=0)
+    edit = _edit(settings, models, key, value)
+    old, name = (edit.before or b"").decode("utf-8-sig"), edit.file.name
+    lines = unified_diff(old.splitlines(), edit.after.splitlines(), name, name, lineterm="", n=0)
     fixed = any(key == each or key.startswith(f"{each}.") for each in FIXED)
     return SettingChange(key=key, diff="\n".join(lines), at_restart=fixed)
 
@@ -105,17 +106,17 @@ def edit_setting(settings: Settings, models: Models, key: str, value: object) ->
     Raises:
         CommandError: It can't be changed so. Nothing has changed.
     """
-    file, before, after = _edited(settings, models, key, value)
-    with _readable(file):
-        _write(file, after.encode())
-    return Edit(file=file, _before=before)
+    edit = _edit(settings, models, key, value)
+    with _readable(edit.file):
+        _write(edit.file, edit.after.encode())
+    return edit
 
 
-def _edited(settings: Settings, models: Models, key: str, value: object) -> tuple[Path, bytes | None, str]:
-    """Return the settings file, what it holds now, None where it is not there, and what it would hold."""
+def _edit(settings: Settings, models: Models, key: str, value: object) -> Edit:
+    """Return what would be changed."""
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
-        _refuse_fixed(settings, models, key)
+        _refuse_unchangeable(settings, models, key)
         file = (settings.file or settings.base / DEFAULT_FILE).resolve()
         with _readable(file):
             before = file.read_bytes() if settings.file is not None else None
@@ -123,10 +124,10 @@ def _edited(settings: Settings, models: Models, key: str, value: object) -> tupl
         _validate(settings, models, key, after)
     except SettingsError as error:
         raise CommandError("; ".join(error.problems)) from None
-    return file, before, after
+    return Edit(file, before, after)
 
 
-def _refuse_fixed(settings: Settings, models: Models, key: str) -> None:
+def _refuse_unchangeable(settings: Settings, models: Models, key: str) -> None:
     found = next((each for each in settings.values(models) if each.key == key), None)
     if found is None:
         raise CommandError(f"There is no setting {key}.")
