@@ -19,7 +19,7 @@ from tests.host.plugins import Plugin, Speaker, serving
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store, hookimpl
 from plughost._api.events import Event, Events
-from plughost._logging import make_logger
+from plughost._logging import make_logger, silent_logger
 from plughost._runtime.access_log import AccessLog
 from plughost._settings.models import LogSettings
 from plughost.http import Request
@@ -150,6 +150,11 @@ def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
         list(pool.map(lambda number: logger.info("event", number=number, padding="\u00e4" * 1000), range(1000)))
     rows = [json.loads(row) for row in file.read_text("utf-8").splitlines()]
     assert sorted(row["number"] for row in rows) == list(range(1000))
+
+
+def test_a_silent_logger_takes_whatever_a_logger_takes() -> None:
+    """A hook that logs in any way is looked at as it is served."""
+    silent_logger().bind(a=1).try_unbind("a").warn("event %s", 1, b=2)
 
 
 def test_less_severe_lines_are_left_out() -> None:

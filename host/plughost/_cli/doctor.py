@@ -58,14 +58,7 @@ _STYLES: Final = {"good": "green", "advice": "yellow", "problem": "bold red"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found.
-
-    Attributes:
-        about: What was looked at.
-        verdict: `good`; `advice`, which may be right as it is; or `problem`.
-        found: What it is like.
-        todo: What to do about it. Empty where all is well.
-    """
+    """What something is like, and what to do about it; `advice` may be right as it is."""
 
     about: str
     verdict: Literal["good", "advice", "problem"]

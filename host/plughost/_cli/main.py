@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -38,8 +38,7 @@ class Commands(click.Group):
             from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
             return plugin_commands.lent(ctx, cmd_name) or plugin_commands.find(ctx, cmd_name)
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(f"plughost._cli.{module}"), name)
+        command: click.Command = resolve_name(f"plughost._cli.{COMMANDS[cmd_name]}")
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -106,8 +106,8 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
         CertificateError: A file cannot be used, or the two don't belong together.
     """
     chain = _pem_chain(certificate, _read(certificate))
-    place = certificate if key is None else key
-    return _checked(KeyPair(chain, _pem_key(place, _read(place), password)), certificate, place)
+    place = key or certificate
+    return _checked(KeyPair(chain, _pem_key(place, password)), certificate, place)
 
 
 def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
@@ -200,7 +200,8 @@ def _pem_chain(path: Path, content: bytes) -> tuple[x509.Certificate, ...]:
         raise CertificateError(f"{path}: holds a damaged certificate ({error}); copy or export it anew") from error
 
 
-def _pem_key(path: Path, content: bytes, password: str | None) -> PrivateKeyTypes:
+def _pem_key(path: Path, password: str | None) -> PrivateKeyTypes:
+    content = _read(path)
     encrypted = b"ENCRYPTED" in content
     if encrypted and not password:
         raise CertificateError(
