@@ -123,9 +123,7 @@ def settings_of(config: Path | None) -> Settings:
         for problem in error.problems:
             say(f"Error: {problem}", err=True)
         raise SystemExit(EXIT_USAGE) from None
-    running = click.get_current_context(silent=True)
-    if running is not None:
-        running.find_root().call_on_close(partial(_give_to_owner, settings.data_dir))
+    click.get_current_context().find_root().call_on_close(partial(_give_to_owner, settings.data_dir))
     return settings
 
 
