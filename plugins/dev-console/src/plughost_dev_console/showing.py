@@ -348,9 +348,10 @@ def is_extra(path: str) -> bool:
 def summary_of(plugin: PluginView) -> str:
     """Return the sentence with which a plugin's distribution describes itself."""
     try:
-        return metadata.metadata(plugin.distribution)["Summary"] or ""
+        told = metadata.metadata(plugin.distribution).get_all("Summary")  # a missing key warns on Python 3.12 and later
     except (metadata.PackageNotFoundError, KeyError):
         return ""
+    return told[0] if told else ""
 
 
 def attempted(work: Callable[[], T]) -> tuple[str, T | None]:

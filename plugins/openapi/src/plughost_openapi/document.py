@@ -106,9 +106,10 @@ def _tags(groups: Iterable[Owned], plugins: Mapping[str, PluginView]) -> Iterato
 
 def _summary(distribution: str) -> str:
     try:
-        return metadata.metadata(distribution)["Summary"] or ""
+        told = metadata.metadata(distribution).get_all("Summary")  # a missing key warns on Python 3.12 and later
     except metadata.PackageNotFoundError:  # it was uninstalled, and serves until the next reload
         return ""
+    return told[0] if told else ""
 
 
 class _GroupWriter:
