@@ -8,8 +8,9 @@ import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from plughost._backups.postgresql import dump, load
 from plughost._files import locked_folder, write_private
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Damaged, SetupError, StoreError, translate
@@ -17,7 +18,6 @@ from plughost.stores._migrations import refuse_newer
 from plughost.stores._sqlite import SQLite, SQLiteAdministration
 
 if TYPE_CHECKING:
-    from plughost.stores._postgresql import PostgreSQL
     from plughost.stores._store import OpenStore
 
 _JOURNAL: Final = "backups.json"
@@ -45,9 +45,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         if isinstance(database, SQLite):
             _copy(database.path, unfinished)
         else:
-            from plughost._backups.postgresql import dump  # noqa: PLC0415 - needs the driver
-
-            dump(store.declared, cast("PostgreSQL", database), unfinished)
+            dump(store, unfinished)
         unfinished.rename(file)
     except (sqlite3.Error, OSError) as error:
         raise _told(error, f"the backup of the store {store.name} to {file} failed") from error
@@ -94,9 +92,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
     if not file.is_file():
         raise SetupError(f"there is no file {file}")
     if not isinstance(database, SQLite):
-        from plughost._backups.postgresql import load  # noqa: PLC0415 - needs the driver
-
-        return load(store.declared, cast("PostgreSQL", database), file)
+        return load(store, file)
     with database.alone():
         try:
             with closing(_sqlite_files.connect(file, 30, mode="ro")) as source:

@@ -8,34 +8,34 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost._queries import quote
 from plughost.stores._databases import TABLE
 from plughost.stores._errors import SetupError, StoreError
-from plughost.stores._migrations import MAKE_TABLE, read_migrations, refuse_newer
+from plughost.stores._migrations import MAKE_TABLE, refuse_newer
 from plughost.stores._postgresql import driver_for
 
 if TYPE_CHECKING:
-    from plughost._api.declarations import Store
-    from plughost.stores._postgresql import PostgreSQL
+    from plughost.stores._databases import Database
+    from plughost.stores._store import OpenStore
 
 _COLUMNS: Final = 5
 
 
-def dump(store: Store, database: PostgreSQL, file: Path) -> None:
+def dump(store: OpenStore[Any], file: Path) -> None:
     """Copy a store's tables, and the record of migrations, to a file that pg_restore reads, with mode 0600.
 
     Raises:
         SetupError: pg_dump is not installed; the message has the command.
         StoreError: It failed, and says why.
     """
-    arguments = ["--format=custom", "--no-owner", *(f"--table={quote(each)}" for each in (*store.tables, TABLE))]
+    arguments = ["--format=custom", "--no-owner", *(f"--table={quote(each)}" for each in (*store.declared.tables, TABLE))]
     file.touch(mode=0o600, exist_ok=False)
-    _run("pg_dump", [*arguments, f"--file={file}"], database)
+    _run("pg_dump", [*arguments, f"--file={file}"], store.database)
 
 
-def load(store: Store, database: PostgreSQL, file: Path) -> int:
+def load(store: OpenStore[Any], file: Path) -> int:
     """Put what `dump` wrote in the place of all that a store holds, in one transaction; no host may serve it.
 
     Returns:
@@ -46,13 +46,13 @@ def load(store: Store, database: PostgreSQL, file: Path) -> int:
         MigrationError: The backup's schema is newer than what the installed plugin knows.
         StoreError: It failed, and says why; the store is as it was.
     """
-    steps = _steps(store, file)
+    steps = _steps(store.name, file)
     schema = max((int(number) for _, number, *_ in steps), default=0)
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     held = {found[1] for line in contents if (found := re.search(r" TABLE \S+ (\S+) ", line))}
-    if schema == 0 or not held >= set(store.tables):
+    if schema == 0 or not held >= set(store.declared.tables):
         raise SetupError(f"{file} is no backup of the store {store.name}")
-    refuse_newer(store, len(read_migrations(store, "postgresql")), schema)
+    refuse_newer(store.declared, len(store.migrations), schema)
     chosen = file.with_name(f".{file.name}.chosen")
     chosen.write_text("\n".join(line for line in contents if f" {TABLE} " not in f"{line} "), encoding="utf-8")
     try:
@@ -66,27 +66,27 @@ def load(store: Store, database: PostgreSQL, file: Path) -> int:
     script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_literal(store.name)};\n"  # nosec B608 - no text of a user's
     for step in steps:
         script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_literal, step))});\n"  # noqa: S608 - quoted  # nosec B608 - quoted
-    with database.alone():
+    with store.database.alone():
         arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-        _run("psql", arguments, database, script)
+        _run("psql", arguments, store.database, script)
     return schema
 
 
-def _steps(store: Store, file: Path) -> list[list[str]]:
+def _steps(store: str, file: Path) -> list[list[str]]:
     """Return the rows of a backup's record of migrations that are a store's."""
     data = _run("pg_restore", ["--data-only", f"--table={TABLE}", "--file=-", str(file)])
     rows = (line.split("\t") for line in data.splitlines())
-    return [row for row in rows if len(row) == _COLUMNS and row[0] == store.name]
+    return [row for row in rows if len(row) == _COLUMNS and row[0] == store]
 
 
 def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _connection(database: PostgreSQL) -> tuple[str, str | None]:
+def _connection(database: Database) -> tuple[str, str | None]:
     """Return how to reach a database, as libpq's tools take it, and the password, which is not in it."""
     extensions = driver_for(database.store).extensions
-    parts = extensions.parse_dsn(database.url)
+    parts = extensions.parse_dsn(database.config.url)
     password = parts.pop("password", None)
     return extensions.make_dsn(**parts), password
 
@@ -94,7 +94,7 @@ def _connection(database: PostgreSQL) -> tuple[str, str | None]:
 def _run(
     tool: str,
     arguments: list[str],
-    database: PostgreSQL | None = None,
+    database: Database | None = None,
     entered: str | None = None,
 ) -> str:
     """Run one of PostgreSQL's tools, on a database where one is given, and return what it prints."""

@@ -11,6 +11,8 @@ from plughost._logging import silent_logger
 from plughost.stores import _looking
 from plughost.stores._config import POSTGRESQL, StoreConfig
 from plughost.stores._errors import Busy, SetupError, StoreError, Unavailable
+from plughost.stores._postgresql import PostgreSQL
+from plughost.stores._sqlite import SQLite
 from plughost.stores._store import OpenStore
 
 if TYPE_CHECKING:
@@ -206,11 +208,4 @@ def _same(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
 
 def database_for(store: str, config: StoreConfig) -> Database:
     """Return the database of a store; nothing is opened or connected yet."""
-    # Each is imported only where it is used, since PostgreSQL's driver is an extra.
-    if config.dialect == POSTGRESQL:
-        from plughost.stores._postgresql import PostgreSQL  # noqa: PLC0415 - see above
-
-        return PostgreSQL(store, config)
-    from plughost.stores._sqlite import SQLite  # noqa: PLC0415 - see above
-
-    return SQLite(store, config)
+    return PostgreSQL(store, config) if config.dialect == POSTGRESQL else SQLite(store, config)
