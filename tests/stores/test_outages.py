@@ -90,9 +90,9 @@ def test_who_looks_for_a_lost_database_waits_no_longer_than_who_needs_it(
 
 
 def test_a_read_whose_connection_is_lost_is_run_again_until_its_time_is_over(
-    store: OpenStore[Any], proxy: Proxy
+    store: OpenStore[Any], proxy: Proxy, told: list[dict[str, Any]]
 ) -> None:
-    """However often that happens, and however often none is to be had in between."""
+    """However often that happens, and however often none is to be had in between; the log tells of it once."""
     attempts: list[int] = []
 
     def read(db: Any) -> list[str]:
@@ -107,6 +107,7 @@ def test_a_read_whose_connection_is_lost_is_run_again_until_its_time_is_over(
     store._presence.opened.sessions.pool.disconnect()
     proxy.attempts, proxy.every = 0, 2
     assert (store.read(read), len(attempts)) == (["before"], 4)
+    assert [line["event"] for line in told[1:]] == ["the store is not available", "the store is back"]
 
 
 def test_a_write_that_was_cut_in_the_middle_is_undone_and_not_repeated(store: OpenStore[Any], proxy: Proxy) -> None:

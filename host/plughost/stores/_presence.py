@@ -37,6 +37,7 @@ class Presence:
     Attributes:
         opened: The store, once it was opened; it may have been lost since.
         trouble: Why it can't be used; None where it can, or was not opened yet.
+        away: Whether it was lost, and no operation has succeeded since.
         failing: Since when something fails though it is there, as on a full disk, and what; None where all succeeds.
     """
 
@@ -51,6 +52,7 @@ class Presence:
         """Open nothing yet; `refuse` raises where the store is not to be opened, `tables` are those that it has."""
         self.opened: Opened | None = None
         self.trouble: StoreError | None = None
+        self.away = False
         self.failing: tuple[float, Mode] | None = None
         self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
         self._tables = tables
@@ -102,8 +104,6 @@ class Presence:
             if not isinstance(found, Unavailable):
                 self._raise_trouble()
             return None
-        if self.trouble is not None:
-            self._logger.info("the store is back")
         self.trouble = None
         return self.opened
 
@@ -142,16 +142,29 @@ class Presence:
         """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
         lost = isinstance(error, (ConnectionLost, OutcomeUnknown, Refused))
         with self._noting:
-            first = self.trouble is None
-            if first:
-                waits = lost and self.opened is not None
+            waits = lost and self.opened is not None
+            if self.trouble is None:
                 self._wait_until = time.monotonic() + self._database.config.patience if waits else 0.0
                 self._retry_at = 0.0
-                self._told = str(error) if waits else None
             # Not ConnectionLost, which would stand for yet another connection that broke.
             self.trouble = (Unavailable if lost else type(error))(str(error))
+            first = not self.away
+            if first:
+                self.away = True
+                self._told = str(error) if waits else None
         if first:
             self._logger.warning("the store is not available", reason=str(error), place=self._database.config.place)
+
+    def answered(self) -> None:
+        """Take note that an operation succeeded; call it only where the store is `away`.
+
+        That the database answers is not enough: the next statement may cost the connection again, and so on.
+        """
+        with self._noting:
+            if self.trouble is not None or not self.away:  # lost again, or another thread told it
+                return
+            self.away = False
+        self._logger.info("the store is back")
 
     def _raise_trouble(self) -> NoReturn:
         """Raise the trouble as an exception of its own, since several threads may."""
