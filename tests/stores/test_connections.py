@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from tests.stores.test_rows import add, skus
 
 from plughost._waiting import this_thread
 from plughost.stores import (
+    OpenStore,
     Session,
     Stores,
     StoresConfig,
@@ -140,45 +141,55 @@ def test_a_read_that_begins_a_transaction_leaves_none_behind(
         assert skus(other) == ["a"]
 
 
+@dataclass(frozen=True)
+class Few:
+    """A role that the server gives two connections at most."""
+
+    role: str
+    url: str
+    rule: Callable[[str], None]
+    """Runs a statement of the server's owner."""
+    open: Callable[..., OpenStore[Any]]
+    """Opens a store of this role's with some settings."""
+
+
 @pytest.fixture
-def two_at_most(postgresql: str, psycopg2: Any) -> Iterator[str]:
-    """The URL of a database whose server takes two connections at most."""
-    name = urlsplit(postgresql).path[1:]
-    role = f"{name}_few"
+def few(
+    opening: Callable[..., Stores], postgresql: str, psycopg2: Any, plain_products: Store, tmp_path: Path
+) -> Iterator[Few]:
+    """Such a role in a database made for this test."""
+    url = urlsplit(postgresql)
+    role = f"{url.path[1:]}_few"
+    theirs = url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
+
+    def open_(**settings: float) -> OpenStore[Any]:
+        stores = opening(StoresConfig(folder=tmp_path, url=theirs, **settings), plain_products)  # type: ignore[arg-type] # whole where they must be
+        open_ones.callback(stores.close)
+        return stores["catalog"]
+
     with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
         server.autocommit = True
         cursor.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO {role}")
         try:
-            url = urlsplit(postgresql)
-            yield url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
+            with ExitStack() as open_ones:
+                yield Few(role, theirs, cursor.execute, open_)
         finally:
             cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
-def test_a_server_that_takes_few_connections_is_waited_for(
-    opening: Callable[..., Stores], two_at_most: str, plain_products: Store, tmp_path: Path
-) -> None:
+def test_a_server_that_takes_few_connections_is_waited_for(few: Few) -> None:
     """Where it refuses one, the others go on, and whoever came for one waits."""
-    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=20), plain_products)
-    store = stores["catalog"]
+    store = few.open(patience=20)
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
     assert len(store.read(skus)) == 40
-    stores.close()
 
 
 def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs_none(
-    opening: Callable[..., Stores],
-    two_at_most: str,
-    *,
-    psycopg2: Any,
-    plain_products: Store,
-    tmp_path: Path,
-    told: list[dict[str, Any]],
+    few: Few, psycopg2: Any, told: list[dict[str, Any]]
 ) -> None:
     """Who came for one is told, and so is the log. The others go on, and all may be had again afterwards."""
-    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=0.3, pool_size=2), plain_products)
-    store = stores["catalog"]
+    store = few.open(patience=0.3, pool_size=2)
     together = threading.Barrier(2, timeout=30)
 
     def hold(session: Session) -> list[str]:
@@ -190,7 +201,7 @@ def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs
     with ThreadPoolExecutor(2) as threads:
         holding = threads.submit(store.read, hold)
         together.wait()
-        with closing(psycopg2.connect(two_at_most)):
+        with closing(psycopg2.connect(few.url)):
             for _ in range(3):
                 with pytest.raises(Unavailable, match="too many connections"):
                     store.read(skus)
@@ -201,62 +212,37 @@ def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs
     store.single(add, "next")
     assert [line["event"] for line in told[1:]] == ["the store is busy"]
     assert "too many connections" in told[1]["reason"]
-    stores.close()
 
 
 def test_a_server_that_takes_not_a_single_connection_is_told_as_one_that_is_away(
-    opening: Callable[..., Stores],
-    two_at_most: str,
-    *,
-    postgresql: str,
-    psycopg2: Any,
-    plain_products: Store,
-    tmp_path: Path,
-    told: list[dict[str, Any]],
-    wait_for: Callable[..., None],
+    few: Few, told: list[dict[str, Any]], wait_for: Callable[..., None]
 ) -> None:
     """As where its user may not log in any more: the log has the cause, and nobody waits again and again."""
-    config = StoresConfig(folder=tmp_path, url=two_at_most, patience=2, pause=0.01)
-    stores = opening(config, plain_products)
-    store, role = stores["catalog"], urlsplit(two_at_most).username
-    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
-        server.autocommit = True
-        cursor.execute(f"ALTER ROLE {role} NOLOGIN")
-        for _ in range(2):
-            with pytest.raises(Unavailable, match="not permitted to log in"):
-                store.read(Session.rows, "SELECT pg_terminate_backend(pg_backend_pid())")
-        assert (store.state, check(store).up) == ("unavailable", False)
-        cursor.execute(f"ALTER ROLE {role} LOGIN")
+    store = few.open(patience=2, pause=0.01)
+    few.rule(f"ALTER ROLE {few.role} NOLOGIN")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="not permitted to log in"):
+            store.read(Session.rows, "SELECT pg_terminate_backend(pg_backend_pid())")
+    assert (store.state, check(store).up) == ("unavailable", False)
+    few.rule(f"ALTER ROLE {few.role} LOGIN")
     wait_for(lambda: check(store).up)
     store.single(add, "after")
-    stores.close()
     lost, lasting = "the store is not available", "the store is still not available"
     assert [line["event"] for line in told[1:]] == [lost, lasting, "the store is back"]
     assert "not permitted to log in" in told[2]["reason"]
 
 
 def test_who_may_make_no_table_any_more_is_well_again_when_writes_succeed(
-    opening: Callable[..., Stores],
-    two_at_most: str,
-    *,
-    postgresql: str,
-    psycopg2: Any,
-    plain_products: Store,
-    tmp_path: Path,
-    told: list[dict[str, Any]],
+    few: Few, told: list[dict[str, Any]]
 ) -> None:
     """An operator took that right away after the migrations, so nobody can try whether there is room for a table."""
-    stores = opening(StoresConfig(folder=tmp_path, url=two_at_most, patience=5), plain_products)
-    store = stores["catalog"]
-    with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
-        cursor.execute(f"REVOKE CREATE ON SCHEMA public FROM {urlsplit(two_at_most).username}")
-        server.commit()
+    store = few.open(patience=5)
+    few.rule(f"REVOKE CREATE ON SCHEMA public FROM {few.role}")
     with pytest.raises(Unavailable):
         store.run(lambda session: [session.rows("SET TRANSACTION READ ONLY"), add(session, "a")])
     store.single(add, "b")
     assert [line["event"] for line in told[1:]] == ["the store can't be written", "the store is well again"]
     assert check(store).up
-    stores.close()
 
 
 @pytest.mark.parametrize("mode", [Mode.READ, Mode.WRITE, Mode.SINGLE])
