@@ -41,7 +41,7 @@ class Entities:
         self._database = _Database()
         session = sessions.session(Mode.READ, time.monotonic() + config.patience)
         try:
-            with _PonySession(session, sessions, optimistic=True):
+            with _PonySession(session, optimistic=True):
                 arguments = (str(config.path),) if config.path else ()
                 provider = _provider(config.dialect)
                 self._database.bind(provider, *arguments, pony_pool_mockup=_NoPool(sessions))
@@ -82,7 +82,7 @@ class Entities:
         # SQLite lets one writer in at a time, so nothing can have changed since it read; and a comparison of its
         # REALs with decimals is better not made.
         try:
-            with _PonySession(session, self._sessions, optimistic=self._optimistic):
+            with _PonySession(session, optimistic=self._optimistic):
                 result = operation(self._made, *args, **kwargs)
                 self._refuse_leak(operation, result)
             return result
@@ -117,13 +117,12 @@ class _Database(orm.Database):  # type: ignore[misc] # Pony has no types
 class _PonySession(core.DBSessionContextManager):  # type: ignore[misc] # Pony has no types
     """A `db_session` on one session of a store."""
 
-    __slots__ = ("owner", "session")
+    __slots__ = ("session",)
 
-    def __init__(self, session: Session, owner: Sessions, *, optimistic: bool) -> None:
+    def __init__(self, session: Session, *, optimistic: bool) -> None:
         writes = session.writes
         super().__init__(immediate=writes, optimistic=optimistic or not writes, strict=True)
         self.session = session
-        self.owner = owner
 
 
 class _NoPool:
@@ -197,9 +196,9 @@ def _provider(dialect: str) -> Any:
 
 def _session(sessions: Sessions, found: Any) -> Any:
     """Return the session that a `db_session` is on, if it is one of this store's."""
-    if isinstance(found, _PonySession) and found.owner is sessions:
+    if isinstance(found, _PonySession) and found.session.sessions is sessions:
         return found.session
-    mine = found.owner.label if isinstance(found, _PonySession) else "db_session of Pony's own"
+    mine = found.session.sessions.label if isinstance(found, _PonySession) else "db_session of Pony's own"
     message = f"Entities of the {sessions.label} were used in an operation of the {mine}: use its own run or read."
     raise MisusedStore(message)
 

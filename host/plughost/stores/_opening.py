@@ -24,15 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open store.
-
-    Attributes:
-        sessions: Its sessions.
-        entities: The plugin's entities, if it has any.
-        schema: The number of its schema.
-        columns: The columns of each of its tables, as they were when it opened.
-        resources: All that is to be closed.
-    """
+    """An open store, with the columns of each of its tables as they were when it opened, and all that is to be closed."""
 
     sessions: Sessions
     entities: Entities | None

@@ -152,13 +152,7 @@ class PostgreSQL(Database):
         return {**_DEFAULTS, **timeout, **arguments, "options": " ".join(options).strip()}
 
     def _open(self, arguments: dict[str, Any]) -> Any:
-        """Return a new connection in autocommit mode.
-
-        Raises:
-            Refused: The server is there, and takes no connection at the moment.
-            Unreached: It is not, or hung up.
-            StoreError: As `translate` finds.
-        """
+        """Return a new connection in autocommit mode."""
         with self._reaching():
             connection = driver_for(self.store).connect(**arguments)
         connection.autocommit = True
@@ -166,7 +160,10 @@ class PostgreSQL(Database):
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Raise what goes wrong with a connection that is not in use yet, as `_open` does."""
+        """Raise what goes wrong with a connection that is not in use yet.
+
+        `Refused` where the server is there and takes none at the moment, `Unreached` where it is not, or hung up.
+        """
         try:
             yield
         except driver_for(self.store).Error as error:

@@ -101,12 +101,7 @@ class PostgreSQLSessions(Sessions):
     def outcome(self, transaction: int, life: object, deadline: float) -> str | None:
         """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell.
 
-        A server that crashed may give the number of a transaction that it lost to another one.
-
-        Args:
-            transaction: Its number.
-            life: Which life of the server it belongs to.
-            deadline: Until when to wait for a connection.
+        A server that crashed may give the number of a transaction that it lost to another one, in its next `life`.
         """
         told, asked_in = self._ask(deadline, "SELECT txid_status(%s)", transaction)
         return None if told == "committed" and asked_in != life else told

@@ -54,8 +54,8 @@ class Presence:
         self.trouble: StoreError | None = None
         self.away = False
         self.failing: tuple[float, Mode] | None = None
-        self._database, self._open, self._refuse, self._logger = database, open_store, refuse, logger
-        self._tables = tables
+        self._database, self._open, self._refuse, self._tables = database, open_store, refuse, tables
+        self._logger = logger.bind(place=database.config.place)
         self._served: Opened | None = None  # before it was damaged
         self._wait_until = self._retry_at = self._tell_at = 0.0
         self._told: str | None = None  # how it was lost, until that lasts
@@ -135,8 +135,7 @@ class Presence:
         if told is not None and now >= self._wait_until:
             self._told = None
             if told != str(error):  # what keeps it away is not what cut its connections
-                place = self._database.config.place
-                self._logger.warning("the store is still not available", reason=str(error), place=place)
+                self._logger.warning("the store is still not available", reason=str(error))
 
     def note(self, error: StoreError) -> None:
         """Take note that the store is lost: whoever comes next sees first whether it answers at all."""
@@ -153,7 +152,7 @@ class Presence:
                 self.away = True
                 self._told = str(error) if waits else None
         if first:
-            self._logger.warning("the store is not available", reason=str(error), place=self._database.config.place)
+            self._logger.warning("the store is not available", reason=str(error))
 
     def answered(self) -> None:
         """Take note that an operation succeeded; call it only where the store is `away`.
@@ -184,7 +183,7 @@ class Presence:
                 return error
             self.failing = time.monotonic(), min(mode, Mode.WRITE)
         what = "the store can't be read" if mode is Mode.READ else "the store can't be written"
-        self._logger.error(what, reason=str(error), place=self._database.config.place)
+        self._logger.error(what, reason=str(error))
         return error
 
     def succeeded(self, mode: Mode) -> None:
@@ -206,14 +205,14 @@ class Presence:
                 return
             self.failing = None
         seconds = round(time.monotonic() - failing[0], 1)
-        self._logger.warning("the store is well again", place=self._database.config.place, seconds=seconds)
+        self._logger.warning("the store is well again", seconds=seconds)
 
     def held(self, error: Busy | Exhausted | Refused) -> None:
         """Tell, once in a while, what an operation waited for in vain, or will always lack."""
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + _TELL_AGAIN
             what = "the store has no ids left" if isinstance(error, Exhausted) else "the store is busy"
-            self._logger.warning(what, reason=str(error), place=self._database.config.place)
+            self._logger.warning(what, reason=str(error))
 
     def _finds_room(self, opened: Opened) -> bool:
         """See that a table finds room where the store's are, and leave none; False where none may be made there."""

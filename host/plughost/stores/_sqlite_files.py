@@ -197,8 +197,13 @@ class SQLiteFile:
         self.verify()
         if self._log_descriptor >= 0:
             size = os.lseek(self._log_descriptor, 0, os.SEEK_END)
-            if size < self._log_size:
-                self._verify_shorter_log()
+            if size < self._log_size:  # a checkpoint may have emptied it
+                try:
+                    self.look_through()
+                except StoreError as error:
+                    raise Damaged(
+                        f"{self._name} lost its log, {self.path.name}-wal: shortened while in use, with what it held"
+                    ) from error
             self._log_size = size
 
     def _verify_log(self) -> None:
@@ -214,14 +219,6 @@ class SQLiteFile:
             if _told(_WHICH, f"{self.path}-wal") != self._log:
                 raise Damaged(f"{self._name} lost its log, {self.path.name}-wal: deleted or replaced while in use")
             self._folder = folder
-
-    def _verify_shorter_log(self) -> None:
-        """See that nothing is missing of a log that is shorter than it was: a checkpoint may have emptied it."""
-        try:
-            self.look_through()
-        except StoreError as error:
-            message = f"{self._name} lost its log, {self.path.name}-wal: shortened while in use, with what it held"
-            raise Damaged(message) from error
 
     def _verify_file(self) -> None:
         """See that the file is still there, and not another or a shorter one."""
