@@ -83,27 +83,16 @@ def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _connection(database: Database) -> tuple[str, str | None]:
-    """Return how to reach a database, as libpq's tools take it, and the password, which is not in it."""
-    extensions = driver_for(database.store).extensions
-    parts = extensions.parse_dsn(database.config.url)
-    password = parts.pop("password", None)
-    return extensions.make_dsn(**parts), password
-
-
-def _run(
-    tool: str,
-    arguments: list[str],
-    database: Database | None = None,
-    entered: str | None = None,
-) -> str:
+def _run(tool: str, arguments: list[str], database: Database | None = None, entered: str | None = None) -> str:
     """Run one of PostgreSQL's tools, on a database where one is given, and return what it prints."""
     environment = dict(os.environ)
     given = arguments
     if database is not None:
-        connection, password = _connection(database)
-        environment.update({"PGPASSWORD": password} if password else {})
-        arguments = [*arguments, f"--dbname={connection}"]
+        extensions = driver_for(database.store).extensions
+        parts = extensions.parse_dsn(database.config.url)
+        if password := parts.pop("password", None):  # every user of the machine can see the arguments
+            environment["PGPASSWORD"] = password
+        arguments = [*arguments, f"--dbname={extensions.make_dsn(**parts)}"]
     if shutil.which(tool) is None:
         place = [f"--dbname={database.config.place}"] if database is not None else []
         message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *given, *place])}"

@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, partial
+from typing import Any, Final
 
 from plughost._queries import quote
 from plughost._runtime.claims import Claims
@@ -16,9 +16,6 @@ from plughost._runtime.optional import LibraryError, optional
 from plughost.stores._databases import TABLE, Administration, Database
 from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unreached, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
-
-if TYPE_CHECKING:
-    from plughost.stores._config import StoreConfig
 
 _SHARED: Final = "plughost migrations"
 _MIGRATION_PATIENCE: Final = 60
@@ -46,11 +43,6 @@ _DEFAULTS: Final = {
 
 class PostgreSQL(Database):
     """A store in a PostgreSQL database."""
-
-    def __init__(self, store: str, config: StoreConfig) -> None:
-        super().__init__(store, config)
-        assert config.url is not None
-        self.url: str = config.url
 
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
         arguments = self._arguments(
@@ -92,8 +84,12 @@ class PostgreSQL(Database):
 
     @contextmanager
     def _administer(self, **settings: int) -> Iterator[PostgreSQLAdministration]:
-        with closing(self._open(self._arguments(**settings))) as connection:
-            yield PostgreSQLAdministration(connection, self.store)
+        db = self._administration(**settings)
+        with closing(db.connection):
+            yield db
+
+    def _administration(self, **settings: int) -> PostgreSQLAdministration:
+        return PostgreSQLAdministration(self._open(self._arguments(**settings)), self.store)
 
     @contextmanager
     def trial(self) -> Iterator[tuple[PostgreSQLAdministration, PostgreSQLSessions]]:
@@ -108,11 +104,7 @@ class PostgreSQL(Database):
         return nullcontext()  # each connection of a session carries the claim
 
     def claims(self) -> Claims:
-        def connect() -> PostgreSQLAdministration:
-            timeout = int(self.config.patience * 1000)
-            return PostgreSQLAdministration(self._open(self._arguments(statement_timeout=timeout)), self.store)
-
-        return Claims(connect)
+        return Claims(partial(self._administration, statement_timeout=int(self.config.patience * 1000)))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -141,7 +133,7 @@ class PostgreSQL(Database):
         """Return the arguments for the driver, those in the URL among them."""
         driver = driver_for(self.store)
         try:
-            arguments: dict[str, Any] = driver.extensions.parse_dsn(self.url)
+            arguments: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
         except driver.ProgrammingError as error:
             # libpq's message repeats the URL, password and all.
             raise SetupError(f"The URL of the {self.label} is malformed: {self.config.place}") from error
