@@ -232,9 +232,7 @@ def test_a_server_that_takes_not_a_single_connection_is_told_as_one_that_is_away
     assert "not permitted to log in" in told[2]["reason"]
 
 
-def test_who_may_make_no_table_any_more_is_well_again_when_writes_succeed(
-    few: Few, told: list[dict[str, Any]]
-) -> None:
+def test_who_may_make_no_table_any_more_is_well_again_when_writes_succeed(few: Few, told: list[dict[str, Any]]) -> None:
     """An operator took that right away after the migrations, so nobody can try whether there is room for a table."""
     store = few.open(patience=5)
     few.rule(f"REVOKE CREATE ON SCHEMA public FROM {few.role}")

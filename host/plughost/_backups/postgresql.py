@@ -30,9 +30,9 @@ def dump(store: OpenStore[Any], file: Path) -> None:
         SetupError: pg_dump is not installed; the message has the command.
         StoreError: It failed, and says why.
     """
-    arguments = ["--format=custom", "--no-owner", *(f"--table={quote(each)}" for each in (*store.declared.tables, TABLE))]
+    tables = [f"--table={quote(each)}" for each in (*store.declared.tables, TABLE)]
     file.touch(mode=0o600, exist_ok=False)
-    _run("pg_dump", [*arguments, f"--file={file}"], store.database)
+    _run("pg_dump", ["--format=custom", "--no-owner", *tables, f"--file={file}"], store.database)
 
 
 def load(store: OpenStore[Any], file: Path) -> int:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open store, with the columns of each of its tables as they were when it opened, and all that is to be closed."""
+    """An open store, with the columns of its tables as they were when it opened, and all that is to be closed."""
 
     sessions: Sessions
     entities: Entities | None
