@@ -142,14 +142,14 @@ class Presence:
         lost = isinstance(error, (ConnectionLost, OutcomeUnknown, Refused))
         with self._noting:
             waits = lost and self.opened is not None
+            first = not self.away or (self.trouble is None and not lost)
             if self.trouble is None:
                 self._wait_until = time.monotonic() + self._database.config.patience if waits else 0.0
                 self._retry_at = 0.0
             # Not ConnectionLost, which would stand for yet another connection that broke.
             self.trouble = (Unavailable if lost else type(error))(str(error))
-            first = not self.away
+            self.away = True
             if first:
-                self.away = True
                 self._told = str(error) if waits else None
         if first:
             self._logger.warning("the store is not available", reason=str(error))
