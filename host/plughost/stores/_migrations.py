@@ -127,11 +127,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a store's schema lacks.
+    """What a store's schema lacks: the migrations that are to be applied, in order.
 
     Attributes:
         schema: The number of its newest applied migration; 0 where none was.
-        steps: The migrations that are to be applied, in order.
         breaking: The file of the first of them that older code can't live with; None where it can with all, or where
             there is no schema yet that older code could use.
         edited: The files of applied ones that are not as they were then. That may be as harmless as a corrected

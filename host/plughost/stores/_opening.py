@@ -113,11 +113,10 @@ class Opening:
 
     def finish(self) -> Opened:
         """Commit the migrations, and open; a `StoreError` where nothing of them was kept, or the store is purged."""
-        schema = self._pending.schema
+        schema = len(self._place.migrations)  # a database with more was refused
         try:
-            if self._pending.steps:
+            if self.migrates:
                 self._commit()
-                schema = self._pending.steps[-1].number
                 self._place.logger.info("the store was migrated", before=self._pending.schema, schema=schema)
             if self._alone and self._older is not None:
                 self._older.close()
