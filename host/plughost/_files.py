@@ -77,11 +77,16 @@ def replace_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] |
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync(path.parent)  # which has the name
+
+
+def sync(path: Path) -> None:
+    """Have what a file holds, or the names in a folder, outlast a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)  # the name, which is not part of the file
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def remove_left(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,22 @@ def test_purge_of_an_unknown_plugin_says_so(invoke: Invoke) -> None:
     refused = invoke(purge_command, "catalog-plugn", "--yes")
     assert refused.exit_code == 1
     assert "No installed plugin named catalog-plugn has a store." in refused.stderr
+
+
+def test_the_name_of_a_backup_survives_a_power_cut(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is on the disk, with the name, before the command says that it wrote it."""
+    synced, fsync = list[bool](), os.fsync
+
+    def note(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            synced.append((tmp_path / "copy").exists())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    assert invoke(stores_command, "backup", "catalog", "copy").exit_code == 0
+    assert synced[:1] == [True]
 
 
 def test_backup_and_restore_bring_purged_data_back(invoke: Invoke, config: StoresConfig, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._backups.postgresql import dump, load
-from plughost._files import locked_folder, write_private
+from plughost._files import locked_folder, sync, write_private
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Damaged, SetupError, StoreError, translate
 from plughost.stores._migrations import refuse_newer
@@ -47,6 +46,8 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         else:
             dump(store, unfinished)
         unfinished.rename(file)
+        with suppress(OSError):  # the backup is there, on a file system that can't do this, too
+            sync(file.parent)
     except (sqlite3.Error, OSError) as error:
         raise _told(error, f"the backup of the store {store.name} to {file} failed") from error
     finally:
@@ -62,11 +63,7 @@ def _copy(path: Path, target: Path) -> None:
         found = written.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":  # no restore would take it
             raise Damaged(f"{path} is damaged, so nothing was copied: {found}")
-    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)  # nobody has the copy open, and no lock is lost
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(target)  # nobody has it open, so that closing it loses no lock
 
 
 def restore(store: OpenStore[Any], file: Path) -> int:
@@ -122,6 +119,7 @@ def _replace(path: Path, file: Path) -> None:
         for end in ("-wal", "-shm", "-journal"):  # SQLite would apply them to any file of this name
             path.with_name(path.name + end).unlink(missing_ok=True)
         fresh.replace(path)
+        sync(path.parent)
     except OSError as error:
         raise _told(error, f"{file} cannot be put in the place of {path}") from error
     finally:
