@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from plughost._apps.application import SiteApp
-    from plughost._servers.base import RenewableEngine
+    from plughost._servers.granian import GranianEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
     from plughost._tls.keypairs import PreparedTLS
@@ -155,12 +155,12 @@ class Serving:
             CertificateError: Its files were replaced meanwhile. All is as it was before.
             ListenError: An engine doesn't take it. All is as it was before.
         """
-        replaced = {listener: cast("RenewableEngine", self.engines[listener]) for listener in self.shown}
+        replaced = {listener: cast("GranianEngine", self.engines[listener]) for listener in self.shown}
         clients = {listener: engine.pause() for listener, engine in replaced.items()}
-        fresh: dict[Listener, RenewableEngine] = {}
+        fresh: dict[Listener, GranianEngine] = {}
         try:
             for listener, others in clients.items():
-                engine = cast("RenewableEngine", self._engine(listener, site_apps[listener.site].body_limit, tls))
+                engine = cast("GranianEngine", self._engine(listener, site_apps[listener.site].body_limit, tls))
                 engine.start(self._sockets.again(listener), others=others)
                 fresh[listener] = engine
             tls.require_unchanged()

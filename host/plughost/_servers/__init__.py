@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plughost._api.host import Listener
-from plughost._servers.base import Application, Engine, EngineOptions, ListenError, TLSFiles
+from plughost._servers.base import Engine, EngineOptions, ListenError, TLSFiles
 
 if TYPE_CHECKING:
+    from plughost._api.host import Listener
+    from plughost._servers.base import Application
     from plughost._servers.dispatcher import Dispatcher
 
-__all__ = ["Application", "Engine", "EngineOptions", "ListenError", "Listener", "TLSFiles", "open_engine"]
+__all__ = ["Engine", "EngineOptions", "ListenError", "TLSFiles", "open_engine"]
 
 
 def open_engine(

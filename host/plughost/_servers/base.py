@@ -238,26 +238,3 @@ class Engine(Protocol):
             Whether every request in flight was answered.
         """
         ...
-
-
-class RenewableEngine(Engine, Protocol):
-    """An engine for HTTPS, which another one with another certificate replaces on the same socket.
-
-    The first pauses, so that its connections are known; the second starts; then the first is drained, or resumes.
-    """
-
-    def pause(self) -> frozenset[Address]:
-        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
-        ...
-
-    def resume(self) -> None:
-        """Accept connections again."""
-        ...
-
-    def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
-        """Serve as `Engine.start` says, and leave the clients of the engine before alone."""
-        ...
-
-    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
-        """Drain as `Engine.drain` says, and close the connections of these clients alone."""
-        ...

@@ -42,6 +42,9 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 class GranianEngine:
     """Serves an application over HTTP/1.1 and HTTP/2, with or without TLS; see `Engine`.
 
+    For another certificate, another engine replaces it on the same socket. The first pauses, so that its connections
+    are known; the second starts; then the first is drained, or resumes.
+
     Args:
         application: What is called for each request.
         listener: Where it is reached.
@@ -88,7 +91,7 @@ class GranianEngine:
             self._serving[1].resume()
 
     def start(self, inherited: socket.socket | None = None, *, others: frozenset[Address] = frozenset()) -> None:
-        """Open the listener and serve."""
+        """Open the listener and serve; leave `others`, the clients of the engine before, alone."""
         listening = connections.open_socket(self._listener, inherited)
         if sys.platform == "linux":  # its connections inherit that
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _AHEAD_BYTES)
@@ -222,7 +225,7 @@ class GranianEngine:
             self._cut_idle(requests, max(least, longest - _EQUAL_SECONDS), most)
 
     def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
-        """Accept no more, answer what is in flight, close every connection, and end the threads."""
+        """Accept no more, answer what is in flight, close its connections (or `only` these), and end the threads."""
         if self._serving is None:
             return True
         (listening, worker, requests), self._serving = self._serving, None
