@@ -89,6 +89,14 @@ class EngineOptions:
     tls_policy: Literal["intermediate", "modern"] = "intermediate"
     client_ca: Path | None = None
 
+    @property
+    def crowded_seconds(self) -> float:
+        """How often an engine at its limit closes half of its connections, those that were idle for the longest.
+
+        The fewer they are, the more often, so that who waits behind a full backlog of others is answered in seconds.
+        """
+        return min(1.0, max(0.1, self.connection_limit / 1000))
+
     def is_late(self, now: float, *, begun: float, since: float, size: int) -> bool:
         """Return whether a body takes too long.
 
@@ -99,14 +107,6 @@ class EngineOptions:
             size: How much there is of it.
         """
         return now - since > self.idle_timeout or now - begun > self.body_timeout or is_slow(now - begun, size)
-
-
-def crowded_seconds(limit: int) -> float:
-    """Return how often an engine at its limit closes half of its connections, those that were idle for the longest.
-
-    The fewer they are, the more often, so that whoever waits behind a full backlog of others is answered in seconds.
-    """
-    return min(1.0, max(0.1, limit / 1000))
 
 
 def is_slow(seconds: float, size: int) -> bool:

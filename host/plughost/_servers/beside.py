@@ -97,15 +97,16 @@ class Beside:
         with self._guard:
             if lane.beside >= self._most_beside:
                 return self._line_up(job)
-            here = crew is not None and crew.held + 1 < crew.most
-            if not here and not self._lend_thread(job):
+            if crew is not None and crew.held + 1 >= crew.most:
+                crew = None
+            if crew is None and not self._lend_thread(job):
                 return False
             lane.beside += 1
-            if crew is not None and here:
+            if crew is not None:
                 crew.held += 1
                 if crew.parked:
                     crew.parked.pop().lock.release()  # to receive what comes next
-        if crew is not None and here:
+        if crew is not None:
             self._serve_beside(job, crew)
         return True
 
@@ -202,7 +203,7 @@ class Beside:
         """Let threads beside the turn leave the processor that still do what they did before; return what is done."""
         running = dict(self._running)
         for thread, job in running.items():
-            if job is not None and before.get(thread) is job and self._running.get(thread) is job:
+            if job is not None and before.get(thread) is job:
                 self._running[thread] = None
                 self._let_go(job, thread)
         return running

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
-from plughost._servers.base import Address, Crowding, ListenError, crowded_seconds, giving_way
+from plughost._servers.base import Address, Crowding, ListenError, giving_way
 from plughost._servers.granian_request import Body, Requests
 from plughost._servers.granian_worker import GranianWorker
 from plughost._servers.native_threads import wait_for_threads
@@ -126,7 +126,7 @@ class GranianEngine:
     def _care(self, worker: GranianWorker, requests: Requests) -> None:
         """Give up on clients that keep the server waiting, and on connections on which nothing happens."""
         requests.dispatcher.processor.join()
-        timeout, crowded = self._options.idle_timeout, crowded_seconds(self._options.connection_limit)
+        timeout, crowded = self._options.idle_timeout, self._options.crowded_seconds
         looked = made_room = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, crowded)):
             now = time.monotonic()

@@ -103,7 +103,7 @@ class Requests:
         """Have a request answered that is complete; this thread may be parked for long then."""
         if self.application.timed:
             call.environ[RECEIVED] = perf_counter()
-        call.take_body(body)
+        call.body = call.environ["wsgi.input"] = body
         self.calls.add(call)
         dispatcher = self.dispatcher
         call.lane = dispatcher.lane(self.application.plugin_of(call.environ))

@@ -106,7 +106,7 @@ class Call(Job):
     """
 
     leaves_body = body_ended = False
-    _input: IO[bytes] | None = None
+    body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: RawHeaders
     _started = _gone = _watched = False
     _parts: Iterator[bytes] | None = None
@@ -133,10 +133,6 @@ class Call(Job):
     @property
     def _is_http2(self) -> bool:
         return bool(self.environ["SERVER_PROTOCOL"] == "HTTP/2")
-
-    def take_body(self, body: IO[bytes]) -> None:
-        """Give the application the body, which is closed with the response."""
-        self._input = self.environ["wsgi.input"] = body
 
     def run(self) -> None:
         """Call the application, or go on with its response."""
@@ -276,8 +272,8 @@ class Call(Job):
     def _release(self) -> None:
         """Let go of what ends with the request; granian cuts a response off that has no end."""
         self._requests.calls.discard(self)
-        if self._input is not None:
-            self._input.close()
+        if self.body is not None:
+            self.body.close()
         if self._watch is not None:
             self._watch.cancel()
         if self.leaves_body:

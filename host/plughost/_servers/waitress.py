@@ -25,7 +25,7 @@ from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
-from plughost._servers.base import Crowding, crowded_seconds, giving_way
+from plughost._servers.base import Crowding, giving_way
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
 from plughost._servers.waitress_channel import AHEAD_BYTES, Answer, Channel
 from plughost._servers.waitress_messages import TASK, Parts
@@ -57,6 +57,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 
     channel_class = Channel
     draining = False
+    crew: Crew
     active_channels: dict[int, Channel]
     _care = 0.0
     _look = 0.0  # how often connections are looked at
@@ -111,7 +112,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     def _take_care(self, now: float) -> None:
         """Close connections that keep the server waiting; at the limit, also idle ones of whoever holds most."""
         self.accepting = not self.draining
-        options, crowded = self.adj.options, self.adj.crowded_seconds
+        options, crowded = self.adj.options, self.adj.options.crowded_seconds
         self._look = min(_LOOK_SECONDS, options.idle_timeout / 4, crowded if self.in_connection_overflow else math.inf)
         for channel in list(self.active_channels.values()):
             channel.look(now)
@@ -158,7 +159,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         except OSError as error:
             if error.errno in OUT_OF_FILES:
                 self.accepting = False
-                self._look = self.adj.crowded_seconds
+                self._look = self.adj.options.crowded_seconds
                 self._care = time.monotonic() + self._look
                 self.adj.crowding.note(self.adj.port, out_of_files=True)
             raise
@@ -193,7 +194,6 @@ class WaitressEngine:
         self._options = options
         self._server: Server | None = None
         self._dispatcher = dispatcher
-        self._crew: Crew | None = None
         self._threads: list[threading.Thread] = []
         self._loop = threading.Lock()  # around a turn of the loop
 
@@ -210,9 +210,9 @@ class WaitressEngine:
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        self._crew = crew = self._dispatcher.crew(_RECEIVERS)
+        server.crew = self._dispatcher.crew(_RECEIVERS)
         self._threads = [
-            threading.Thread(target=self._run, args=(server, crew), name=f"waitress-{self.port}", daemon=True)
+            threading.Thread(target=self._run, args=(server,), name=f"waitress-{self.port}", daemon=True)
             for _ in range(_RECEIVERS)
         ]
         for thread in self._threads:
@@ -226,12 +226,12 @@ class WaitressEngine:
 
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""
-        server, crew, self._server = self._server, self._crew, None
-        if server is None or crew is None:
+        server, self._server = self._server, None
+        if server is None:
             return True
         deadline = time.monotonic() + grace
         server.draining = True
-        self._dispatcher.dismiss(crew)
+        self._dispatcher.dismiss(server.crew)
         server.pull_trigger()
         with self._loop:
             server.accept_rest()
@@ -276,12 +276,11 @@ class WaitressEngine:
         adjustments.application = self._application
         adjustments.options = options
         adjustments.crowding = Crowding()
-        adjustments.crowded_seconds = crowded_seconds(options.connection_limit)
         return adjustments
 
-    def _run(self, server: Server, crew: Crew) -> None:
+    def _run(self, server: Server) -> None:
         """Move bytes, and answer what is complete then; the life of each thread, of which all but one are parked."""
-        dispatcher = self._dispatcher
+        dispatcher, crew = self._dispatcher, server.crew
         while not server.draining:
             if dispatcher.stand_by(crew):
                 continue

@@ -69,11 +69,6 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
         """Return whether another part of a response may be made: the client has taken what came before."""
         return bool(self.total_outbufs_len <= AHEAD_BYTES)
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether others wait for the thread that answers."""
-        return bool(self.server.task_dispatcher.is_awaited(self.lane))
-
     def look(self, now: float = 0.0) -> None:
         """Let a response go on that was left, where its pause is over or its client has gone."""
         pause = self._paused
@@ -189,15 +184,12 @@ class Answer(Job):
         self._channel = channel
         self.lane = lane
 
-    def run(self) -> None:
-        """Answer it."""
-        self._serve(overloaded=False)
-
     def refuse(self) -> None:
         """Answer that the plugin has too much to do."""
-        self._serve(overloaded=True)
+        self.run(overloaded=True)
 
-    def _serve(self, *, overloaded: bool) -> None:
+    def run(self, *, overloaded: bool = False) -> None:
+        """Answer it."""
         channel = self._channel
         channel.overloaded, channel.lane = overloaded, self.lane
         pause = channel.service()

@@ -179,7 +179,7 @@ class Parts:
     def __next__(self) -> bytes:
         """Return a part. Leave the body where its client hasn't taken what there is, and after a part to others."""
         channel = self._task.channel
-        gives_way = not self._is_first and channel.is_awaited
+        gives_way = not self._is_first and channel.server.task_dispatcher.is_awaited(channel.lane)
         self._is_first = False
         part = next(self._parts) if channel.has_room() and not gives_way else Room()
         if isinstance(part, Pause):
