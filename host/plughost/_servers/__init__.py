@@ -24,11 +24,11 @@ def open_engine(
     """Return the engine that a listener names; it serves once it is started.
 
     Args:
-        application: What is called for each request.
+        application: What is called for each request, by the threads of the dispatcher.
         listener: Where it is reached, and by which engine.
-        options: Threads, limits and time-outs.
+        options: Limits and time-outs.
         tls: The certificate; needed for https, ignored for http.
-        dispatcher: Whose threads call the application.
+        dispatcher: The host's.
 
     Raises:
         ListenError: The engine cannot serve the listener.

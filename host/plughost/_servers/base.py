@@ -98,14 +98,7 @@ class EngineOptions:
         return min(1.0, max(0.1, self.connection_limit / 1000))
 
     def is_late(self, now: float, *, begun: float, since: float, size: int) -> bool:
-        """Return whether a body takes too long.
-
-        Args:
-            now: The time.
-            begun: When it began.
-            since: When its last part came.
-            size: How much there is of it.
-        """
+        """Return whether a body takes too long which began, and whose last part came, at these times."""
         return now - since > self.idle_timeout or now - begun > self.body_timeout or is_slow(now - begun, size)
 
 
@@ -159,7 +152,6 @@ class Crowding:
     """Logs that a listener accepts little: once, and again only after a minute in which it was not so."""
 
     def __init__(self) -> None:
-        """Begin with a listener that accepts all."""
         self._last = -math.inf
 
     def note(self, port: int, *, out_of_files: bool) -> None:

@@ -30,6 +30,10 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 class Beside:
     """What each plugin takes of the threads, and those that are beside the turn.
 
+    Args:
+        share: As the dispatcher has it; so are `queue` and `one_processor`.
+        most: How many threads answer a plugin's requests beside the turn.
+
     Attributes:
         lanes: What each plugin takes of the threads, by name.
         processor: What all threads share, or nothing.
@@ -37,14 +41,6 @@ class Beside:
     """
 
     def __init__(self, share: int, most: int, queue: int, one_processor: bool) -> None:
-        """Begin with no plugin.
-
-        Args:
-            share: How many threads a plugin may hold with slow requests.
-            most: How many threads answer a plugin's requests beside the turn.
-            queue: How many requests of a plugin may wait.
-            one_processor: Whether all threads share one processor.
-        """
         self.lanes: dict[str, Lane] = {}
         self.beside: Mapping[str, Collection[str]] = {}
         self._share = share
@@ -80,15 +76,10 @@ class Beside:
         return here.native_id
 
     def run_beside(self, job: Job, method: str, crew: Crew | None = None) -> bool:
-        """Do a job beside the turn, or let it wait for the threads that do such ones.
+        """Do a request beside the turn, or let it wait for the threads that do such ones; return whether it is done so.
 
-        Args:
-            job: A request.
-            method: What it asks for.
-            crew: The engine whose thread this is and may do it. A thread of the dispatcher does it by default.
-
-        Returns:
-            Whether it is done so. Otherwise it is for whoever has the turn to do, or to refuse.
+        Otherwise it is for whoever has the turn to do, or to refuse. This thread does it if it is one of `crew`, an
+        engine's, and not the last one there; else a thread of the dispatcher does.
         """
         lane = job.lane
         in_turn = self.beside.get(lane.name)

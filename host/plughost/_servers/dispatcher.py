@@ -49,7 +49,6 @@ class Dispatcher(Beside):
         patience: float = 10.0,
         one_processor: bool = False,
     ) -> None:
-        """Begin without threads; they come with what there is to do."""
         super().__init__(share or max(_LEAST_SHARE, threads // 4), share or _MOST_BESIDE, queue, one_processor)
         self._threads = threads
         self._patience = patience

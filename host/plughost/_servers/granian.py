@@ -44,13 +44,6 @@ class GranianEngine:
 
     For another certificate, another engine replaces it on the same socket. The first pauses, so that its connections
     are known; the second starts; then the first is drained, or resumes.
-
-    Args:
-        application: What is called for each request.
-        listener: Where it is reached.
-        options: Limits and time-outs.
-        tls: The certificate; needed where the listener's scheme is https.
-        dispatcher: Whose turn requests are answered in.
     """
 
     def __init__(
@@ -61,7 +54,6 @@ class GranianEngine:
         tls: TLSFiles | None,
         dispatcher: Dispatcher,
     ) -> None:
-        """Prepare; nothing is opened before `start`."""
         self.port = listener.port
         self._application = application
         self._listener = listener

@@ -32,22 +32,7 @@ _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2", "3": "HT
 
 
 class Requests:
-    """The requests of a listener.
-
-    Args:
-        application: What answers them.
-        dispatcher: Whose turn they are answered in.
-        crew: The threads that receive them.
-        options: Limits and time-outs.
-        address: The name of the server in the environ, and its port.
-
-    Attributes:
-        calls: What is being answered.
-        waiting: What waits for its client.
-        options: Limits and time-outs; may be changed.
-        left: The clients whose refused body nobody reads on: their connections are to be closed.
-        draining: Whether HTTP/1.1 clients are to close their connection after the next response.
-    """
+    """The requests of a listener; `address` is the name of the server in the environ, and its port."""
 
     def __init__(
         self,
@@ -57,15 +42,14 @@ class Requests:
         options: EngineOptions,
         address: tuple[str, int],
     ) -> None:
-        """Prepare what is the same for every request."""
-        self.calls: set[Call] = set()
-        self.waiting: set[Body | Call] = set()
-        self.left: set[Address] = set()
-        self.draining = False
+        self.calls: set[Call] = set()  # what is being answered
+        self.waiting: set[Body | Call] = set()  # what waits for its client
+        self.left: set[Address] = set()  # clients whose refused body nobody reads on: to be disconnected
+        self.draining = False  # whether HTTP/1.1 clients are to close their connection after the next response
         self.application = application
         self.dispatcher = dispatcher
-        self.crew = crew
-        self.options = options
+        self.crew = crew  # the threads that receive them
+        self.options = options  # may be changed
         self._keys: dict[bytes, str] = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
         self._base: dict[str, Any] = {
             "SCRIPT_NAME": "",
@@ -188,15 +172,9 @@ def _announced(environ: dict[str, Any]) -> tuple[int | None, int]:
 
 
 class Body:
-    """A body that is on its way; a slow one holds no thread.
-
-    Attributes:
-        size: How much there is of it.
-        begun: When it began.
-    """
+    """A body that is on its way; a slow one holds no thread."""
 
     def __init__(self, requests: Requests, call: Call, length: int | None = None) -> None:
-        """Begin with nothing."""
         self.size = 0
         self._is_http2 = call.environ["SERVER_PROTOCOL"] == "HTTP/2"
         # There a body ends with its stream, whatever length was announced.

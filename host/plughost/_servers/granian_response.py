@@ -90,22 +90,10 @@ class Watcher(Protocol):
 
 
 class Call(Job):
-    """A request on its way through the application.
+    """A request on its way through the application."""
 
-    Args:
-        requests: The requests that it belongs to.
-        environ: The request.
-        watcher: granian's side of it.
-
-    Attributes:
-        environ: The request.
-        watcher: granian's side of it; `done` cuts off what isn't finished.
-        proto: The way to and from its client.
-        leaves_body: Whether the body is not read, so that the connection can't be used again.
-        body_ended: Whether granian has told the end of the body.
-    """
-
-    leaves_body = body_ended = False
+    leaves_body = False  # whether the body is not read, so that the connection can't be used again
+    body_ended = False  # whether granian has told the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: RawHeaders
     _started = _gone = _watched = False
@@ -118,7 +106,6 @@ class Call(Job):
     _paused: Pause | None = None
 
     def __init__(self, requests: Requests, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]) -> None:
-        """Begin with nothing answered."""
         self._requests = requests
         self.environ = environ
         self.watcher = watcher
@@ -378,14 +365,7 @@ class Call(Job):
 
 
 def send_error(proto: Proto, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
-    """Answer what the application doesn't.
-
-    Args:
-        proto: The way to the client.
-        environ: The request.
-        status: The status.
-        close: Whether the connection can't be used again.
-    """
+    """Answer what the application doesn't; `close` where the connection can't be used again."""
     _, headers, body = engine_error(status, environ.get("HTTP_X_REQUEST_ID", ""))
     raw = [*map(raw_field, headers), _SERVER]
     if close and environ["SERVER_PROTOCOL"] != "HTTP/2":

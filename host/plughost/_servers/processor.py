@@ -23,10 +23,9 @@ from pathlib import Path
 
 
 class Processor:
-    """The processor that some threads share, or none."""
+    """The processor that some threads share, or none: chosen at random, for several hosts would choose the same."""
 
     def __init__(self, *, shared: bool) -> None:
-        """Choose one, if threads are to share one; at random, for several hosts would choose the same."""
         self._ours: int | None = None
         if shared and sys.platform == "linux":
             told = ""

@@ -49,14 +49,10 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
-    """waitress's server; it is cared for and can be drained.
-
-    Attributes:
-        draining: Whether it is to end.
-    """
+    """waitress's server; it is cared for and can be drained."""
 
     channel_class = Channel
-    draining = False
+    draining = False  # whether it is to end
     crew: Crew
     active_channels: dict[int, Channel]
     _care = 0.0
@@ -88,11 +84,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             super().pull_trigger()
 
     def turn(self) -> list[Job]:
-        """Move what bytes can be moved, once; wait for some until connections are to be looked at, at most.
-
-        Returns:
-            What is to be done.
-        """
+        """Move what bytes can be moved, once, and return what is to be done; wait until the next look at most."""
         complete: list[Job] = []
         self._complete = complete
         self._turning = get_ident()
@@ -141,11 +133,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         return self.accepting and not self.in_connection_overflow
 
     def handle_accept(self, most: int = 64) -> None:
-        """Accept a connection and those behind it: with one a turn, a crowd would wait for as many turns.
-
-        Args:
-            most: How many are accepted before others are answered.
-        """
+        """Accept a connection and those behind it: with one a turn, a crowd would wait for as many turns."""
         for _ in range(most):
             before = len(self.active_channels)
             super().handle_accept()
@@ -171,14 +159,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 
 
 class WaitressEngine:
-    """Serves an application over HTTP/1.1; see `Engine`.
-
-    Args:
-        application: What is called for each request.
-        listener: Where it is reached.
-        options: Limits and time-outs.
-        dispatcher: Whose threads call it.
-    """
+    """Serves an application over HTTP/1.1; see `Engine`."""
 
     def __init__(
         self,
@@ -187,7 +168,6 @@ class WaitressEngine:
         options: EngineOptions,
         dispatcher: Dispatcher,
     ) -> None:
-        """Prepare; nothing is opened before `start`."""
         self.port = listener.port
         self._application = application
         self._listener = listener

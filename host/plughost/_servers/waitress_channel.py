@@ -180,7 +180,6 @@ class Answer(Job):
     """The next request of a connection."""
 
     def __init__(self, channel: Channel, lane: Lane) -> None:
-        """Begin with nothing done."""
         self._channel = channel
         self.lane = lane
 

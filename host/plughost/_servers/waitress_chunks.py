@@ -27,17 +27,12 @@ _TRAILER: Final = _line(rf"(?P<field>{TOKEN}:{_TEXT})?", rf"{TOKEN}(?::{_TEXT})?
 
 
 class Chunks:
-    """A body that comes in chunks, as waitress's parser wants it. Trailer fields are read and dropped.
-
-    Args:
-        buffer: Where the body is kept.
-    """
+    """A body that comes in chunks, as waitress's parser wants it. Trailer fields are read and dropped."""
 
     completed = False
     error: BadRequest | None = None
 
     def __init__(self, buffer: Any) -> None:
-        """Begin before the first chunk."""
         self._buffer = buffer
         self._left = 0  # bytes that are to come of a chunk
         self._expected = _SIZE

@@ -35,16 +35,10 @@ _UNFIT: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
-    """One request. A body over the limit is not read.
+    """One request. A body over the limit is not read."""
 
-    Attributes:
-        oversized: Whether the body was over the limit; the request is complete then, with no body.
-        born: When its first byte arrived, of `time.monotonic()`.
-        complete_at: When all of it was there, of `time.perf_counter()`, where somebody asks.
-    """
-
-    oversized = False
-    complete_at: float | None = None
+    oversized = False  # whether the body was over the limit; the request is complete then, with no body
+    complete_at: float | None = None  # when all of it was there, of `time.perf_counter()`, where somebody asks
     completed: bool
     path = ""
     error: Any
@@ -54,9 +48,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     request_uri: str
 
     def __init__(self, adj: Any) -> None:
-        """Start with an empty request."""
         super().__init__(adj)
-        self.born = time.monotonic()
+        self.born = time.monotonic()  # when its first byte arrived
 
     def received(self, data: bytes) -> int:
         """Take bytes from the connection, and return how many belonged to this request."""
@@ -143,29 +136,17 @@ class Room(Pause):
 
 
 class PausedError(BaseException):
-    """Raised out of a task whose response goes on later; waitress would take an `Exception` for a failed one.
-
-    Attributes:
-        task: The task.
-        pause: Until when.
-    """
+    """Raised out of a task whose response goes on later; waitress would take an `Exception` for a failed one."""
 
     def __init__(self, task: Task, pause: Pause) -> None:
-        """Take both."""
         self.task = task
         self.pause = pause
 
 
 class Parts:
-    """A response's body, which may be left where it pauses, and taken up again by iterating once more.
-
-    Args:
-        body: What the application returned.
-        task: What sends it.
-    """
+    """A response's body, which may be left where it pauses, and taken up again by iterating once more."""
 
     def __init__(self, body: Iterable[bytes], task: Task) -> None:
-        """Begin."""
         self._parts = iter(body)
         self._close = getattr(body, "close", None)
         self._task = task
@@ -200,14 +181,10 @@ class Parts:
 
 
 class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
-    """Calls the application for one request.
-
-    Attributes:
-        parts: The body, where it is no list.
-    """
+    """Calls the application for one request."""
 
     close_on_finish: bool
-    parts: Parts | None = None
+    parts: Parts | None = None  # the body, where it is no list
 
     def get_environment(self) -> dict[str, Any]:
         """Return the environ, with the path as it was sent: waitress joins leading slashes."""

@@ -13,45 +13,26 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """What one plugin takes of the threads.
+    """What one plugin takes of the threads."""
 
-    Attributes:
-        name: The plugin; empty for requests that are for none.
-        share: How many threads it may hold.
-        held: How many it holds, each with a slow request.
-        waiting: The requests that wait for one of these to end.
-        refused: How many requests were refused, since too many waited or since they waited too long.
-        waiting_beside: Those that wait for a thread beside the turn.
-        resting: How many of its requests gave their turn away.
-        beside: How many threads answer its requests beside the active one.
-        ready: Those that wait for nothing but the turn.
-    """
-
-    name: str
-    share: int
-    held: int = 0
-    waiting: deque[Job] = field(default_factory=deque)
-    refused: int = 0
-    waiting_beside: deque[Job] = field(default_factory=deque)
-    resting: int = 0
-    beside: int = 0
-    ready: deque[Job] = field(default_factory=deque)
+    name: str  # of the plugin; empty for requests that are for none
+    share: int  # how many threads it may hold
+    held: int = 0  # how many it holds, each with a slow request
+    waiting: deque[Job] = field(default_factory=deque)  # the requests that wait for one of these to end
+    refused: int = 0  # how many requests were, since too many waited or since they waited too long
+    waiting_beside: deque[Job] = field(default_factory=deque)  # those that wait for a thread beside the turn
+    resting: int = 0  # how many of its requests gave their turn away
+    beside: int = 0  # how many threads answer its requests beside the active one
+    ready: deque[Job] = field(default_factory=deque)  # those that wait for nothing but the turn
 
 
 class Job:
-    """A request that a thread is to answer, or the rest of one.
+    """A request that a thread is to answer, or the rest of one."""
 
-    Attributes:
-        lane: What it counts against.
-        begun: Whether a part of it is done already: the rest of it is never refused.
-        since: When it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't.
-        crew: The engine that received it, once it has to wait for the turn.
-    """
-
-    lane: Lane
-    begun = False
-    since: float = 0.0
-    crew: Crew | None = None
+    lane: Lane  # what it counts against
+    begun = False  # whether a part of it is done already: the rest of it is never refused
+    since: float = 0.0  # when it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't
+    crew: Crew | None = None  # the engine that received it, once it has to wait for the turn
 
     def run(self) -> None:
         """Go on with it."""
@@ -69,7 +50,6 @@ class Work(Job):
     begun = True
 
     def __init__(self, lane: Lane, do: Callable[[], None]) -> None:
-        """Do something for a plugin."""
         self.lane = lane
         self._do = do
 
@@ -82,13 +62,9 @@ class Backlog:
     """What waits for the turn: plugins take it one after the other, each for one request, however many it has.
 
     Any thread adds to it, without a lock. Only the active one takes from it.
-
-    Attributes:
-        add: Adds a job.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._new: deque[Job] = deque()
         self._lanes: deque[Lane] = deque()  # those with something in `ready`, whose turn is next first
         self.add: Callable[[Job], None] = self._new.append
