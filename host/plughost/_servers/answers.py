@@ -58,9 +58,7 @@ KNOWN_FIELDS: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
 def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str, str]], bytes]:
     """Return status line, headers and body of an error, as RFC 9457 problem details (CONTRACT 2).
 
-    Args:
-        status: The HTTP status code.
-        request_id: What the client sent as `X-Request-ID`; kept when it is well-formed.
+    The `X-Request-ID` that the client sent is kept when it is well-formed.
     """
     phrase = http.HTTPStatus(status).phrase
     body = PROBLEM_DETAILS.render(Problem(status, phrase, _DETAILS.get(status, f"{phrase}.")))

@@ -122,19 +122,15 @@ class Application(Protocol):
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request (PEP 3333)."""
-        ...
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
         """Return the plugin that a request is for; empty where it is for none."""
-        ...
 
     def client_of(self, environ: dict[str, Any]) -> str:
         """Return the address that a request comes from, which a trusted proxy tells."""
-        ...
 
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer that the plugin has too much to do."""
-        ...
 
 
 class Arriving(Protocol):
@@ -145,7 +141,6 @@ class Arriving(Protocol):
     @property
     def client(self) -> str:
         """The address that it comes from."""
-        ...
 
 
 class Crowding:
@@ -164,11 +159,11 @@ class Crowding:
 
 
 def giving_way(bodies: Iterable[Body], most: int) -> list[Body]:
-    """Return which bodies are refused, so that the others take no more memory: the newest of whoever holds most.
+    """Return which bodies are refused, the newest of whoever holds most, so that the others take at most so many bytes.
 
     Args:
         bodies: Those that are on their way, the oldest first.
-        most: How much memory they may take.
+        most: Bytes of memory that they may take.
     """
     held = {each: min(max(each.size, _LEAST_BODY), MEMORY_LIMIT) for each in bodies}
     excess = sum(held.values()) - most
@@ -203,7 +198,6 @@ class Engine(Protocol):
     @property
     def port(self) -> int:
         """The TCP port it listens on, the real one where the listener asked for 0; valid once started."""
-        ...
 
     def start(self, inherited: socket.socket | None = None) -> None:
         """Open the listener and serve; return when connections are accepted.
@@ -214,11 +208,9 @@ class Engine(Protocol):
         Raises:
             ListenError: The address cannot be had.
         """
-        ...
 
     def set_body_limit(self, limit: int) -> None:
         """Change the largest body that is read from now on."""
-        ...
 
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads.
@@ -229,4 +221,3 @@ class Engine(Protocol):
         Returns:
             Whether every request in flight was answered.
         """
-        ...

@@ -142,13 +142,7 @@ def raise_limit() -> int:
 
 
 def connections_each(wanted: int, listeners: int, allowed: int) -> int:
-    """Return how many connections each of some listeners may take: each needs one of the files that may be open.
-
-    Args:
-        wanted: As the settings say.
-        listeners: How many listeners share the descriptors.
-        allowed: How many files the process may open.
-    """
+    """Return how many of the `wanted` connections each listener may take, with so many files `allowed` in all."""
     reserved = min(RESERVED, allowed // 2)
     return max(_LEAST, min(wanted, (allowed - reserved) // max(1, listeners)))
 

@@ -61,12 +61,6 @@ class GranianEngine:
         self._tls = tls
         self._dispatcher = dispatcher
         self._serving: tuple[socket.socket, GranianWorker, Requests] | None = None
-        self._others: frozenset[Address] = frozenset()
-        self._only: frozenset[Address] | None = None
-        self._awaited: dict[Address, float] = {}  # clients whose answer was awaited of late, and when
-        self._paused = self._crowded = False
-        self._crowding = Crowding()
-        self._draining = threading.Event()
 
     def pause(self) -> frozenset[Address]:
         """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
@@ -103,7 +97,11 @@ class GranianEngine:
                 f"Cannot serve {self._listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
         self._serving = listening, worker, requests
-        self._others, self._only, self._paused, self._crowded = others, None, False, False
+        self._others = others
+        self._only: frozenset[Address] | None = None
+        self._awaited: dict[Address, float] = {}  # clients whose answer was awaited of late, and when
+        self._paused = self._crowded = False
+        self._crowding = Crowding()
         self._draining = threading.Event()
         name = f"care-{self.port}"
         self._caretaker = threading.Thread(target=self._care, args=(worker, requests), name=name, daemon=True)

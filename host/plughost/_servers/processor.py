@@ -63,11 +63,9 @@ class Processor:
 
 
 def quiet(allowed: Collection[int], told: str) -> list[int]:
-    """Return the half of some processors that devices have interrupted the least.
+    """Return the half of some processors that devices have interrupted the least, as `/proc/interrupts` told.
 
-    Args:
-        allowed: The processors' numbers.
-        told: What `/proc/interrupts` says; where it is empty, all are alike.
+    Where that is empty, all are alike.
     """
     counts = dict.fromkeys(sorted(allowed), 0)
     heading, *lines = told.splitlines() or [""]

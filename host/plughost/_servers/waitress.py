@@ -25,7 +25,7 @@ from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
-from plughost._servers.base import Crowding, giving_way
+from plughost._servers.base import MEMORY_LIMIT, Crowding, giving_way
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
 from plughost._servers.waitress_channel import AHEAD_BYTES, Answer, Channel
 from plughost._servers.waitress_messages import TASK, Parts
@@ -246,7 +246,7 @@ class WaitressEngine:
             channel_request_lookahead=1,
             max_request_body_size=sys.maxsize,
             max_request_header_size=64 * 1024,
-            inbuf_overflow=512 * 1024,
+            inbuf_overflow=MEMORY_LIMIT,
             outbuf_high_watermark=AHEAD_BYTES,
             log_socket_errors=False,
             clear_untrusted_proxy_headers=False,
