@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import threading
 import time
 from _thread import LockType, allocate_lock
 from collections import deque
@@ -49,6 +50,7 @@ class Beside:
         self.processor: Processor = Processor(shared=one_processor)
         self._guard: LockType = allocate_lock()  # around all counts
         self._own = Crew(sys.maxsize)
+        self._started: list[threading.Thread] = []
         self._idle: list[Spot] = []
         self._running: dict[int, Job | None] = {}  # what is done beside the turn, by thread; None if that is let go
         self._long: deque[Job] = deque()  # what is to be told that it takes long
@@ -206,7 +208,9 @@ class Beside:
 
     def _start(self, serve: Callable[[], object]) -> None:
         """Start a thread of the dispatcher's own."""
-        raise NotImplementedError
+        thread = threading.Thread(target=serve, name="plughost-requests", daemon=True)
+        self._started = [*filter(threading.Thread.is_alive, self._started), thread]
+        thread.start()
 
     def _wake_watcher(self) -> None:
         """Have it looked for what takes or waits too long."""

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import select
 import socket
 import stat
@@ -76,8 +77,7 @@ def open_socket(listener: Listener, inherited: socket.socket | None = None) -> s
                 listener.address, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             opened = stack.enter_context(socket.socket(family, kind, protocol))
-            if os.name == "posix":
-                opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit that
@@ -128,10 +128,6 @@ def turn_away(listening: socket.socket) -> None:
 
 def raise_limit() -> int:
     """Let this process open as many files as the system allows it to; return how many that are."""
-    if sys.platform == "win32":
-        return sys.maxsize
-    import resource  # noqa: PLC0415 - Windows has none
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

@@ -61,7 +61,6 @@ class Dispatcher(Beside):
         self._current: dict[int, tuple[Job, Crew, int]] = {}
         self._give_way = self.rest
         self._held = 0
-        self._started: list[threading.Thread] = []
         self._alarm = threading.Event()
         self._watcher: threading.Thread | None = None
         self._closed = False
@@ -290,11 +289,6 @@ class Dispatcher(Beside):
             self._active = None
             self._turn.release()
             self._alarm.set()
-
-    def _start(self, serve: Callable[[], object]) -> None:
-        thread = threading.Thread(target=serve, name="plughost-requests", daemon=True)
-        self._started = [*filter(threading.Thread.is_alive, self._started), thread]
-        thread.start()
 
     def _take_over(self, number: int) -> None:
         """Take the turn from a request that runs for long, if it still does, and pass it on."""

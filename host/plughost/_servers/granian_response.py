@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from plughost._servers.work import Crew
 
 Message = dict[str, Any]
-RawHeaders = list[tuple[bytes, bytes]]
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _SERVER: Final = (b"server", b"plughost")
@@ -95,7 +94,7 @@ class Call(Job):
     leaves_body = False  # whether the body is not read, so that the connection can't be used again
     body_ended = False  # whether granian has told the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
-    _headers: RawHeaders
+    _headers: list[tuple[bytes, bytes]]
     _started = _gone = _watched = False
     _parts: Iterator[bytes] | None = None
     _close: Callable[[], object] | None = None

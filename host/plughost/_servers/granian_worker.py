@@ -84,8 +84,8 @@ class GranianWorker:
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
         arguments: tuple[Any, ...] = (self._descriptor, False, BACKLOG)
-        if not sys.platform.startswith(("linux", "freebsd")):  # where granian takes fewer
-            arguments = arguments[: 1 if sys.platform == "win32" else 2]
+        if not sys.platform.startswith(("linux", "freebsd")):  # where granian takes no backlog
+            arguments = arguments[:2]
         self._signal = WorkerSignal()
         http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
         # Milliseconds, and seconds. Pings shed dead peers; sooner ones would keep idle peers from looking idle.
@@ -123,7 +123,7 @@ class GranianWorker:
 
         granian's descriptor is made to name a socket that nobody connects to, whose other one is free for others then.
         """
-        if os.name == "posix" and self._nobodys >= 0:
+        if self._nobodys >= 0:
             os.dup2(self._nobodys, self._descriptor, inheritable=False)
             os.close(self._nobodys)
             self._nobodys = -1
