@@ -154,17 +154,6 @@ class Presence:
         if first:
             self._logger.warning("the store is not available", reason=str(error))
 
-    def answered(self) -> None:
-        """Take note that an operation succeeded; call it only where the store is `away`.
-
-        That the database answers is not enough: the next statement may cost the connection again, and so on.
-        """
-        with self._noting:
-            if self.trouble is not None or not self.away:  # lost again, or another thread told it
-                return
-            self.away = False
-        self._logger.info("the store is back")
-
     def _raise_trouble(self) -> NoReturn:
         """Raise the trouble as an exception of its own, since several threads may."""
         trouble = self.trouble or Unavailable(f"The {self._database.label} was just lost.")
@@ -187,11 +176,15 @@ class Presence:
         return error
 
     def succeeded(self, mode: Mode) -> None:
-        """Take note that something succeeded; call it only where something failed.
+        """Take note that something succeeded; who is quick calls it only where the store is `away` or `failing`.
+
+        It is not back when it answers: the next statement may cost the connection again, and so on.
 
         On a full disk whatever deletes succeeds, and so may a small row: that is over once there is room for a table.
         What the health check found is over once it finds it no more: SQLite writes on to a read-only file that is open.
         """
+        if self.away and self._is_back():
+            self._logger.info("the store is back")
         failing = self.failing
         if failing is None or self.opened is None or (mode is Mode.READ and failing[1] is not mode):
             return
@@ -206,6 +199,13 @@ class Presence:
             self.failing = None
         seconds = round(time.monotonic() - failing[0], 1)
         self._logger.warning("the store is well again", seconds=seconds)
+
+    def _is_back(self) -> bool:
+        with self._noting:
+            if self.trouble is not None or not self.away:  # lost again, or another thread told it
+                return False
+            self.away = False
+            return True
 
     def held(self, error: Busy | Exhausted | Refused) -> None:
         """Tell, once in a while, what an operation waited for in vain, or will always lack."""

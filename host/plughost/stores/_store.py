@@ -314,9 +314,7 @@ class OpenStore(Generic[E]):
             if mode is not Mode.READ and self.database.config.read_only:
                 raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
             result = self._insist(mode, deadline, operation, args, kwargs)
-            if self._presence.away:
-                self._presence.answered()
-            if self._presence.failing is not None:
+            if self._presence.away or self._presence.failing is not None:
                 with suppress(Exception):
                     self._presence.succeeded(mode)
             return result
@@ -383,10 +381,7 @@ class OpenStore(Generic[E]):
         self._gate.enter(time.monotonic() + self._patience)
         try:
             self._presence.ready(0.0).sessions.look(writes=True)
-            if self._presence.away:
-                self._presence.answered()
-            if self._presence.failing is not None:
-                self._presence.succeeded(Mode.LOOK)
+            self._presence.succeeded(Mode.LOOK)
         except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
             self._give_up(self._judge(error, Mode.LOOK), error)
         finally:
