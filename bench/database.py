@@ -56,10 +56,10 @@ class Database:
         """Leave so many products, and one message."""
         rows = [(number, *product(number).values()) for number in range(1, products + 1)]
         insert = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
-        self._run("products", [("DELETE FROM products", []), (insert, rows), *self._next_id("products", products)])
+        self._run("products", [("DELETE FROM products", []), (insert, rows), *self._settled("products", products)])
         insert = "INSERT INTO messages (id, content, created_at) VALUES (?, ?, ?)"
         message = [(1, MESSAGE, CREATED)]
-        self._run("messages", [("DELETE FROM messages", []), (insert, message), *self._next_id("messages", 1)])
+        self._run("messages", [("DELETE FROM messages", []), (insert, message), *self._settled("messages", 1)])
 
     def commits(self, path: str) -> int:
         """Return how many commits SQLite has made to the table behind a path; 0 where nothing counts them.
@@ -75,10 +75,11 @@ class Database:
         place = Path(self.place)
         return place / f"{_STORES[table]}.sqlite3" if place.is_dir() else place
 
-    def _next_id(self, table: str, last: int) -> list[tuple[str, list[Any]]]:
+    def _settled(self, table: str, last: int) -> list[tuple[str, list[Any]]]:
+        """Return what makes PostgreSQL go on after the last id, and know its rows as it does by itself in a minute."""
         if self.engine == "sqlite":
             return []  # AUTOINCREMENT goes on after the highest
-        return [(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {last})", [])]
+        return [(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {last})", []), (f"ANALYZE {table}", [])]
 
     def _run(self, table: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
         if self.engine == "postgresql":
