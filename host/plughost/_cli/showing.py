@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from plughost._cli.completing import plugin_names, setting_names
+from plughost._cli.explaining import explain
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
@@ -28,7 +29,6 @@ from plughost._cli.options import (
     state_text,
 )
 from plughost._plugins.environment import Environment
-from plughost._runtime.explaining import explain
 from plughost._settings.masking import MASK
 from plughost._settings.sources import DEFAULT_FILE, no_settings
 
