@@ -91,6 +91,8 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ),
         ("grace_time = -1", "plughost.toml: grace_time: "),
         ("grace_time = inf", "plughost.toml: grace_time: "),
+        ("shutdown_delay = 1e300", "plughost.toml: shutdown_delay: must be less than or equal to 1000000"),
+        ("[sites.main]\nidle_timeout = 99999999999999999999", "sites.main.idle_timeout: must be less than or equal to"),
         ("grace_time = true", "plughost.toml: grace_time: must be a number, not true"),
         ("body_limit = true", "plughost.toml: body_limit: must be a number, not true"),
         ("[sites.main]\nhttp_port = true", "plughost.toml: sites.main.http_port: must be a number, not true"),

@@ -37,6 +37,9 @@ HTTPPort = Annotated[int, Field(ge=0, le=65535, description="TCP port of the HTT
 HTTPSPort = Annotated[
     int, Field(ge=0, le=65535, description="TCP port of the HTTPS listener; 0 lets the system choose")
 ]
+_LONGEST: Final = 1_000_000  # seconds, 11 days: clocks, locks and PostgreSQL (milliseconds, 32 bits) can wait for that
+Seconds = Annotated[float, Field(le=_LONGEST)]
+WholeSeconds = Annotated[int, Field(le=_LONGEST)]
 Address = Annotated[str, AfterValidator(_address)]
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
 Encoding = Literal["zstd", "gzip"]
@@ -155,7 +158,7 @@ class SiteSettings(Table):
     http_engine: EngineName = Field("waitress", description="Engine of the HTTP listener")
     threads: int = Field(4, ge=1, le=256, description="Slow requests at once; all sites share them")
     connection_limit: int = Field(4096, ge=1, description="Open connections of a listener at most")
-    idle_timeout: int = Field(60, ge=1, description="Seconds after which an idle connection is closed")
+    idle_timeout: WholeSeconds = Field(60, ge=1, description="Seconds after which an idle connection is closed")
     allowed_hosts: tuple[HostName, ...] = Field(
         (), description="Names and addresses it is reached by, *.example.org for subdomains; any other Host is 400"
     )
@@ -222,14 +225,16 @@ class TLSSettings(Table):
 class StoreTuning(Table):
     """How long to wait for a store, how many connections it may have, and whether it is written."""
 
-    patience: float = Field(
+    patience: Seconds = Field(
         5.0, gt=0, description="Seconds to wait for a connection, for locks, and for a lost database"
     )
-    connect_timeout: int = Field(3, ge=2, description="Seconds to wait until PostgreSQL lets a connection in")
-    statement_timeout: float = Field(30.0, gt=0, description="Seconds that PostgreSQL may work on one statement")
-    pause: float = Field(1.0, ge=0, description="Seconds between attempts to reach a database that is away for longer")
+    connect_timeout: WholeSeconds = Field(3, ge=2, description="Seconds to wait until PostgreSQL lets a connection in")
+    statement_timeout: Seconds = Field(30.0, gt=0, description="Seconds that PostgreSQL may work on one statement")
+    pause: Seconds = Field(
+        1.0, ge=0, description="Seconds between attempts to reach a database that is away for longer"
+    )
     pool_size: int = Field(10, ge=1, description="Connections to a store at most; on SQLite, of those that read")
-    pool_idle: float = Field(
+    pool_idle: Seconds = Field(
         10.0, ge=0, description="Seconds after which an idle connection is closed, but for the last"
     )
     read_only: bool = Field(False, description="Only read, as from a standby: nothing is migrated, and writes are 503")
@@ -257,11 +262,11 @@ class RequestSettings(Table):
         examples=[4],
     )
     plugin_queue: int = Field(1000, ge=0, description="Requests of one plugin that may wait while it has its share")
-    queue_timeout: float = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
+    queue_timeout: Seconds = Field(10.0, gt=0, description="Seconds after which one that waits so is refused")
     one_processor: bool = Field(
         True, description="Whether the threads that answer requests share one processor, which is quicker (Linux)"
     )
-    body_timeout: int = Field(300, ge=1, description="Seconds that a request body may take in all")
+    body_timeout: WholeSeconds = Field(300, ge=1, description="Seconds that a request body may take in all")
     body_memory: int = Field(
         64 * 1024 * 1024,
         ge=1024 * 1024,
@@ -303,11 +308,13 @@ class HostSettings(Table):
         ("dev-console",),
         description="Plugins that may reload the host, switch and purge plugins, change settings, and read every store",
     )
-    grace_time: float = Field(30.0, ge=0, description="Seconds that requests in flight have when the host stops")
-    shutdown_delay: float = Field(
+    grace_time: Seconds = Field(30.0, ge=0, description="Seconds that requests in flight have when the host stops")
+    shutdown_delay: Seconds = Field(
         0.0, ge=0, description="Seconds that all is served with readiness down before a stop closes the ports"
     )
-    hook_timeout: float = Field(30.0, gt=0, description="Seconds that a plugin's import and each of its hooks may take")
+    hook_timeout: Seconds = Field(
+        30.0, gt=0, description="Seconds that a plugin's import and each of its hooks may take"
+    )
     body_limit: ByteSize = Field(ByteSize(1024 * 1024), gt=0, description="Largest request body, in bytes")
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         (), description="Proxies whose X-Forwarded-* headers are believed"

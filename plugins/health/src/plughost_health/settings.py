@@ -11,8 +11,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     public: bool = Field(False, description="Show everybody what each check finds; strangers see UP or DOWN otherwise")
-    timeout: float = Field(3.0, gt=0, description="Seconds after which a check that has not returned counts as down")
-    cache: float = Field(1.0, ge=0, description="Seconds for which what a check found is told again")
+    timeout: float = Field(
+        3.0, gt=0, le=3600, description="Seconds after which a check that has not returned counts as down"
+    )
+    cache: float = Field(1.0, ge=0, le=3600, description="Seconds for which what a check found is told again")
     minimum_disk: ByteSize = Field(
         ByteSize(100 * 1024 * 1024), description="Free space of the data folder's disk below which it is not ready"
     )
