@@ -6,7 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -20,6 +20,7 @@ from plughost import (
     PluginContext,
     PluginError,
     RouteGroup,
+    Store,
     hookimpl,
 )
 from plughost._runtime.generation import GenerationRefused
@@ -289,3 +290,23 @@ def test_what_a_module_misses_while_it_is_imported_is_not_the_entry_points_fault
     write_package(tmp_path, "plughost-asking", files, entry_points=plugin_entry("asking", "asks_in_vain"))
     with running_host(distributions=list(metadata.distributions(path=[str(tmp_path)]))) as host:
         assert "AttributeError at asks_in_vain.py:2" in reason(host, "asking")
+
+
+def test_what_a_blocked_plugin_would_have_kept_is_free() -> None:
+    """Another plugin gets the table of one that requires a plugin with a conflict."""
+
+    def keeps(name: str, table: str) -> Plugin:
+        migrations = resources.files(__package__ or "tests.host")
+        declared = Store(name=name, entities=lambda database: database, migrations=migrations, tables=(table,))
+        return Plugin(register_stores=lambda context: [declared])
+
+    installed = [
+        plugin_distribution("a", keeps("one", "products")),
+        plugin_distribution("b", keeps("two", "products")),
+        plugin_distribution("c", keeps("three", "orders"), requires=["plughost-b"]),
+        plugin_distribution("d", keeps("four", "orders")),
+    ]
+    with running_host(distributions=installed) as host:
+        assert "the table products belongs to a" in reason(host, "b")
+        assert reason(host, "c").startswith("blocked: ")
+        assert "belongs to" not in reason(host, "d")

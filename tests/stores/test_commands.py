@@ -90,9 +90,11 @@ def test_purge_of_an_unknown_plugin_says_so(invoke: Invoke) -> None:
 
 
 def test_the_name_of_a_backup_survives_a_power_cut(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, config: StoresConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder is on the disk, with the name, before the command says that it wrote it."""
+    if config.url and shutil.which("pg_dump") is None:
+        pytest.skip("the tools of PostgreSQL are not installed")
     synced, fsync = list[bool](), os.fsync
 
     def note(descriptor: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.stores.operations import add, count
 
 from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable
-from plughost.stores._errors import Damaged
+from plughost.stores._errors import ConnectionLost, Damaged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +59,23 @@ def test_a_store_that_could_not_be_opened_is_not_asked_for_before_its_pause_is_o
     with pytest.raises(Unavailable, match="cannot be"):
         store.read(count)
     assert not in_the_way.exists()
+
+
+def test_a_store_that_is_lost_again_after_long_is_told_again(
+    opening: Callable[..., Stores],
+    sqlite_config: StoresConfig,
+    products: Store,
+    told: list[dict[str, Any]],
+    wait_for: Callable[..., None],
+) -> None:
+    """Though no operation has succeeded in between: this one failed by its own fault."""
+    store = opening(replace(sqlite_config, patience=0.05), products)["catalog"]
+    for _ in range(2):
+        store._presence.note(ConnectionLost("its server has gone"))
+        with pytest.raises(ZeroDivisionError):
+            store.read(lambda db: 1 / 0)
+        wait_for(store._presence._stays)
+    assert [line["event"] for line in told[1:]] == ["the store is not available"] * 2
 
 
 @pytest.mark.parametrize("method", ["single", "run"])

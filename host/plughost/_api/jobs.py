@@ -24,7 +24,8 @@ class Job:
     Attributes:
         name: Unique within the plugin.
         run: Called with a `JobRun`, with the stores open. Its result is left alone.
-        every: Seconds from when it is due to when it is due again. First so long after the plugin has started.
+        every: Seconds from when it is due to when it is due again, from 0.001 to 3155760000 (100 years). First so long
+            after the plugin has started.
         cron: Minute, hour, day of the month, month and day of the week when it is due, as crontab(5) writes them, such
             as `30 4 * * mon-fri`. Not beside `every`.
         at_start: Whether it is due once right after the plugin has started, beside what `every` or `cron` say.

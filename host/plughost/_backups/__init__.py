@@ -46,8 +46,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         else:
             dump(store, unfinished)
         unfinished.rename(file)
-        with suppress(OSError):  # the backup is there, on a file system that can't do this, too
-            sync(file.parent)
+        _keep_name(file)
     except (sqlite3.Error, OSError) as error:
         raise _told(error, f"the backup of the store {store.name} to {file} failed") from error
     finally:
@@ -119,11 +118,16 @@ def _replace(path: Path, file: Path) -> None:
         for end in ("-wal", "-shm", "-journal"):  # SQLite would apply them to any file of this name
             path.with_name(path.name + end).unlink(missing_ok=True)
         fresh.replace(path)
-        sync(path.parent)
+        _keep_name(path)
     except OSError as error:
         raise _told(error, f"{file} cannot be put in the place of {path}") from error
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _keep_name(file: Path) -> None:
+    with suppress(OSError):  # on a file system that can't do this the file is there, too
+        sync(file.parent)
 
 
 def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> int:

@@ -58,7 +58,8 @@ def _root(distribution: InstalledDistribution) -> Path:
 
 def _rows(distribution: InstalledDistribution) -> dict[Path, str]:
     """Return the hash of each file of a distribution, by absolute path; empty of those that have none."""
-    found = {Path(os.path.normpath(str(distribution.locate_file(row[0])))): row for row in record_of(distribution)}
+    rows = (row for row in record_of(distribution) if len(row) > 1)
+    found = {Path(os.path.normpath(str(distribution.locate_file(row[0])))): row for row in rows}
     # Scripts and data outside of the modules' folder may be left out on purpose, as in a container.
     return {path: row[1] for path, row in found.items() if not row[0].startswith("..") or path.exists()}
 

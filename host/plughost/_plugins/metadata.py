@@ -140,12 +140,12 @@ def version_of(distribution: Distribution) -> str:
 
 
 def record_of(distribution: Distribution) -> list[list[str]]:
-    """Return the rows of a distribution's RECORD: path, hash, size. Empty where there is none that can be read.
+    """Return the rows of a distribution's RECORD: path, hash, size, as far as it tells. Empty where there is none that can be read.
 
     The paths are relative, with slashes. `Distribution.files` takes ten times as long.
     """
     try:
-        return [row for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()) if len(row) > 1]
+        return [row for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()) if row]
     except csv.Error:
         return []
 

@@ -26,6 +26,7 @@ _RULES: Final = {
 }
 """What pydantic's messages begin or end with, and what the house says instead."""
 
+KEYS_LISTER: Final = "`plughost settings` lists"  # from which variables have their names
 SETTINGS_LISTER: Final = "`plughost init FILE` writes"
 PLUGINS_LISTER: Final = "`plughost plugins` lists"
 _FEW: Final = 8

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from plughost._api.host import Value
-from plughost._settings.errors import PLUGINS_LISTER, SETTINGS_LISTER, SettingsError, did_you_mean, problems_of
+from plughost._settings.errors import KEYS_LISTER, PLUGINS_LISTER, SettingsError, did_you_mean, problems_of
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 from plughost._settings.variables import ENV_PREFIX, NO_SETTINGS, Variables, names_of, plugin_prefix
 
@@ -150,7 +150,7 @@ class Settings:
             known.update(names_of(MountSettings, plugin_prefix(name)))
             known.update(names_of(model, plugin_prefix(name)) if model is not None else ())
         return [
-            f"environment: {name} is no setting{did_you_mean(name, sorted(known), SETTINGS_LISTER)}"
+            f"environment: {name} is no setting{did_you_mean(name, sorted(known), KEYS_LISTER)}"
             for name in sorted(self.environment)
             if name.startswith(ENV_PREFIX)
             and not name.startswith(NO_SETTINGS)

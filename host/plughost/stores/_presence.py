@@ -37,7 +37,7 @@ class Presence:
     Attributes:
         opened: The store, once it was opened; it may have been lost since.
         trouble: Why it can't be used; None where it can, or was not opened yet.
-        away: Whether it was lost, and no operation has succeeded since.
+        away: Whether it was lost, and nothing has shown since that it stays.
         failing: Since when something fails though it is there, as on a full disk, and what; None where all succeeds.
     """
 
@@ -57,7 +57,7 @@ class Presence:
         self._database, self._open, self._refuse, self._tables = database, open_store, refuse, tables
         self._logger = logger.bind(place=database.config.place)
         self._served: Opened | None = None  # before it was damaged
-        self._wait_until = self._retry_at = self._tell_at = 0.0
+        self._wait_until = self._retry_at = self._tell_at = self._found_at = 0.0
         self._told: str | None = None  # how it was lost, until that lasts
         self._opening = threading.Lock()
         self._noting = threading.Lock()
@@ -104,6 +104,7 @@ class Presence:
             if not isinstance(found, Unavailable):
                 self._raise_trouble()
             return None
+        self._found_at = time.monotonic()
         self.trouble = None
         return self.opened
 
@@ -142,7 +143,7 @@ class Presence:
         lost = isinstance(error, (ConnectionLost, OutcomeUnknown, Refused))
         with self._noting:
             waits = lost and self.opened is not None
-            first = not self.away or (self.trouble is None and not lost)
+            first = not self.away or (self.trouble is None and (not lost or self._stays()))
             if self.trouble is None:
                 self._wait_until = time.monotonic() + self._database.config.patience if waits else 0.0
                 self._retry_at = 0.0
@@ -178,12 +179,13 @@ class Presence:
     def succeeded(self, mode: Mode) -> None:
         """Take note that something succeeded; who is quick calls it only where the store is `away` or `failing`.
 
-        It is not back when it answers: the next statement may cost the connection again, and so on.
+        It is not back when it answers: the next statement may cost the connection again, and so on. So the health check
+        waits for `patience` seconds without another loss; an operation that succeeded has seen enough.
 
         On a full disk whatever deletes succeeds, and so may a small row: that is over once there is room for a table.
         What the health check found is over once it finds it no more: SQLite writes on to a read-only file that is open.
         """
-        if self.away and self._is_back():
+        if self.away and self._is_back(mode):
             self._logger.info("the store is back")
         failing = self.failing
         if failing is None or self.opened is None or (mode is Mode.READ and failing[1] is not mode):
@@ -200,12 +202,16 @@ class Presence:
         seconds = round(time.monotonic() - failing[0], 1)
         self._logger.warning("the store is well again", seconds=seconds)
 
-    def _is_back(self) -> bool:
+    def _is_back(self, mode: Mode) -> bool:
         with self._noting:
             if self.trouble is not None or not self.away:  # lost again, or another thread told it
                 return False
-            self.away = False
-            return True
+            self.away = mode is Mode.LOOK and not self._stays()
+            return not self.away
+
+    def _stays(self) -> bool:
+        """Return whether it was not lost again for long after it had been found."""
+        return time.monotonic() > self._found_at + self._database.config.patience
 
     def held(self, error: Busy | Exhausted | Refused) -> None:
         """Tell, once in a while, what an operation waited for in vain, or will always lack."""
