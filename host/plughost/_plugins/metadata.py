@@ -140,7 +140,7 @@ def version_of(distribution: Distribution) -> str:
 
 
 def record_of(distribution: Distribution) -> list[list[str]]:
-    """Return the rows of a distribution's RECORD: path, hash, size, as far as it tells. Empty where there is none that can be read.
+    """Return the rows of a distribution's RECORD: path, hash and size, if told. Empty where none can be read.
 
     The paths are relative, with slashes. `Distribution.files` takes ten times as long.
     """
