@@ -99,6 +99,11 @@ class HostProcess:
         """Send it a command, and return the answer."""
         return send_command(self.data_dir, command, **arguments)
 
+    def no_tracebacks(self) -> None:
+        """Fail with the lines of its log that have a traceback, if there are any."""
+        lines = [line for line in self.errors.read_text(encoding="utf-8").splitlines() if "Traceback" in line]
+        assert not lines, "\n".join(lines)
+
     def port(self, site: str = "main", scheme: str = "http") -> int:
         """Return the port of a listener."""
         return self._ports[site, scheme]

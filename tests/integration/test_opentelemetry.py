@@ -43,4 +43,4 @@ def test_requests_are_traced_by_the_agent(tmp_path: Path) -> None:
     whom = [[each["attributes"].get(name) for name in ASKED] for each in (missing, found)]
     assert whom == [[404, "catalog-v2", "main"], [200, "messages", "main"]]
     assert store["parent_id"] == found["context"]["span_id"]
-    assert "Traceback" not in host.errors.read_text()
+    host.no_tracebacks()

@@ -40,7 +40,7 @@ def host(proxy: tuple[Proxy, str], tmp_path: Path) -> Iterator[HostProcess]:
     with host_process(tmp_path, {"stores": {"url": proxy[1]}}) as running:
         yield running
         assert running.stop() == 0
-        assert "Traceback" not in running.errors.read_text()
+        running.no_tracebacks()
 
 
 def stored(path: str, acknowledged: list[str]) -> Callable[[httpx.Client], str]:

@@ -113,7 +113,7 @@ def test_sigterm_under_load_loses_nothing(host: HostProcess, tmp_path: Path, att
         assert [each.result(PATIENCE) for each in held] == [name for _, name in names]
     assert load.failures == []
     assert host.process.wait(PATIENCE) == 0
-    assert "Traceback" not in host.errors.read_text()
+    host.no_tracebacks()
 
 
 def begin_bodies(host: HostProcess) -> ssl.SSLSocket:
