@@ -45,6 +45,7 @@ _STALLED_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.25
 _END_SECONDS: Final = 2.0
 _WHOLE: Final = (list, tuple)
+_WAKING: Final = threading.RLock()  # around waking a loop, and closing what wakes it: its descriptor is free then
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
@@ -80,8 +81,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 
     def pull_trigger(self) -> None:
         """Let the thread that moves bytes look again at what there is to move; one that begins to will see it."""
-        if self._turning:
-            super().pull_trigger()
+        with _WAKING:
+            if self._turning:
+                super().pull_trigger()
 
     def turn(self) -> list[Job]:
         """Move what bytes can be moved, once, and return what is to be done; wait until the next look at most."""
@@ -221,7 +223,8 @@ class WaitressEngine:
         end = time.monotonic() + (_END_SECONDS if answered else 0.1)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-        wasyncore.close_all(server._map, ignore_all=True)  # noqa: SLF001 - as waitress's own `close` of several
+        with _WAKING:
+            wasyncore.close_all(server._map, ignore_all=True)  # noqa: SLF001 - as waitress's own `close` of several
         return answered
 
     def _call(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
