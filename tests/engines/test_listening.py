@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from tests.engines.conftest import LANES, Lane
 from tests.engines.dispatching import Plain, open_alone
+from waitress.server import TcpWSGIServer
 
 from plughost._api.host import Listener
 from plughost._servers import EngineOptions, ListenError, TLSFiles
@@ -249,3 +250,38 @@ def test_who_comes_during_a_pause_is_answered_after_it(serve: Serve, gate: Gate,
                 with served.secure(raw) as late:
                     late.sendall(b"GET /late HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
                     assert late.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_what_wakes_waitress_is_open_for_as_long_as_somebody_wakes_it(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that has just answered does, while a drain ends: its byte would go to who has the descriptor next."""
+    engine = cast(
+        "WaitressEngine",
+        open_alone(gate, listener(LANES[0])),
+    )
+    engine.start()
+    server = engine._server
+    assert server is not None
+    wakes, go_on, found = threading.Event(), threading.Event(), list[bool]()
+
+    def pull_trigger(woken: TcpWSGIServer) -> None:
+        if threading.current_thread() is waking:
+            wakes.set()
+            go_on.wait(20)
+            found.append(Path(f"/dev/fd/{woken.trigger.trigger}").exists())
+
+    def wake() -> None:
+        while not wakes.is_set():  # the loop turns nearly always
+            server.pull_trigger()
+
+    monkeypatch.setattr(TcpWSGIServer, "pull_trigger", pull_trigger)
+    waking, draining = threading.Thread(target=wake), threading.Thread(target=engine.drain, args=(0.1,))
+    waking.start()
+    assert wakes.wait(20)
+    draining.start()
+    draining.join(1.0)  # which it does at once where it doesn't wait for that thread
+    go_on.set()
+    waking.join()
+    draining.join()
+    assert found == [True]
