@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +107,26 @@ def test_the_name_of_a_backup_survives_a_power_cut(
     monkeypatch.setattr(os, "fsync", note)
     assert invoke(stores_command, "backup", "catalog", "copy").exit_code == 0
     assert synced[:1] == [True]
+
+
+def test_a_file_system_that_syncs_no_folder_has_backups_and_takes_them_back(
+    invoke: Invoke, config: StoresConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in its place is said to be, also where it took the place of a file that was damaged."""
+    if config.url:
+        pytest.skip("PostgreSQL's data are in no file of a host's")
+    fsync = os.fsync
+
+    def refuse_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    assert invoke(stores_command, "backup", "catalog", "copy").exit_code == 0
+    (config.folder / "catalog.sqlite3").write_bytes(b"no database" * 1000)
+    assert invoke(stores_command, "restore", "catalog", "copy", "--yes").exit_code == 0
+    assert "products 2" in invoke(stores_command).stdout
 
 
 def test_backup_and_restore_bring_purged_data_back(invoke: Invoke, config: StoresConfig, tmp_path: Path) -> None:
