@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import stat
 import threading
@@ -352,44 +351,3 @@ def test_each_store_may_have_a_place_of_its_own(tmp_path: Path) -> None:
     assert replace(config, url=None).of("shared").path == tmp_path / "shared.sqlite3"
     with pytest.raises(SetupError, match="odd is set to 'mysql://db/x'"):
         config.of("odd")
-
-
-def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
-    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
-) -> None:
-    """The store holds again what it held, ids go on beyond it, and another store in the database is left alone."""
-    if shutil.which("pg_dump") is None:
-        pytest.skip("the tools of PostgreSQL are not installed")
-    config = StoresConfig(folder=tmp_path, url=postgresql)
-    notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
-    stores = opening(config, products, notes)
-    stores["catalog"].run(add, "a")
-    file = tmp_path / "catalog.dump"
-    backup(stores["catalog"], file)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    stores["catalog"].run(add, "later")
-    stores["notes"].run(lambda db: db.session.rows("INSERT INTO notes DEFAULT VALUES RETURNING id"))
-    with pytest.raises(Busy, match="serves the store catalog"):
-        restore(stores["catalog"], file)
-    stores.close()
-    prepare = prepare_stores({"p": (products, notes)}, config)
-    assert restore(prepare["catalog"], file) == 1
-    with pytest.raises(SetupError, match="no backup of the store notes"):
-        restore(prepare["notes"], file)
-    stores = opening(config, products, notes)
-    assert stores["catalog"].read(skus) == ["a"]
-    assert stores["catalog"].run(add, "b") == 2
-    assert stores["notes"].read(lambda db: db.session.rows("SELECT count(*) FROM notes")) == [(1,)]
-
-
-def test_tools_that_are_not_installed_are_told_as_commands(
-    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The command can be copied to where they are, and has no password in it."""
-    url = postgresql.replace("postgres@", "postgres:secret@")
-    store = opening(StoresConfig(folder=tmp_path, url=url), products)["catalog"]
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SetupError, match=r"pg_dump --format=custom .*products") as caught:
-        backup(store, tmp_path / "backup")
-    assert "secret" not in str(caught.value)
-    assert not list(tmp_path.glob("*backup*"))

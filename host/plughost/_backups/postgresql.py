@@ -50,17 +50,14 @@ def load(store: OpenStore[Any], file: Path) -> int:
     schema = max((int(number) for _, number, *_ in steps), default=0)
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     held = {found[1] for line in contents if (found := re.search(r" TABLE \S+ (\S+) ", line))}
-    if schema == 0 or not held >= set(store.declared.tables):
+    later = [table for table in store.declared.tables if table not in held]  # than the backup
+    if schema == 0 or (later and (schema == len(store.migrations) or len(later) == len(store.declared.tables))):
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
-    chosen = file.with_name(f".{file.name}.chosen")
-    chosen.write_text("\n".join(line for line in contents if f" {TABLE} " not in f"{line} "), encoding="utf-8")
-    try:
-        script = _run(
-            "pg_restore", ["--clean", "--if-exists", "--no-owner", f"--use-list={chosen}", "--file=-", str(file)]
-        )
-    finally:
-        chosen.unlink()
+    chosen = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
+    script = "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in later)
+    arguments = ["--clean", "--if-exists", "--no-owner", "--use-list=/dev/stdin", "--file=-", str(file)]
+    script += _run("pg_restore", arguments, entered=chosen)
     # The record of migrations is shared with other stores, so only the rows of this one are put in.
     # Table is our own name, and what stands beside it is quoted.
     script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_literal(store.name)};\n"  # nosec B608 - no text of a user's

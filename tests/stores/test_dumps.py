@@ -1,0 +1,81 @@
+"""Backups of stores on PostgreSQL, by its own tools."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stores.conftest import PRODUCTS, product_entities
+from tests.stores.operations import add, skus
+from tests.stores.test_care import prepared
+
+from plughost._backups import backup, restore
+from plughost.stores import Busy, SetupError, Stores, StoresConfig, prepare_stores
+
+if TYPE_CHECKING:
+    from tests.stores.conftest import Declare
+
+    from plughost import Store
+
+pytestmark = pytest.mark.skipif(shutil.which("pg_dump") is None, reason="the tools of PostgreSQL are not installed")
+
+
+def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
+) -> None:
+    """The store holds again what it held, ids go on beyond it, and another store in the database is left alone."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
+    stores = opening(config, products, notes)
+    stores["catalog"].run(add, "a")
+    file = tmp_path / "catalog.dump"
+    backup(stores["catalog"], file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    stores["catalog"].run(add, "later")
+    stores["notes"].run(lambda db: db.session.rows("INSERT INTO notes DEFAULT VALUES RETURNING id"))
+    with pytest.raises(Busy, match="serves the store catalog"):
+        restore(stores["catalog"], file)
+    stores.close()
+    prepare = prepare_stores({"p": (products, notes)}, config)
+    assert restore(prepare["catalog"], file) == 1
+    with pytest.raises(SetupError, match="no backup of the store notes"):
+        restore(prepare["notes"], file)
+    stores = opening(config, products, notes)
+    assert stores["catalog"].read(skus) == ["a"]
+    assert stores["catalog"].run(add, "b") == 2
+    assert stores["notes"].read(lambda db: db.session.rows("SELECT count(*) FROM notes")) == [(1,)]
+
+
+def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
+) -> None:
+    """Tables that came later go with their rows, and the file's folder and name needn't allow another beside it."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    stores = opening(config, products)
+    stores["catalog"].run(add, "old")
+    backup(stores["catalog"], tmp_path / "copy")
+    stores.close()
+    file = (tmp_path / "copy").rename(tmp_path / ("x" * 255))
+    parts = "CREATE TABLE parts (id {identity}, product BIGINT REFERENCES products (id));"
+    newer = declare(PRODUCTS, parts, entities=product_entities, tables=("products", "parts"))
+    opening(config, newer).close()
+    assert restore(prepared(config, newer), file) == 1
+    catalog = opening(config, newer)["catalog"]
+    assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
+
+
+def test_tools_that_are_not_installed_are_told_as_commands(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command can be copied to where they are, and has no password in it."""
+    url = postgresql.replace("postgres@", "postgres:secret@")
+    store = opening(StoresConfig(folder=tmp_path, url=url), products)["catalog"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=r"pg_dump --format=custom .*products") as caught:
+        backup(store, tmp_path / "backup")
+    assert "secret" not in str(caught.value)
+    assert not list(tmp_path.glob("*backup*"))
