@@ -18,6 +18,7 @@ from tests.stores.test_rows import add, skus
 from plughost._waiting import this_thread
 from plughost.stores import (
     OpenStore,
+    OutcomeUnknown,
     Session,
     Stores,
     StoresConfig,
@@ -277,6 +278,21 @@ def test_a_claim_that_is_never_answered_holds_nobody(
             proxy.swallow = None
             proxy.drop()
     wait_for(lambda: check(store).up)
+
+
+def test_a_commit_that_is_asked_for_in_vain_holds_nobody_for_longer_than_patience(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
+) -> None:
+    """Who asks a server that hangs is given no time for a statement beside that for the operation's own."""
+    store = opening(replace(through_proxy, statement_timeout=600), plain_products)["catalog"]
+    proxy.cut_after, proxy.hang_after = b"COMMIT", b"txid_status"
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with pytest.raises(OutcomeUnknown):
+                thread.submit(store.run, add, "a").result(25)
+        finally:
+            proxy.cut_after = proxy.hang_after = None
+            proxy.go_on()
 
 
 def test_connections_are_watched_once_the_system_allows_a_thread(

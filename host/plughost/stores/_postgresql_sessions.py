@@ -103,7 +103,7 @@ class PostgreSQLSessions(Sessions):
 
         A server that crashed may give the number of a transaction that it lost to another one, in its next `life`.
         """
-        told, asked_in = self._ask(deadline, "SELECT txid_status(%s)", transaction)
+        told, asked_in = self._ask(deadline, "SELECT txid_status(%s)", transaction, looks=True)
         return None if told == "committed" and asked_in != life else told
 
     def _ask(self, deadline: float | None, sql: str, *values: object, looks: bool = False) -> tuple[str | None, object]:
