@@ -17,9 +17,11 @@ from plughost.stores import (
     Busy,
     Session,
     SetupError,
+    StoreError,
     Stores,
     StoresConfig,
     Unavailable,
+    http_error,
     prepare_stores,
     try_stores,
 )
@@ -103,6 +105,36 @@ def test_a_privilege_that_was_taken_away_is_told_until_it_is_granted_again(
     store.single(add, "b")
     assert store.read(skus) == ["b"]
     stores.close()
+
+
+@pytest.mark.parametrize("method", ["run", "single"])
+def test_a_policy_that_forbids_a_row_is_told(
+    opening: Callable[..., Stores],
+    users_config: StoresConfig,
+    *,
+    user: str,
+    administrator: Any,
+    plain_products: Store,
+    told: list[dict[str, Any]],
+    method: str,
+) -> None:
+    """It is no defect of the plugin: 503, the cause in the log, and other rows are served as before."""
+    administrator.execute(f"GRANT CREATE ON SCHEMA public TO {user}")
+    with closing(opening(users_config, plain_products)) as stores:
+        store = stores["catalog"]
+        administrator.execute(
+            "ALTER TABLE products ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
+            "CREATE POLICY few ON products USING (true) WITH CHECK (sku <> 'b')"
+        )
+        told.clear()
+        for _ in range(3):
+            with pytest.raises(StoreError, match="row-level security policy") as caught:
+                getattr(store, method)(add, "b")
+            assert http_error(caught.value).status_code == 503
+            assert check(store).up
+        store.run(add, "a")
+        assert [line["event"] for line in told] == ["the store forbids a statement"]
+        assert "row-level security policy" in told[0]["reason"]
 
 
 @pytest.mark.parametrize("code", ["XX000", "57000"], ids=["internal error", "intervention"])

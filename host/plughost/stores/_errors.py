@@ -83,6 +83,10 @@ class MigrationError(SetupError):
     """A store's schema cannot be brought to what the plugin's code needs; the message says which step and why."""
 
 
+class Forbidden(SetupError):  # noqa: N818 - reads better where it is caught
+    """The database forbids its user a statement, by a privilege that is lacking or a policy."""
+
+
 def http_error(error: StoreError) -> falcon.HTTPError:
     """Return what an HTTP client is told about an error that no resource caught, with nothing internal in it.
 
@@ -127,6 +131,7 @@ _KINDS: Final = (
     (("57014",), Overran),
     (("08", "57P"), ConnectionLost),
     (("2200H",), Exhausted),
+    ((_NO_PRIVILEGE,), Forbidden),
     (("SQLITE_CORRUPT", "SQLITE_NOTADB", _SHORTENED, "XX001", "XX002"), Damaged),
     (_READ_ONLY + _SYSTEM, Unavailable),
 )

@@ -12,6 +12,7 @@ from plughost.stores._errors import (
     ConnectionLost,
     Damaged,
     Exhausted,
+    Forbidden,
     OutcomeUnknown,
     Refused,
     SetupError,
@@ -98,7 +99,7 @@ class Presence:
             found = translate(error, self._database.label)
             if found is None:
                 raise
-            if type(found) is StoreError:  # the database refuses to let the store be looked into
+            if type(found) in {StoreError, Forbidden}:  # the database refuses to let the store be looked into
                 found = SetupError(str(found))
             self.fail(found)
             if not isinstance(found, Unavailable):
@@ -213,12 +214,12 @@ class Presence:
         """Return whether it was not lost again for long after it had been found."""
         return time.monotonic() > self._found_at + self._database.config.patience
 
-    def held(self, error: Busy | Exhausted | Refused) -> None:
-        """Tell, once in a while, what an operation waited for in vain, or will always lack."""
+    def held(self, error: Busy | Exhausted | Forbidden | Refused) -> None:
+        """Tell, once in a while, what an operation waited for in vain, will always lack, or may not do."""
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + _TELL_AGAIN
-            what = "the store has no ids left" if isinstance(error, Exhausted) else "the store is busy"
-            self._logger.warning(what, reason=str(error))
+            kinds = {Exhausted: "the store has no ids left", Forbidden: "the store forbids a statement"}
+            self._logger.warning(kinds.get(type(error), "the store is busy"), reason=str(error))
 
     def _finds_room(self, opened: Opened) -> bool:
         """See that a table finds room where the store's are, and leave none; False where none may be made there."""
@@ -229,7 +230,7 @@ class Presence:
                 session.rows("DROP TABLE plughost_room")
             session.commit()
         except Exception as error:
-            if type(translate(error, self._database.label)) is not StoreError:
+            if type(translate(error, self._database.label)) not in {StoreError, Forbidden}:
                 raise
             return False
         else:

@@ -16,6 +16,7 @@ from plughost.stores._errors import (
     ConnectionLost,
     Damaged,
     Exhausted,
+    Forbidden,
     MisusedStore,
     OutcomeUnknown,
     Overran,
@@ -362,7 +363,7 @@ class OpenStore(Generic[E]):
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
-        if type(found) is StoreError:
+        if type(found) in {StoreError, Forbidden}:
             # A store that is closed was replaced by one of newer code, which may have migrated it.
             found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
         elif type(found) is Unavailable and self.state == "open":
@@ -373,7 +374,7 @@ class OpenStore(Generic[E]):
 
     def _give_up(self, found: StoreError, error: Exception) -> NoReturn:
         """Raise what an operation failed with in the end."""
-        if isinstance(found, (Busy, Exhausted, Refused)):
+        if isinstance(found, (Busy, Exhausted, Forbidden, Refused)):
             self._presence.held(found)
         raise found from None if found is error else error
 
