@@ -89,8 +89,9 @@ def test_a_write_whose_outcome_nobody_can_know_says_so(
         add(session, "commit")
         threading.Timer(0, proxy.stop_accepting).start()
 
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknown) as lost:
         store.run(add_and_lose_the_server)
+    assert "\n" not in f"{caught.value}{lost.value}", "what PostgreSQL says in several lines is told in one"
     proxy.cut_after = None
     proxy.mend()
     assert store.read(skus) == ["commit", "single"]

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._queries import quote
 from plughost.stores._connections import Pool, Waits
-from plughost.stores._errors import LOCKED, ConnectionLost, OutcomeUnknown, Refused, Unavailable, Unreached, translate
+from plughost.stores._errors import (
+    LOCKED,
+    ConnectionLost,
+    OutcomeUnknown,
+    Refused,
+    Unavailable,
+    Unreached,
+    one_line,
+    translate,
+)
 from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
 
 if TYPE_CHECKING:
@@ -314,10 +323,10 @@ class Writing(PostgreSQLSession):
             if told == "committed":
                 return
             if told == "aborted":
-                message = f"{label}: the connection was lost before the commit, and nothing was kept: {error}"
+                message = f"{label}: the connection was lost before the commit, and nothing was kept: {one_line(error)}"
                 raise ConnectionLost(message) from error
             if told is None or time.monotonic() > give_up:
-                message = f"{label}: the connection was lost at the commit, which may have been done: {error}"
+                message = f"{label}: the connection was lost at the commit, which may have been done: {one_line(error)}"
                 raise OutcomeUnknown(message) from error
             time.sleep(_ASK_AGAIN)
 
@@ -338,8 +347,8 @@ class Single(PostgreSQLSession):
         except Exception as error:
             # An InterfaceError is psycopg2's refusal to send anything over a closed connection.
             if self._connection is not None and self._is_lost(error) and type(error).__name__ != "InterfaceError":
-                message = f"{self.sessions.label}: the connection was lost, and the write may have been done: {error}"
-                raise OutcomeUnknown(message) from error
+                message = f"{self.sessions.label}: the connection was lost, and the write may have been done: "
+                raise OutcomeUnknown(message + one_line(error)) from error
             raise
         finally:
             self.commit()
