@@ -19,6 +19,7 @@ from plughost._backups import backup, restore
 from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
 from plughost.stores._errors import Damaged
 from plughost.stores._looking import check, statistics
+from plughost.stores._sqlite_files import connect, copy, scratch
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
@@ -323,6 +324,22 @@ def test_a_store_that_another_process_holds_is_busy(
             catalog.run(add, "a")
         assert catalog.read(count) == 0
     catalog.run(add, "a")
+
+
+def test_a_restore_over_what_another_process_holds_is_busy(tmp_path: Path) -> None:
+    """SQLite's own copying waits for a lock as long as it lasts, whatever time-out its connections have."""
+    with (
+        closing(scratch()) as backed_up,
+        closing(sqlite3.connect(tmp_path / "held", isolation_level=None)) as other,
+        closing(connect(tmp_path / "held", 0)) as target,
+    ):
+        backed_up.execute("CREATE TABLE things (id INTEGER)")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy, match="Another process"):
+            copy(backed_up, target)
+        other.execute("ROLLBACK")
+        copy(backed_up, target)
+        assert target.execute("SELECT count(*) FROM things").fetchone() == (0,)
 
 
 def test_health_tells_the_engine_and_the_schema(store: OpenStore[Any]) -> None:

@@ -79,7 +79,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         The number of the schema that was restored. The next start of a host migrates it to the newest.
 
     Raises:
-        Busy: A host serves the store.
+        Busy: A host serves the store, or another process has its file locked.
         SetupError: The file is damaged, or no backup of this store; or PostgreSQL's tools are not installed.
         MigrationError: The backup's schema is newer than what the installed plugin knows.
         StoreError: Reading or writing failed; the store is as it was.
@@ -107,7 +107,7 @@ def _put(source: sqlite3.Connection, database: SQLite, file: Path) -> None:
         _replace(database.path, file)
         return
     with closing(target):
-        source.backup(target)
+        _sqlite_files.copy(source, target)
 
 
 def _replace(path: Path, file: Path) -> None:

@@ -71,7 +71,17 @@ def scratch(*, writes: bool = True) -> sqlite3.Connection:
 def copy_into(path: Path, target: sqlite3.Connection) -> None:
     """Copy a database as it is at one moment over another."""
     with closing(SQLiteFile("", path, read_only=True).connect(30)) as source:
-        source.backup(target)
+        copy(source, target)
+
+
+def copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Copy a database over another; `Busy` where one of them is locked for longer than its connection waits."""
+
+    def refuse_lock(status: int, _remaining: int, _total: int) -> None:
+        if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:  # which `backup` waits for as long as it lasts
+            raise Busy("Another process has the database locked: let it end its transaction, and try again.")
+
+    source.backup(target, progress=refuse_lock)
 
 
 def _told(what: attrgetter[tuple[int, ...]], path: str | Path) -> tuple[int, ...]:
