@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._backups.postgresql import dump, load
 from plughost._files import locked_folder, sync, write_private
 from plughost.stores import _sqlite_files
-from plughost.stores._errors import Damaged, SetupError, StoreError, translate
+from plughost.stores._errors import Damaged, SetupError, StoreError, one_line, translate
 from plughost.stores._migrations import refuse_newer
 from plughost.stores._sqlite import SQLite, SQLiteAdministration
 
@@ -61,7 +61,7 @@ def _copy(path: Path, target: Path) -> None:
         written.execute("PRAGMA journal_mode = DELETE")  # in WAL mode it would not stay a single file
         found = written.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":  # no restore would take it
-            raise Damaged(f"{path} is damaged, so nothing was copied: {found}")
+            raise Damaged(f"{path} is damaged, so nothing was copied: {one_line(found)}")
     sync(target)  # nobody has it open, so that closing it loses no lock
 
 
@@ -133,7 +133,7 @@ def _keep_name(file: Path) -> None:
 def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> int:
     found = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
-        raise SetupError(f"{file} is damaged: {found}")
+        raise SetupError(f"{file} is damaged: {one_line(found)}")
     schema = SQLiteAdministration(source, store.name).schema_number()
     if schema == 0:
         raise SetupError(f"{file} is no backup of the store {store.name}")

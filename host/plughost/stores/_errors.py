@@ -168,8 +168,8 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
     return kind(message)
 
 
-def one_line(error: BaseException) -> str:
-    """Return the lines of a message, of which PostgreSQL's has several, as one; without those that point with ^."""
+def one_line(error: BaseException | str) -> str:
+    """Return the lines of a message, of which a database's has several, as one; without those that point with ^."""
     return "; ".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip(" ^"))
 
 

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from plughost._files import make_folder
-from plughost.stores._errors import Busy, Damaged, StoreError, translate
+from plughost.stores._errors import Busy, Damaged, StoreError, one_line, translate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -273,7 +273,7 @@ class SQLiteFile:
         try:
             with closing(self.connect(30)) as connection:
                 self.look_at_header(connection)
-                found = "; ".join(str(line) for (line,) in connection.execute(f"PRAGMA {check}(3)"))
+                found = one_line("\n".join(str(fault) for (fault,) in connection.execute(f"PRAGMA {check}(3)")))
         except sqlite3.Error as error:
             raise translate(error, self._name) or error from error
         if found != "ok":
