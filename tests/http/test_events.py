@@ -95,6 +95,7 @@ def test_what_is_published_arrives_at_once(client: httpx.Client, news: News) -> 
     """A reader gets each event as it is published, with its name, its id and its data line by line."""
     with client.stream("GET", "/news") as answer:
         assert answer.headers["Content-Type"] == "text/event-stream"
+        assert answer.headers["X-Accel-Buffering"] == "no"  # or nginx would hold the events back
         lines = lines_of(answer)
         until(lambda: news.channel.readers == 1)
         news.channel.publish(ServerSentEvent(data={"text": "Ünï\n"}, name="created", id=7))

@@ -210,4 +210,5 @@ def send_events(
     resp.content_type = MEDIA_TYPE
     if resp.get_header("Cache-Control") is None:
         resp.set_header("Cache-Control", "no-cache, no-transform")  # nor compressed: that takes 256 KiB a stream
+    resp.set_header("X-Accel-Buffering", "no")  # nginx holds a stream back until its buffer is full, otherwise
     resp.stream = reader
