@@ -296,3 +296,12 @@ def test_lines_of_requests_are_whole_in_a_pipe() -> None:
     *others, longest = sorted(written)
     assert max(others) <= select.PIPE_BUF < longest
     assert len(others) < 30
+
+
+@pytest.mark.parametrize(("file", "warned"), [("missing/audit.jsonl", True), ("audit.jsonl", False)])
+def test_an_audit_file_that_cannot_be_written_is_warned_of(tmp_path: Path, file: str, warned: bool) -> None:
+    """A start says it, since the trail then is where nobody looks for it."""
+    with running_host(distributions=[], settings={"log": {"audit": str(tmp_path / file)}}) as host:
+        assert host.host.generation is not None
+        warnings = [each for each in host.host.generation.warnings if each.startswith("log.audit: ")]
+    assert len(warnings) == warned

@@ -104,6 +104,13 @@ def audit_of(settings: Settings, logger: structlog.stdlib.BoundLogger) -> Audit:
     return Audit(logger, settings.data_dir, settings.path(settings.host.log.audit))
 
 
+def audit_warnings(settings: Settings) -> Iterator[str]:
+    """Yield what is to be told of a file that can't be written: nobody looks for the trail in the log then."""
+    file = settings.path(settings.host.log.audit)
+    if file is not None and not os.access(file if os.access(file, os.F_OK) else file.parent, os.W_OK):
+        yield f"log.audit: {file} can't be written, so the audit trail goes to the log; let the host's user write it"
+
+
 class CommandAudit(Audit):
     """Writes what a command does: into the file, else into the log of the host that runs, else on standard error."""
 

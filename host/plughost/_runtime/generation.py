@@ -16,7 +16,7 @@ from plughost._plugins.failures import Failure
 from plughost._plugins.in_place import PathFiles
 from plughost._plugins.registry import Entry, Registry, State
 from plughost._plugins.single_files import single_files
-from plughost._runtime.audit import audit_of
+from plughost._runtime.audit import audit_of, audit_warnings
 from plughost._runtime.optional import unusable
 from plughost._runtime.sites import exposed_addresses
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
@@ -355,6 +355,7 @@ def _warnings(
             f"--dev on {', '.join(exposed)}, which others can reach: there are no demo users, no console and no"
             " Swagger UI; listen on 127.0.0.1 to have them"
         )
+    yield from audit_warnings(settings)
     installed = [entry.name for entry in registry]
     yield from settings.unknown_plugins(installed)
     yield from settings.unknown_variables({entry.name: entry.settings_model for entry in registry})
