@@ -36,6 +36,15 @@ def test_what_root_makes_belongs_to_the_owner_of_the_folder(line: Line, data: Pa
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(NOBODY, NOBODY)}
 
 
+def test_an_audit_file_that_root_makes_is_one_that_the_host_can_write(line: Line, data: Path) -> None:
+    """It lies outside of the data folder, and belongs to its owner."""
+    line.configure('data_dir = "data"\nlog.audit = "audit.jsonl"')
+    line.install("alpha")
+    assert line.run("disable", "alpha").exit_code == 0
+    written = (line.folder / "audit.jsonl").stat()
+    assert (written.st_uid, written.st_gid, written.st_size > 0) == (NOBODY, NOBODY, True)
+
+
 def test_what_fails_leaves_nothing_of_root_either(line: Line, data: Path) -> None:
     """A command that ends with an error hands over what it had made."""
     (data / "tls").mkdir()

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -73,7 +73,7 @@ class Audit:
             return
         line = msgspec.json.encode({"timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", **event}, enc_hook=str)
         try:
-            descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            descriptor = self._open(self._file)
             try:
                 os.write(descriptor, line + b"\n")
             finally:
@@ -81,6 +81,20 @@ class Audit:
         except OSError as error:  # what is audited goes on, and is not lost
             self._logger.error("the audit file can't be written", reason=str(error))
             self._logger.info("audit", **event)
+
+    def _open(self, file: Path) -> int:
+        """Open the file; a new one that root makes is the data folder's owner's, whose host writes there, too."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        with suppress(FileNotFoundError):
+            return os.open(file, flags)
+        try:
+            descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600)  # of no link, which may lead anywhere
+        except FileExistsError:  # another process has just made it
+            return os.open(file, flags)
+        with suppress(OSError):  # only root may, and there may be no data folder yet
+            owner = self._data_dir.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        return descriptor
 
     def pseudonym(self, account: str) -> str:
         """Return what stands for an account: always the same on this host. Without its key nobody can tell whose.
