@@ -61,6 +61,11 @@ def test_a_command_that_is_misspelt_gets_the_nearest(line: Line) -> None:
     assert "Did you mean" not in line.run("xyzzy").stderr
 
 
+def test_who_wants_to_upgrade_is_not_sent_to_purge(line: Line) -> None:
+    """`plughost upgrade` names what upgrades, not the command that looks alike and drops data."""
+    assert "Did you mean 'install --upgrade'?" in line.run("upgrade", "messages").stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -206,6 +211,20 @@ def test_the_doctor_names_a_problem_and_its_mending(line: Line, settings: str, a
     examined = line.run("doctor", "--json")
     (found,) = [each for each in json.loads(examined.output) if each["verdict"] == "problem" and each["about"] == about]
     assert (examined.exit_code, bool(found["todo"])) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict"),
+    [("", "advice"), ("trusted_proxies = ['10.0.0.1']", "good")],
+)
+def test_the_doctor_takes_a_trusted_proxy_for_what_ends_tls(line: Line, settings: str, verdict: str) -> None:
+    """Without it, a host that has no HTTPS is advised to have some."""
+    line.install("good")
+    line.configure("")
+    path = line.folder / "plughost.toml"
+    path.write_text(f"{settings}\n{path.read_text()}".replace("https_port = 0", 'listeners = ["http"]'))
+    found = {each["about"]: each["verdict"] for each in json.loads(line.run("doctor", "--json").output)}
+    assert (found["certificate"], found["proxies"]) == (verdict, "good")
 
 
 def test_the_doctor_does_not_take_a_certificate_that_no_start_serves(line: Line) -> None:

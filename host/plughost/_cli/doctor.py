@@ -133,7 +133,11 @@ def _clock() -> Iterator[Finding]:
 
 def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> Iterator[Finding]:
     if not has_https(generation.sites, settings):
-        yield Finding("certificate", "advice", "no listener has HTTPS", "Let a proxy end TLS, or add listeners.")
+        if settings.host.trusted_proxies:
+            yield Finding("certificate", "good", "none is needed: a trusted proxy ends TLS")
+        else:
+            todo = "Let a proxy end TLS, and name it in trusted_proxies; or add listeners."
+            yield Finding("certificate", "advice", "no listener has HTTPS", todo)
         return
     tls = settings.host.tls
     made_here = dev or tls.self_signed
@@ -204,7 +208,7 @@ def _reach(settings: Settings, generation: Generation) -> Iterator[Finding]:
         todo = "Behind a proxy, name it in trusted_proxies: limits count its address for every client."
         yield Finding("proxies", "advice", f"reached from elsewhere ({', '.join(exposed)}), none is trusted", todo)
     else:
-        yield Finding("proxies", "good", "only this machine reaches it" if not exposed else f"{len(proxies)} trusted")
+        yield Finding("proxies", "good", f"{len(proxies)} trusted" if proxies else "only this machine reaches it")
     for warning in generation.warnings:
         what, _, todo = warning.partition("; ")
         yield Finding("settings", "advice", what, todo)

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 _VALUES: Final = {"--config": 1, "--without": 1, "--dev": 0, "--strict": 0, "--json": 0}
 """The options that several commands share, and how many words follow each."""
 
+_ELSEWHERE: Final = {
+    "backup": "stores backup",
+    "remove": "uninstall",
+    "restore": "stores restore",
+    "update": "install --upgrade",
+    "upgrade": "install --upgrade",
+}
+"""What is called otherwise than people look for it; the nearest name may be one that drops data."""
+
 
 class Commands(click.Group):
     """A group whose commands are imported when they are asked for: `plughost status` needs no web framework.
@@ -52,10 +61,10 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            close = get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=0.5)
-            if not close or args[0].startswith("-"):
+            meant = _ELSEWHERE.get(args[0]) or next(iter(get_close_matches(args[0], self.list_commands(ctx))), None)
+            if meant is None or args[0].startswith("-"):
                 raise
-            message = f"No such command {args[0]!r}. Did you mean {close[0]!r}?"
+            message = f"No such command {args[0]!r}. Did you mean {meant!r}?"
             raise click.UsageError(message, ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
