@@ -258,6 +258,17 @@ def test_check_and_doctor_advise_to_renew_a_certificate(line: Line) -> None:
     assert [each["todo"] for each in found if each["about"] == "certificate"] == ["Renew it, then `plughost reload`."]
 
 
+@pytest.mark.parametrize("arguments", [[], ["--dev"]])
+def test_the_doctor_sees_a_key_of_another_certificate(line: Line, arguments: list[str]) -> None:
+    """No start would serve it, and a reload keeps the certificate before."""
+    line.install("good")
+    authority = Authority()
+    (line.folder / "own.pem").write_bytes(authority.issue().pem + authority.issue().key_pem())
+    line.configure("[tls]\ncertificate = 'own.pem'")
+    found = {each["about"]: each for each in json.loads(line.run("doctor", "--json", *arguments).output)}["certificate"]
+    assert (found["verdict"], "is not the private key" in found["found"]) == ("problem", True)
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

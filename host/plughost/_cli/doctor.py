@@ -39,7 +39,7 @@ from plughost._plugins.environment import Environment
 from plughost._runtime.control import NotTold, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
-from plughost._tls.certificates import certificate_in_use, describe
+from plughost._tls.certificates import certificate_in_use, describe, prepare
 from plughost._tls.keypairs import RENEW_BEFORE
 
 if TYPE_CHECKING:
@@ -140,13 +140,14 @@ def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> It
             yield Finding("certificate", "advice", "no listener has HTTPS", todo)
         return
     tls = settings.host.tls
-    made_here = dev or tls.self_signed
-    if not (made_here or tls.certificate or tls.key or tls.pkcs12):  # one that was made here before is not served
+    own = bool(tls.certificate or tls.key or tls.pkcs12)
+    made_here = not own and (dev or tls.self_signed)
+    if not (made_here or own):  # one that was made here before is not served
         todo = "Set certificate and key under [tls], or self_signed = true to have one made."
         yield Finding("certificate", "problem", "HTTPS needs one, and none is set", todo)
         return
     try:
-        info = describe(*certificate_in_use(settings))
+        info = describe(prepare(settings, dev=dev)) if own else describe(*certificate_in_use(settings))
     except CertificateError as error:
         found = "none yet; the next start makes one" if made_here else str(error)
         yield Finding("certificate", "good" if made_here else "problem", found)
