@@ -284,10 +284,13 @@ def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: s
     line.install("keeper", KEEPER)
     line.configure(settings)
     (line.folder / "plughost.toml").chmod(0o644)
+    line.folder.chmod(0o755)
     found = json.loads(line.run("doctor", "--dev", "--json").output)
     advice = ["Let the host's user alone read it: chmod 600 plughost.toml"] * len(told)
     assert [each["todo"] for each in found if each["about"] == "permissions"] == advice
     assert all(key in str(found) for key in told)
+    line.folder.chmod(0o750)
+    assert "permissions" not in {each["about"] for each in json.loads(line.run("doctor", "--dev", "--json").output)}
 
 
 @pytest.mark.parametrize(

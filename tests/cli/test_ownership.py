@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,16 @@ def test_an_audit_file_that_root_makes_is_one_that_the_host_can_write(line: Line
     assert line.run("disable", "alpha").exit_code == 0
     written = (line.folder / "audit.jsonl").stat()
     assert (written.st_uid, written.st_gid, written.st_size > 0) == (NOBODY, NOBODY, True)
+
+
+def test_the_doctor_leaves_settings_of_root_readable_to_the_host(line: Line, data: Path) -> None:
+    """`chmod 600` of a file of root's would keep the host's user from it."""
+    line.configure('data_dir = "data"\n[tls]\npassword = "sesame"')
+    (line.folder / "plughost.toml").chmod(0o644)
+    line.folder.chmod(0o755)
+    found = json.loads(line.run("doctor", "--json").output)
+    (told,) = [each["todo"] for each in found if each["about"] == "permissions"]
+    assert f"chgrp {NOBODY} plughost.toml && chmod 640 plughost.toml" in told
 
 
 def test_what_fails_leaves_nothing_of_root_either(line: Line, data: Path) -> None:

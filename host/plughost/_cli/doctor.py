@@ -220,9 +220,20 @@ def _permissions(settings: Settings, generation: Generation) -> Iterator[Finding
         mode = file.stat().st_mode if file.exists() else 0
         if mode & 0o002:
             yield Finding("permissions", "problem", f"{file} can be changed by everybody", f"chmod o-w {file}")
-        elif file == settings.file and mode & 0o004 and (secrets := _secrets(file, settings, generation)):
+        elif file == settings.file and _all_read(file, mode) and (secrets := _secrets(file, settings, generation)):
             told = f"{file} holds secrets ({', '.join(secrets)}), and everybody reads it"
-            yield Finding("permissions", "advice", told, f"Let the host's user alone read it: chmod 600 {file}")
+            yield Finding("permissions", "advice", told, _for_the_host_alone(file, settings.data_dir))
+
+
+def _all_read(file: Path, mode: int) -> bool:
+    return bool(mode & 0o004 and file.absolute().parent.stat().st_mode & 0o001)
+
+
+def _for_the_host_alone(file: Path, data_dir: Path) -> str:
+    host = data_dir.stat() if data_dir.exists() else file.stat()
+    if file.stat().st_uid == host.st_uid:
+        return f"Let the host's user alone read it: chmod 600 {file}"
+    return f"Let root and the host's group alone read it: chgrp {host.st_gid} {file} && chmod 640 {file}"
 
 
 def _secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:
