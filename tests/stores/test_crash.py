@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import OpenStore, Session, Stores, StoresConfig, Unavailable
-from plughost.stores._looking import check
+from plughost.stores import OpenStore, Stores, StoresConfig
 from plughost.stores._postgresql_sessions import PostgreSQLSessions
 from plughost.stores._sessions import Mode
 
@@ -52,36 +48,6 @@ def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
         assert cursor.fetchone() == ("committed",)  # so the server says
     assert sessions.outcome(number_lost, life, time.monotonic()) is None
     assert store.read(skus) == ["kept"]
-
-
-@pytest.mark.parametrize("method", ["read", "run"])
-def test_what_crashes_the_server_is_not_run_until_patience_is_over(
-    opening: Callable[..., Stores],
-    plain_products: Store,
-    server: Server,
-    *,
-    tmp_path: Path,
-    wait_for: Callable[..., None],
-    told: list[dict[str, Any]],
-    method: str,
-) -> None:
-    """Each time costs all their connections: it is told after the second, and others go on once the server is back."""
-    config = StoresConfig(folder=tmp_path / "stores", url=server.url, patience=30, pause=0.01)
-    store = opening(config, plain_products)["catalog"]
-    crashes: list[int] = []
-
-    def crash(session: Session) -> None:
-        crashes.append(session.connection.info.backend_pid)
-        os.kill(crashes[-1], signal.SIGKILL)
-        session.rows("SELECT 1")
-
-    with pytest.raises(Unavailable, match="crashed twice"):
-        getattr(store, method)(crash)
-    assert len(crashes) == 2
-    assert "a statement crashes the server of the store" in [line["event"] for line in told]
-    wait_for(lambda: check(store).up)
-    store.single(add, "after")
-    assert store.read(skus) == ["after"]
 
 
 def _sessions(store: OpenStore[Any]) -> PostgreSQLSessions:

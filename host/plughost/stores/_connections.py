@@ -21,17 +21,10 @@ _SURELY_ALIVE: Final = 0.001  # seconds: no longer than a statement is on its wa
 
 
 class _Operation(threading.local):
-    """The operation that this thread runs, if any.
-
-    Attributes:
-        label: The store's.
-        waited: Seconds that it has waited.
-        lost_in: Which life of the server cost it a connection without a word; None where none did.
-    """
+    """The operation that this thread runs, if any: the store's label, and the seconds that it has waited."""
 
     label: str | None = None
     waited = 0.0
-    lost_in: object = None
 
 
 operation: Final = _Operation()

@@ -51,10 +51,6 @@ class Unreached(ConnectionLost):
     """No connection to the database server could be made, so nothing was sent to it."""
 
 
-class Crashing(ConnectionLost):
-    """The database server crashed under a statement, and again when that was run once more."""
-
-
 class Refused(Unavailable):
     """The database server is there, and takes no further connection at the moment."""
 

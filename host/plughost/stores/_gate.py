@@ -32,7 +32,6 @@ class Gate:
             )
         current.label = self._label
         current.waited = 0.0
-        current.lost_in = None
 
     def enter(self, deadline: float) -> None:
         """Begin an operation inside once the gate is open; `Busy` where it stays shut until the deadline."""

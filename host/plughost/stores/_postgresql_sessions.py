@@ -16,11 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._queries import quote
-from plughost.stores._connections import Pool, Waits, operation
+from plughost.stores._connections import Pool, Waits
 from plughost.stores._errors import (
     LOCKED,
     ConnectionLost,
-    Crashing,
     OutcomeUnknown,
     Refused,
     Unavailable,
@@ -232,15 +231,8 @@ class PostgreSQLSession(Session):
         cursor = connection.cursor()
         if values:
             sql = sql.replace("%", "%%").replace("?", "%s")
-        try:
-            self._send(cursor, self.before() + sql, values or None)
-        except Exception as error:
-            self._suspect(connection, error)
-            raise
+        self._send(cursor, self.before() + sql, values or None)
         return fetch(cursor)
-
-    def _suspect(self, connection: Any, error: Exception) -> None:
-        """Refuse to run a statement again that seems to have crashed the server."""
 
     def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
         """Run a statement."""
@@ -261,25 +253,7 @@ class PostgreSQLSession(Session):
         return isinstance(translate(error, self.sessions.label), ConnectionLost)
 
 
-class _Repeatable(PostgreSQLSession):
-    """A session whose operation is run again where its connection is lost."""
-
-    __slots__ = ()
-
-    def _suspect(self, connection: Any, error: Exception) -> None:
-        """Raise `Crashing` where the operation was under way when two lives of the server ended.
-
-        A server that ends all connections for the crash of another one says so before.
-        """
-        if not self._is_lost(error) or connection.notices:
-            return
-        before, operation.lost_in = operation.lost_in, connection.life
-        if before not in {None, connection.life}:
-            message = f"{self.sessions.label}: the server crashed twice while it ran a statement: {one_line(error)}"
-            raise Crashing(message) from error
-
-
-class Reading(_Repeatable):
+class Reading(PostgreSQLSession):
     """A session that only reads: each query sees what is committed by then."""
 
     __slots__ = ()
@@ -289,7 +263,7 @@ class Reading(_Repeatable):
         return "SET TRANSACTION READ ONLY; " + self._limit()
 
 
-class Writing(_Repeatable):
+class Writing(PostgreSQLSession):
     """A transaction, which begins with its first statement."""
 
     __slots__ = ("_begun", "_statements")

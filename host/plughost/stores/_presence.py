@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from plughost.stores._errors import (
     Busy,
     ConnectionLost,
-    Crashing,
     Damaged,
     Exhausted,
     Forbidden,
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN: Final = 0.02
 _TELL_AGAIN: Final = 60.0
-_HELD: Final[Mapping[type[StoreError], str]] = {
-    Crashing: "a statement crashes the server of the store",
-    Exhausted: "the store has no ids left",
-    Forbidden: "the store forbids a statement",
-}
 
 
 class Presence:
@@ -220,11 +214,12 @@ class Presence:
         """Return whether it was not lost again for long after it had been found."""
         return time.monotonic() > self._found_at + self._database.config.patience
 
-    def held(self, error: Busy | Crashing | Exhausted | Forbidden | Refused) -> None:
+    def held(self, error: Busy | Exhausted | Forbidden | Refused) -> None:
         """Tell, once in a while, what an operation waited for in vain, will always lack, or may not do."""
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + _TELL_AGAIN
-            self._logger.warning(_HELD.get(type(error), "the store is busy"), reason=str(error))
+            kinds = {Exhausted: "the store has no ids left", Forbidden: "the store forbids a statement"}
+            self._logger.warning(kinds.get(type(error), "the store is busy"), reason=str(error))
 
     def _finds_room(self, opened: Opened) -> bool:
         """See that a table finds room where the store's are, and leave none; False where none may be made there."""

@@ -14,7 +14,6 @@ from plughost.stores._connections import operation as current
 from plughost.stores._errors import (
     Busy,
     ConnectionLost,
-    Crashing,
     Damaged,
     Exhausted,
     Forbidden,
@@ -355,7 +354,7 @@ class OpenStore(Generic[E]):
             return False
         if isinstance(found, Overran):  # a statement, before the server's limit can be over
             return mode is Mode.READ and self._patience - left < self.database.config.statement_timeout
-        if isinstance(found, ConnectionLost) and not isinstance(found, (Crashing, Unreached)):
+        if isinstance(found, ConnectionLost) and not isinstance(found, Unreached):
             return session is not None and session.untouched
         return isinstance(found, (Busy, Unreached))
 
@@ -375,7 +374,7 @@ class OpenStore(Generic[E]):
 
     def _give_up(self, found: StoreError, error: Exception) -> NoReturn:
         """Raise what an operation failed with in the end."""
-        if isinstance(found, (Busy, Crashing, Exhausted, Forbidden, Refused)):
+        if isinstance(found, (Busy, Exhausted, Forbidden, Refused)):
             self._presence.held(found)
         raise found from None if found is error else error
 
