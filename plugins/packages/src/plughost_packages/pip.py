@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,10 +102,15 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
         errors="replace",
     )
     assert process.stdout is not None
-    with process.stdout:
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            tell(lines[-1].strip())
+    try:
+        with process.stdout:
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                tell(lines[-1].strip())
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        process.wait()  # what it did is undone next, which must not be while it goes on
+        raise
     if process.wait() != 0:
         raise _error(arguments[0], lines, process.returncode)
 
