@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +14,7 @@ from plughost._cli.options import EXIT_PROBLEMS, FunctionT, config_option, conso
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
-from plughost._settings.editing import edit_setting
+from plughost._settings.editing import edit_setting, editing
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 
 if TYPE_CHECKING:
@@ -47,21 +47,22 @@ def disable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
     The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
     require a disabled one are blocked.
     """
-    found = Environment().plugins
-    _refuse_unknown(names, [each.name for each in found])
-    required = sorted(set(names) & set(settings.host.required))
-    if required:
-        raise click.ClickException(f"The setting required names {', '.join(required)}; take it out there first.")
-    disabled = list(dict.fromkeys([*settings.host.disabled, *names]))
-    blocked = _blocked(found, disabled) - _blocked(found, settings.host.disabled)
-    lines = [f"{name} is disabled already." for name in names if name in settings.host.disabled]
-    lines += [f"Disabling {name}." for name in names if name not in settings.host.disabled]
-    lines += [
-        f"{each.name} requires {' and '.join(other for other in each.requires if other in disabled)}, and is blocked."
-        for each in found
-        if each.name in blocked
-    ]
-    _switch(settings, "disable", disabled, lines, blocked, **how)
+    with _alone(settings) as now:
+        found = Environment().plugins
+        _refuse_unknown(names, [each.name for each in found])
+        required = sorted(set(names) & set(now.host.required))
+        if required:
+            raise click.ClickException(f"The setting required names {', '.join(required)}; take it out there first.")
+        disabled = list(dict.fromkeys([*now.host.disabled, *names]))
+        blocked = _blocked(found, disabled) - _blocked(found, now.host.disabled)
+        lines = [f"{name} is disabled already." for name in names if name in now.host.disabled]
+        lines += [f"Disabling {name}." for name in names if name not in now.host.disabled]
+        lines += [
+            f"{each.name} requires {' and '.join(other for other in each.requires if other in disabled)}, and is blocked."
+            for each in found
+            if each.name in blocked
+        ]
+        _switch(now, "disable", disabled, lines, blocked, **how)
 
 
 @click.command()
@@ -71,17 +72,28 @@ def enable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once.
     """
-    found = Environment().plugins
-    _refuse_unknown(names, [*(each.name for each in found), *settings.host.disabled])
-    disabled = [name for name in settings.host.disabled if name not in names]
-    lines = [f"{name} is not disabled." for name in names if name not in settings.host.disabled]
-    lines += [f"Enabling {name}." for name in names if name in settings.host.disabled]
-    for each in found:
-        if each.name in names:
-            lines += [
-                f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
-            ]
-    _switch(settings, "enable", disabled, lines, (), **how)
+    with _alone(settings) as now:
+        found = Environment().plugins
+        _refuse_unknown(names, [*(each.name for each in found), *now.host.disabled])
+        disabled = [name for name in now.host.disabled if name not in names]
+        lines = [f"{name} is not disabled." for name in names if name not in now.host.disabled]
+        lines += [f"Enabling {name}." for name in names if name in now.host.disabled]
+        for each in found:
+            if each.name in names:
+                lines += [
+                    f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
+                ]
+        _switch(now, "enable", disabled, lines, (), **how)
+
+
+@contextmanager
+def _alone(settings: Settings) -> Iterator[Settings]:
+    """Let no other command edit the settings meanwhile. See `editing`."""
+    try:
+        with editing(settings) as now:
+            yield now
+    except CommandError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _switch(
@@ -107,19 +119,16 @@ def _switch(
             say("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
     target = sorted({*disabled} ^ {*settings.host.disabled})
-    try:
-        with command_audit(settings).around(what, target=target) as event:
-            edit = edit_setting(settings, {}, "disabled", disabled)
-            report: ReloadReport | None = None
-            if not no_reload:
-                with suppress(NotRunning):
-                    report = reload_running(settings.data_dir, accept)
-            undone = report is not None and bool(report.problems) and not keep
-            if undone:
-                edit.undo()
-                event["outcome"] = "undone"
-    except CommandError as error:
-        raise click.ClickException(str(error)) from error
+    with command_audit(settings).around(what, target=target) as event:
+        edit = edit_setting(settings, {}, "disabled", disabled)
+        report: ReloadReport | None = None
+        if not no_reload:
+            with suppress(NotRunning):
+                report = reload_running(settings.data_dir, accept)
+        undone = report is not None and bool(report.problems) and not keep
+        if undone:
+            edit.undo()
+            event["outcome"] = "undone"
     lost = [*report.failed, *report.blocked] if report is not None else []
     failed = [label for label, _ in lost if label.split(" ")[0] not in accept]
     ok = not undone and (report is None or (report.swapped and not failed and not report.restart_needed))

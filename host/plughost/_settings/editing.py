@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -44,6 +46,31 @@ class Edit:
                 self.file.unlink()
             else:
                 _write(self.file, self.before)
+
+
+@contextmanager
+def editing(settings: Settings) -> Iterator[Settings]:
+    """Keep others from editing the settings file until the block ends, which has taken its edit up or undone it.
+
+    Yields:
+        The settings as the file has them now.
+
+    Raises:
+        CommandError: They can't be used, or the folder can't be read.
+    """
+    folder = _file_of(settings).parent
+    with _readable(folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some network file systems lock no folder
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            now, _ = settings.reread()  # somebody may have edited the file since
+        except SettingsError as error:
+            raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
+        yield now
+    finally:
+        os.close(descriptor)
 
 
 def with_value(text: str, key: str, value: object) -> str:
@@ -117,7 +144,7 @@ def _edit(settings: Settings, models: Models, key: str, value: object) -> Edit:
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
         _refuse_unchangeable(settings, models, key)
-        file = (settings.file or settings.base / DEFAULT_FILE).resolve()
+        file = _file_of(settings)
         with _readable(file):
             before = file.read_bytes() if settings.file is not None else None
         after = with_value((before or b"").decode("utf-8-sig"), key, value)
@@ -125,6 +152,10 @@ def _edit(settings: Settings, models: Models, key: str, value: object) -> Edit:
     except SettingsError as error:
         raise CommandError("; ".join(error.problems)) from None
     return Edit(file, before, after)
+
+
+def _file_of(settings: Settings) -> Path:
+    return (settings.file or settings.base / DEFAULT_FILE).resolve()
 
 
 def _refuse_unchangeable(settings: Settings, models: Models, key: str) -> None:
