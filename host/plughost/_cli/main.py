@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from difflib import get_close_matches
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
@@ -128,3 +131,14 @@ def main() -> None:
 
     Begin with `plughost serve --dev`. Say `plughost COMMAND --help` for all of a command.
     """
+    _open_streams()
+
+
+def _open_streams() -> None:
+    """Point the standard streams that this process was started without at the null device.
+
+    Python has None in their place. Without this, the next file or socket would get their descriptors.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open to the end
