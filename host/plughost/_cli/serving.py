@@ -129,6 +129,8 @@ def _start(host: Host, control: Control, predecessor: Predecessor, teller: Telle
         predecessor.tell(reason="\n".join([told, *reasons]))
         teller.fail("refused to start", f"plughost does not start: {told}", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
+        if host.generation is not None:  # it serves, and can't take commands
+            host.stop()
         control.stop()
         predecessor.tell(reason=str(error))
         teller.fail("refused to start", str(error))
