@@ -122,6 +122,21 @@ def test_what_a_look_beside_the_host_has_imported_is_imported_afresh(folder: Pat
             assert client.get("/other").json()["word"] == "late"
 
 
+def test_an_import_that_hangs_is_named_where_the_next_one_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python imports a module once at a time, so a mended version needs a restart, which its failure says."""
+    go_on = threading.Event()
+    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
+    with running_host(distributions=InFolder(folder), settings={"hook_timeout": 0.5}) as host:
+        install(folder, "base", "__import__('sys').go_on.wait()", "1.0")
+        assert "Mend the plugin, or raise" in host.host.reload().failed[0][1]
+        install(folder, "base", "'mended'", "2.0")
+        told = host.host.reload().failed[0][1]
+        go_on.set()
+    assert "waited for an earlier import, which has not returned either. Mend the plugin, then restart" in told
+
+
 def test_what_is_installed_as_soon_as_the_folder_was_looked_at_is_found(folder: Path) -> None:
     """An installation that leaves the folder's time as it was, in whose unit it can happen, is noticed by a reload."""
     install(folder, "base", "'one'", "1.0")

@@ -82,6 +82,10 @@ def cause_of(raised: BaseException) -> str:
 def _timed_out(stage: str, error: TookTooLong, trace: str) -> Failure:
     _, place = _place(error)
     was = f", and was{place}" if place else ""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if frames and frames[-1] == "<frozen importlib._bootstrap>":  # where one import waits for another of the module
+        waited = f"{error}, and waited for an earlier import, which has not returned either"
+        return Failure(stage, waited, "Mend the plugin, then restart the host.", trace)
     return Failure(stage, f"{error}{was}", "Mend the plugin, or raise the setting hook_timeout.", trace)
 
 
