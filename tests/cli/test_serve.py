@@ -18,12 +18,9 @@ import httpx
 import pytest
 from tests.host.plugins import is_running, until
 
-from plughost import NotRunning
 from plughost._runtime.control import send_command, socket_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Line, Serving
 
 Serve = Callable[..., "Serving"]
@@ -347,23 +344,6 @@ def test_a_log_that_cannot_be_written_stops_nobody(line: Line, serving: Serve) -
     for _ in range(3):
         assert httpx.get(f"{host.url()}/good", trust_env=False).status_code == 200
     assert host.end(signal.SIGTERM)[0] == 0
-
-
-def test_without_standard_streams_it_serves(line: Line) -> None:
-    """A host that is started with its standard streams closed serves, and ends well."""
-    line.install("good")
-    closed = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
-    process = line.start("serve", "--dev", under=closed, stdout=None, stderr=None)
-    until(lambda: _phase(line.folder / "plughost-data") == "serving" or process.poll() is not None)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
-
-
-def _phase(data: Path) -> str | None:
-    try:
-        return str(send_command(data, "status")["phase"])
-    except NotRunning:
-        return None
 
 
 def test_a_closed_terminal_ends_it(line: Line) -> None:
