@@ -159,7 +159,7 @@ def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None
     [
         (b"with-hyphens.py", "No module named 'missing_library'"),
         (b"Some words.py", "the entry point's name 'Some words' must be lower-case words joined by hyphens"),
-        (b"caf\xe9.py", r"the entry point's name 'caf\\udce9' must be lower-case words joined by hyphens"),
+        (b"name\xff.py", r"the entry point's name 'name\\udcff' must be lower-case words joined by hyphens"),
     ],
 )
 def test_a_file_of_any_name_is_told_what_is_wrong_with_it(folder: Path, name: bytes, told: str) -> None:

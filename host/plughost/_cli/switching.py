@@ -57,11 +57,9 @@ def disable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
         blocked = _blocked(found, disabled) - _blocked(found, now.host.disabled)
         lines = [f"{name} is disabled already." for name in names if name in now.host.disabled]
         lines += [f"Disabling {name}." for name in names if name not in now.host.disabled]
-        lines += [
-            f"{each.name} requires {' and '.join(other for other in each.requires if other in disabled)}, and is blocked."
-            for each in found
-            if each.name in blocked
-        ]
+        for each in [each for each in found if each.name in blocked]:
+            needed = " and ".join(other for other in each.requires if other in disabled)
+            lines.append(f"{each.name} requires {needed}, and is blocked.")
         _switch(now, "disable", disabled, lines, blocked, **how)
 
 

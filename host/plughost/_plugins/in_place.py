@@ -24,9 +24,9 @@ _FINDER: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class _PathFile:
-    """A `.pth` file at one moment: when it was written, the folders that it names, and modules beside it that it imports.
+    """A `.pth` file at one moment: when it was written, the folders that it names, and the modules that it imports.
 
-    Other modules that it imports are not its own: of `distutils-precedence.pth`, that is `os`.
+    Only those that lie beside it are its own: `distutils-precedence.pth` imports `os`.
     """
 
     written: int

@@ -117,9 +117,9 @@ class Host(HostState):
         without, distributions = self._without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         environment = host.environment()
-        registry = host._register(environment, settings)  # noqa: SLF001 - of this very class
+        registry = host._register(environment, settings)
         self.imported = imported_snapshots(registry, environment) | self.imported
-        host.generation = host._build(environment, None, registry, complete=False)  # noqa: SLF001 - as above
+        host.generation = host._build(environment, None, registry, complete=False)
         host.generation.close()
         host.number = 1
         return host
