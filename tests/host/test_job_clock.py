@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-import pytest
 from tests.host.plugins import until
 from tests.host.test_jobs import MORNING, Runs, job, with_jobs
 
 from plughost import Job
 from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_clock_that_was_set_back_holds_no_job_back(monkeypatch: pytest.MonkeyPatch) -> None:
