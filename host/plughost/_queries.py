@@ -74,10 +74,10 @@ def _following(order: tuple[tuple[str, bool], ...], after: tuple[Any, ...]) -> t
     """Return the condition for items after a given one, and its values: the first field that differs decides."""
     terms: list[str] = []
     values: list[Any] = []
-    for place, (name, descending) in enumerate(order):
-        same = [f"{each} = ?" for each, _ in order[:place]]
-        terms.append(" AND ".join([*same, f"{name} {'<' if descending else '>'} ?"]))
-        values += after[: place + 1]
+    for position, (name, descending) in enumerate(order):
+        equal = [f"{each} = ?" for each, _ in order[:position]]
+        terms.append(" AND ".join([*equal, f"{name} {'<' if descending else '>'} ?"]))
+        values += after[: position + 1]
     return f"({' OR '.join(f'({term})' for term in terms)})", values
 
 
@@ -138,8 +138,8 @@ def browse(
         conditions = [f"CAST({quote(column)} AS TEXT) = ?" for column in where]
         values = list(where.values())
         if search:
-            each = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
-            conditions.append(f"({each})")
+            any_column = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
+            conditions.append(f"({any_column})")
             values += [_like_pattern(search)] * len(columns)
         source += _where(conditions)
         direction = " DESC" if descending else ""

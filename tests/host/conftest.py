@@ -12,7 +12,7 @@ import pytest
 from tests.host.packages import plugin_entry, write_package
 
 from plughost.testing import conformance
-from plughost.testing._operations import no_preparation
+from plughost.testing._operations import unprepared
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         *,
         version: str = "1.0",
         earlier: Path | None = None,
-        prepare: Any = no_preparation,
+        prepare: Any = unprepared,
         **files: str,
     ) -> Any:
         module = name.replace("-", "_")

@@ -29,7 +29,7 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 
-def _in_memory_rate_limits() -> RateLimits:
+def _counted_in_memory() -> RateLimits:
     from plughost.ratelimits._counter import RateLimits  # noqa: PLC0415 - brings limits and Falcon: not every command needs them
 
     return RateLimits()
@@ -66,7 +66,7 @@ class PluginContext(Generic[SettingsT]):
     trusted: bool = False
     stores: Mapping[str, OpenStore[Any]] = field(default_factory=dict)
     authenticator: Callable[[Request], Principal | None] | None = None
-    rate_limits: RateLimits = field(default_factory=_in_memory_rate_limits)
+    rate_limits: RateLimits = field(default_factory=_counted_in_memory)
     metrics: Metrics = field(default_factory=Metrics)
     announcements: list[str] = field(default_factory=list)
     logins: dict[str, Callable[[], str]] = field(default_factory=dict)

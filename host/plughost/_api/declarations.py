@@ -28,7 +28,7 @@ E = TypeVar("E", default="Session")
 
 JSON: tuple[str, ...] = ("application/json",)
 
-_NO_DATA: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _problem_details() -> ErrorFormat:
@@ -253,7 +253,7 @@ class Health:
     """
 
     up: bool
-    data: Mapping[str, Any] = field(default_factory=lambda: _NO_DATA)
+    data: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class RawPathRouter(CompiledRouter):
         self._literals: dict[str | None, tuple[object, dict[str, Any], str, Mounted]] = {}  # by the request's target
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> dict[str, Any]:
-        """Map methods to responders, and HEAD to GET's."""
+        """Map methods to responders. HEAD follows from GET."""
         methods: dict[str, Any] = super().map_http_methods(resource, **kwargs)
         if self._dev:
             methods = {method: _check_responder(responder) for method, responder in methods.items()}

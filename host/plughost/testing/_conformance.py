@@ -15,7 +15,7 @@ from plughost.testing._declarations import DeclarationTests
 from plughost.testing._fuzzing import FuzzingTests
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._lifecycle import LifecycleTests
-from plughost.testing._operations import DENIED, OperationCall, no_preparation, operation_calls
+from plughost.testing._operations import DENIED, OperationCall, operation_calls, unprepared
 from plughost.testing._upgrades import UpgradeTests
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def conformance(
     settings: Mapping[str, Any] | None = None,
     other_types: Collection[str] = _OTHER_TYPES,
     earlier: Path | None = None,
-    prepare: Callable[[RunningHost, httpx.Client], None] = no_preparation,
+    prepare: Callable[[RunningHost, httpx.Client], None] = unprepared,
 ) -> type[Conformance]:
     """Return tests of what holds for every plugin, made from its declarations. Assign them to a name that pytest finds.
 

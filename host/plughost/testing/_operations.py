@@ -111,7 +111,7 @@ class Suite:
             yield client_of
 
 
-def no_preparation(host: RunningHost, client: httpx.Client) -> None:
+def unprepared(host: RunningHost, client: httpx.Client) -> None:
     """Do nothing: anybody may send requests."""
 
 
