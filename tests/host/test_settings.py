@@ -258,6 +258,25 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
     assert warned[0] == "environment: PLUGHOST_ADRESS is no setting; did you mean PLUGHOST_ADDRESS?"
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("HTTP__PORT", "did you mean PLUGHOST_SITES__MAIN__HTTP_PORT?"),
+        ("SHOP__LIMIT", "did you mean PLUGHOST_PLUGINS__SHOP__LIMIT?"),
+        ("LOGLEVEL", "did you mean PLUGHOST_LOG__LEVEL?"),
+        (
+            "PORT",
+            "nearest: PLUGHOST_SITES__MAIN__HTTP_PORT, PLUGHOST_SITES__MAIN__HTTPS_PORT,"
+            " PLUGHOST_SITES__ADMIN__HTTP_PORT; `plughost settings` lists all",
+        ),
+    ],
+)
+def test_an_unknown_variable_is_compared_without_the_prefix(name: str, advice: str, tmp_path: Path) -> None:
+    """The prefix makes no variable similar to another; the same words do."""
+    settings = read("", tmp_path, **{f"PLUGHOST_{name}": "1"})
+    assert settings.unknown_variables({"shop": Model}) == [f"environment: PLUGHOST_{name} is no setting; {advice}"]
+
+
 def test_a_table_of_a_plugin_that_is_not_installed_is_a_warning(tmp_path: Path) -> None:
     """Plugins come and go, so their tables may stay; a misspelt one is told with the nearest name."""
     settings = read("[plugins.shpo]\nx = 1\n[plugins.catalog_v1]\n", tmp_path)

@@ -33,6 +33,7 @@ _FEW: Final = 8
 """Names that a message has room for."""
 
 _key_part = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
+_words = re.compile(r"[A-Za-z0-9]+").findall
 
 
 class SettingsError(Exception):
@@ -77,16 +78,27 @@ def _in_words(message: str) -> str:
     return re.sub("^(Input|String|Value) should ", "must ", told)
 
 
-def did_you_mean(name: str, known: list[str], lister: str | None = None) -> str:
-    """Return an addition to a message on an unknown name: the one that is meant, or all.
+def did_you_mean(name: str, known: list[str], lister: str | None = None, *, prefix: str = "") -> str:
+    """Return what to append to a message about an unknown name: the name that was probably meant, or the known ones.
 
-    Where they are many, and a command lists them, it is the nearest few and that command.
+    If there are many and a command lists them, name the nearest few and that command.
+
+    Args:
+        name: The unknown name.
+        known: The names that exist.
+        lister: The command that lists them all, with its verb.
+        prefix: What all names begin with, so that it says nothing about their similarity.
     """
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    bare = {each.removeprefix(prefix): each for each in known}
+    wanted = name.removeprefix(prefix)
+    words = set(_words(wanted))
+    candidates = [each for each in bare if words.issubset(_words(each))] or [*bare]
+    close = difflib.get_close_matches(wanted, candidates, n=1, cutoff=0.5)
     if close:
-        return f"; did you mean {close[0]}?"
+        return f"; did you mean {bare[close[0]]}?"
     if lister is not None and len(known) > _FEW:
-        return f"; nearest: {', '.join(difflib.get_close_matches(name, known, cutoff=0))}; {lister} all"
+        nearest = [bare[each] for each in difflib.get_close_matches(wanted, candidates, cutoff=0)]
+        return f"; nearest: {', '.join(nearest)}; {lister} all"
     return f"; known: {', '.join(known) or 'none'}"
 
 

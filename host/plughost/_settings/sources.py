@@ -150,7 +150,7 @@ class Settings:
             known.update(names_of(MountSettings, plugin_prefix(name)))
             known.update(names_of(model, plugin_prefix(name)) if model is not None else ())
         return [
-            f"environment: {name} is no setting{did_you_mean(name, sorted(known), KEYS_LISTER)}"
+            f"environment: {name} is no setting{did_you_mean(name, sorted(known), KEYS_LISTER, prefix=ENV_PREFIX)}"
             for name in sorted(self.environment)
             if name.startswith(ENV_PREFIX)
             and not name.startswith(NO_SETTINGS)
