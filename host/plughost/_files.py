@@ -89,7 +89,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_left(path: Path) -> None:
+def remove_leftovers(path: Path) -> None:
     """Remove what processes that were killed left of writing a file, where no lock keeps others from writing it now."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
         with suppress(OSError):  # it is gone, or another user's

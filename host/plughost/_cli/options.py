@@ -25,7 +25,7 @@ from rich.text import Text
 
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
-from plughost._settings.sources import DEFAULT_FILE, Settings, no_settings, read_settings
+from plughost._settings.sources import DEFAULT_FILE, Settings, default_settings, read_settings
 from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def settings_or_defaults(config: Path | None = None) -> Settings:
     try:
         return read_settings(config)
     except SettingsError:
-        return no_settings()
+        return default_settings()
 
 
 def look(

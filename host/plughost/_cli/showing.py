@@ -30,7 +30,7 @@ from plughost._cli.options import (
 )
 from plughost._plugins.environment import Environment
 from plughost._settings.masking import MASK
-from plughost._settings.sources import DEFAULT_FILE, no_settings
+from plughost._settings.sources import DEFAULT_FILE, default_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -163,7 +163,7 @@ def init(file: Path) -> None:
     All are commented out, with their default or an example and what they are for: the file changes nothing until you
     do. A file that is there already is left alone.
     """
-    text = "\n".join([_HEAD, *_lines(look(no_settings()).setting_values()), ""])
+    text = "\n".join([_HEAD, *_lines(look(default_settings()).setting_values()), ""])
     try:
         _write_new(file, text)
     except FileExistsError:
