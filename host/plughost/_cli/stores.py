@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.filesize import decimal
 
-from plughost._backups import backup, note_backup, restore
+from plughost._backups import backup, record_backup, restore
 from plughost._cli.completing import plugin_names, store_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
@@ -81,7 +81,7 @@ def backup_command(settings: Settings, store: str, file: Path) -> None:
     wanted = _named(_prepared(settings), store)
     with readable(StoreError), working(f"Copying {store}"):
         backup(wanted, file)
-    note_backup(settings.data_dir, store)
+    record_backup(settings.data_dir, store)
     say(f"Wrote {file} ({decimal(file.stat().st_size)}).")
 
 

@@ -14,7 +14,7 @@ import click
 from rich.text import Text
 
 from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, plugins_table, say
-from plughost._logging import Bridge, is_text, reported
+from plughost._logging import Bridge, is_text, suppress_events
 from plughost._runtime.reports import trouble_of
 from plughost._runtime.sites import listeners_of
 
@@ -64,7 +64,7 @@ class Teller:
     def showing(self) -> AbstractContextManager[None]:
         """Return what leaves out of the log, during a start, what the table of plugins on a terminal says."""
         shows = self._in_sentences and sys.stdout.isatty() and sys.stderr.isatty()
-        return reported("plugin does not serve") if shows else nullcontext()
+        return suppress_events("plugin does not serve") if shows else nullcontext()
 
     def started(self, host: Host) -> None:
         """Tell what is served where: on a terminal all of it, else in the log."""
