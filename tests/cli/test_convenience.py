@@ -18,7 +18,7 @@ import pytest
 from tests.certificates.conftest import Authority
 from tests.host.plugins import until
 
-from plughost._cli.options import console, duration, plugins_table
+from plughost._cli.options import console, format_duration, plugins_table
 from plughost._commands import COMMANDS
 from plughost._runtime.control import send_command
 
@@ -298,7 +298,7 @@ def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: s
 )
 def test_durations_are_for_people(seconds: float, shown: str) -> None:
     """At most two units are told, the largest that apply."""
-    assert duration(seconds) == shown
+    assert format_duration(seconds) == shown
 
 
 def test_tables_show_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,7 @@ def load(store: OpenStore[Any], file: Path) -> int:
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
     script = "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
     arguments = ["--clean", "--if-exists", "--no-owner", "--use-list=/dev/stdin", "--file=-", str(file)]
-    script += _run("pg_restore", arguments, entered=selection)
+    script += _run("pg_restore", arguments, script=selection)
     # Other stores share the table of migrations, so only this store's rows are replaced. TABLE is a constant, and all
     # values are quoted.
     script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
