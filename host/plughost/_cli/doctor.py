@@ -223,7 +223,11 @@ def _check_permissions(settings: Settings, generation: Generation) -> Iterator[F
         mode = file.stat().st_mode if file.exists() else 0
         if mode & 0o002:
             yield Finding("permissions", "problem", f"{file} can be changed by everybody", f"chmod o-w {file}")
-        elif file == settings.file and _is_readable_by_all(file, mode) and (secrets := _find_secrets(file, settings, generation)):
+        elif (
+            file == settings.file
+            and _is_readable_by_all(file, mode)
+            and (secrets := _find_secrets(file, settings, generation))
+        ):
             found = f"{file} holds secrets ({', '.join(secrets)}), and everybody reads it"
             yield Finding("permissions", "advice", found, _how_to_restrict(file, settings.data_dir))
 
