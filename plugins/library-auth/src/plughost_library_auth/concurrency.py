@@ -1,4 +1,4 @@
-"""Turns: so many do something at once, and the next ones wait in the order in which they came."""
+"""A fair semaphore with a bounded queue."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from typing import Final
 
 from plughost import about_to_wait
 
-_QUEUE_SECONDS: Final = 2.0  # how much there is to do at most before whoever comes last
-_LEAST_WAITING: Final = 2
-_MOST: Final = 15  # in all: fewer than a plugin may have wait beside its share of threads
-_PATIENCE: Final = 10.0  # seconds, where checks take longer than was thought
+_QUEUE_SECONDS: Final = 2.0  # longest expected wait in the queue
+_MIN_QUEUE: Final = 2
+_MAX_TOTAL: Final = 15  # running and waiting; the host allows a plugin 16 in `about_to_wait`
+_TIMEOUT: Final = 10.0  # seconds, in case the work takes longer than estimated
 
 
 class TooBusy(Exception):  # noqa: N818 - reads better where it is caught
-    """So many wait for their turn that this one doesn't."""
+    """The queue is full, or the wait was too long."""
 
 
-class Turns:
-    """Lets so many in at once; as many wait as can be let in within two seconds, and the rest is refused at once."""
+class FairSemaphore:
+    """A first-in, first-out semaphore. It refuses at once whoever would expect to wait longer than two seconds."""
 
-    def __init__(self, slots: int, patience: float = _PATIENCE) -> None:
-        """Take how many are let in at once, and after how many seconds one that waits is refused anyway."""
+    def __init__(self, slots: int, timeout: float = _TIMEOUT) -> None:
+        """Take the number of slots and the maximum seconds to wait for one."""
         self._slots = self._free = slots
-        self._patience = patience
+        self._timeout = timeout
         self._guard = allocate_lock()
         self._waiting: deque[LockType] = deque()
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting threads."""
         return len(self._waiting)
 
     @contextmanager
-    def turn(self, seconds: float) -> Iterator[None]:
-        """Wait for a turn, and have it.
+    def acquire(self, seconds: float) -> Iterator[None]:
+        """Wait for a slot and hold it.
 
         Args:
-            seconds: What it will take, about.
+            seconds: The estimated time that the slot is held.
 
         Raises:
-            TooBusy: Too many wait, or this one waited for too long.
+            TooBusy: The queue is full, or the wait took too long.
         """
-        ticket = self._ticket(seconds)
-        about_to_wait(long=True)  # bcrypt lets go of the interpreter's lock, and other requests must not wait for it
-        if not ticket.acquire(timeout=self._patience):
+        waiter = self._enqueue(seconds)
+        about_to_wait(long=True)  # bcrypt releases the GIL, and other requests must not wait
+        if not waiter.acquire(timeout=self._timeout):
             with self._guard:
-                if not ticket.acquire(blocking=False):
-                    self._waiting.remove(ticket)
+                if not waiter.acquire(blocking=False):
+                    self._waiting.remove(waiter)
                     raise TooBusy
         try:
             yield
@@ -61,16 +61,16 @@ class Turns:
                 else:
                     self._free += 1
 
-    def _ticket(self, seconds: float) -> LockType:
-        """Return a lock that is free as soon as it is its holder's turn."""
-        at_most = min(max(int(self._slots * _QUEUE_SECONDS / seconds), _LEAST_WAITING), _MOST - self._slots)
-        ticket = allocate_lock()
+    def _enqueue(self, seconds: float) -> LockType:
+        """Return a lock that is released when a slot is free for its holder."""
+        max_waiting = min(max(int(self._slots * _QUEUE_SECONDS / seconds), _MIN_QUEUE), _MAX_TOTAL - self._slots)
+        waiter = allocate_lock()
         with self._guard:
             if self._free:
                 self._free -= 1
-            elif len(self._waiting) >= at_most:
+            elif len(self._waiting) >= max_waiting:
                 raise TooBusy
             else:
-                ticket.acquire()
-                self._waiting.append(ticket)
-        return ticket
+                waiter.acquire()
+                self._waiting.append(waiter)
+        return waiter
