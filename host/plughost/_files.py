@@ -28,7 +28,7 @@ def remove_empty(folder: Path) -> None:
     if not any(files for *_, files in tree):
         for path, *_ in tree:
             with suppress(OSError):  # it is in use by now
-                os.rmdir(path)
+                Path(path).rmdir()
 
 
 @contextmanager
