@@ -150,7 +150,7 @@ class Host(HostState):
             self.number = 1
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
-            self.request_log.hand_to(generation.observers())
+            self.request_log.set_observers(generation.observers())
             generation.notify("started")
             self.jobs.take_up(generation.registry.active())
 
@@ -221,7 +221,7 @@ class Host(HostState):
             self.jobs.end(begun + grace)
             self.drain_seconds = monotonic() - begun
             self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
-            self.request_log.hand_to({})
+            self.request_log.set_observers({})
             self.request_log.access.write()
             if self.generation is not None:
                 self.generation.notify("stopping")
@@ -266,19 +266,19 @@ class Host(HostState):
         try:
             if self._is_stopping():
                 raise GenerationRefused("the host is stopping", following.registry)
-            self.request_log.note_all()
+            self.request_log.record_all()
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores)
         except BaseException:
             self.serving.leave_prepared()
             self.serving.close(set(self.serving.sites) - before, grace=0.0)
-            self.request_log.hand_to(running.observers())
+            self.request_log.set_observers(running.observers())
             following.close(keep=running)
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         self.serving.swap(staying)
         self.serving.dispatcher.beside = following.beside()
-        self.request_log.hand_to(following.observers())
+        self.request_log.set_observers(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1
 
