@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced
 from plughost._plugins.metadata import debris, version_of
-from plughost._plugins.registry import Entry, State
+from plughost._plugins.registry import PluginRecord, State
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def explain(name: str, registry: Registry, environment: Environment) -> tuple[bo
     return False, list(_no_plugin(found) if found is not None else _not_installed(name, keys, registry, environment))
 
 
-def _state(entry: Entry) -> Iterator[str]:
+def _state(entry: PluginRecord) -> Iterator[str]:
     label = entry.installed.label
     if entry.failure is not None:
         yield f"{label} is {entry.state}."

@@ -29,7 +29,7 @@ from plughost._plugins import loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
-from plughost._plugins.registry import Entry, Registry, State
+from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
@@ -74,7 +74,7 @@ def lent(ctx: click.Context, name: str) -> click.Command | None:
     return _Refusal(name, f"{cause}. Install it from where you have {HOST} from.")
 
 
-def commands_of(registry: Registry, entry: Entry) -> tuple[click.Command, ...]:
+def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command, ...]:
     """Return the commands of a plugin. It fails where it returns anything else, or two of one name."""
     hook = "register_commands"
 
@@ -118,7 +118,7 @@ def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
     return _group(name, commands)
 
 
-def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry]:
+def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, PluginRecord]:
     """Import a plugin and those that it requires, and nothing else."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
@@ -192,7 +192,7 @@ class _CommandHost(Host):
 class _Stores(Mapping[str, Any]):
     """The stores of a command's plugin, opened when the command first asks for one: most never do."""
 
-    def __init__(self, entry: Entry, settings: Settings) -> None:
+    def __init__(self, entry: PluginRecord, settings: Settings) -> None:
         self._entry = entry
         self._settings = settings
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import sort_graph
 from plughost._plugins.failures import Failure
-from plughost._plugins.registry import Entry, Registry, State
+from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.validation import unroutable
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def find_conflicts(registry: Registry) -> None:
     _fail_later(registry, _mounts, _clash)
 
 
-def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
+def order_middleware(registry: Registry) -> tuple[tuple[PluginRecord, Middleware], ...]:
     """Order all middleware by `before` and `after`, outermost first. A circle fails the plugins in it."""
     while True:
-        declared = {each.name: (entry, each) for entry in registry.active() for each in entry.declared.middleware}
+        declared = {each.name: (record, each) for record in registry.active() for each in record.declared.middleware}
         graph: dict[str, set[str]] = {name: set() for name in declared}
         for name, (_, each) in declared.items():
             graph[name].update(other for other in each.after if other in declared)
@@ -46,30 +46,30 @@ def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]
             return tuple(declared[name] for name in sort_graph(graph))
         except CycleError as error:
             circle = error.args[1]
-            entry, _ = max((declared[name] for name in circle), key=lambda pair: registry.entries.index(pair[0]))
+            record, _ = max((declared[name] for name in circle), key=lambda pair: registry.records.index(pair[0]))
             cause = f"middleware order is a circle: {' before '.join(circle)}"
-            registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
+            registry.fail(record, Failure("register_middleware", cause, "Disable one of these plugins."))
 
 
 def _fail_later(
     registry: Registry,
-    claims_of: Callable[[Entry], Iterator[str]],
-    clash: Callable[[Entry, Iterable[Entry]], Failure | None],
+    claims_of: Callable[[PluginRecord], Iterator[str]],
+    clash: Callable[[PluginRecord, Iterable[PluginRecord]], Failure | None],
 ) -> None:
-    owners: dict[str, Entry] = {}
-    for entry in registry.active():
-        if entry.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
+    owners: dict[str, PluginRecord] = {}
+    for record in registry.active():
+        if record.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
             continue
-        claims = list(claims_of(entry))
+        claims = list(claims_of(record))
         # What is claimed twice says more than the routes that clash because of it.
-        failure = _taken(claims, owners) or clash(entry, owners.values())
+        failure = _taken(claims, owners) or clash(record, owners.values())
         if failure is not None:
-            registry.fail(entry, failure)
+            registry.fail(record, failure)
         else:
-            owners.update(dict.fromkeys(claims, entry))
+            owners.update(dict.fromkeys(claims, record))
 
 
-def _taken(claims: list[str], owners: dict[str, Entry]) -> Failure | None:
+def _taken(claims: list[str], owners: dict[str, PluginRecord]) -> Failure | None:
     """Return why a plugin can't have what it claims. None where nothing of that is taken."""
     twice = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
@@ -83,35 +83,35 @@ def _taken(claims: list[str], owners: dict[str, Entry]) -> Failure | None:
     return Failure("conflict", cause, "Disable one of the two plugins.")
 
 
-def _stores(entry: Entry) -> Iterator[str]:
+def _stores(record: PluginRecord) -> Iterator[str]:
     """Yield, as words for a message, what of a plugin's stores must be unique on the host."""
-    for store in entry.declared.stores:
+    for store in record.declared.stores:
         yield f"store {store.name}"
         yield from (f"table {table.lower()}" for table in store.tables)
 
 
-def _mounts(entry: Entry) -> Iterator[str]:
+def _mounts(record: PluginRecord) -> Iterator[str]:
     """Yield, as words for a message, what else of a plugin must be unique on the host."""
-    declared = entry.declared
+    declared = record.declared
     for group in declared.groups:
-        site = entry.site_of(group)
+        site = record.site_of(group)
         yield f"prefix {group.prefix} on site {site}"
         for route in group.routes:
             yield f"route {_field.sub('{}', group.prefix + route.path)} on site {site}"
     yield from (f"middleware {each.name}" for each in declared.middleware)
     yield from (f"health check {each.name}" for each in declared.checks)
-    yield from (f"job {entry.name}/{each.name}" for each in declared.jobs)
-    yield from (f"page {entry.name}/{each.name}" for each in declared.pages)
+    yield from (f"job {record.name}/{each.name}" for each in declared.jobs)
+    yield from (f"page {record.name}/{each.name}" for each in declared.pages)
 
 
-def _clash(entry: Entry, others: Iterable[Entry]) -> Failure | None:
+def _clash(record: PluginRecord, others: Iterable[PluginRecord]) -> Failure | None:
     """Return how a plugin's routes can't stand beside others' on one site, by Falcon's own rules."""
     accepted = list(dict.fromkeys(others))
-    problem = unroutable(entry.declared.groups)
+    problem = unroutable(record.declared.groups)
     if problem is not None:
         return Failure("conflict", problem)
-    for group in entry.declared.groups:
-        site = entry.site_of(group)
+    for group in record.declared.groups:
+        site = record.site_of(group)
         beside = [
             (other, mounted)
             for other in accepted

@@ -15,58 +15,58 @@ from plughost._settings.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
 
 
 def load(registry: Registry) -> None:
     """Import every active plugin of the registry that is not reused, and register all their hooks."""
-    for entry in registry:
-        if entry.reused:
-            registry.manager.register(entry.plugin, name=entry.name)
+    for record in registry:
+        if record.reused:
+            registry.manager.register(record.plugin, name=record.name)
         else:
-            plugin = registry.attempt(entry, "import", _import, entry)
-            registry.attempt(entry, "import", _register, entry, registry.manager, plugin)
+            plugin = registry.attempt(record, "import", _import, record)
+            registry.attempt(record, "import", _register, record, registry.manager, plugin)
 
 
-def renew(entry: Entry, registry: Registry) -> None:
+def renew(record: PluginRecord, registry: Registry) -> None:
     """Replace a plugin by a new instance, if its entry point is a class. A module stays.
 
     The old instance serves until the next generation is swapped in, so its hooks must not be called again.
     """
-    plugin = _import(entry)
-    if plugin is not entry.plugin:
-        registry.manager.unregister(entry.plugin)
-        _register(entry, registry.manager, plugin)
+    plugin = _import(record)
+    if plugin is not record.plugin:
+        registry.manager.unregister(record.plugin)
+        _register(record, registry.manager, plugin)
 
 
-def _import(entry: Entry) -> Any:
+def _import(record: PluginRecord) -> Any:
     """Return the plugin's module or object. A timed-out import may still finish, so this registers nothing."""
-    point = entry.installed.entry_point
+    point = record.installed.entry_point
     if not point.pattern.match(point.value):
-        raise _astray(entry, "that is no name of a module")
+        raise _astray(record, "that is no name of a module")
     try:
         plugin = point.load()
     except ModuleNotFoundError as error:
         if error.name and f"{point.module}.".startswith(f"{error.name}."):
-            raise _astray(entry, f"there is no module {error.name}") from error
+            raise _astray(record, f"there is no module {error.name}") from error
         raise
     except AttributeError as error:
         module = sys.modules.get(point.module)
         if module is not None and error.obj is module:
-            raise _astray(entry, f"{point.module} has no {error.name}") from error
+            raise _astray(record, f"{point.module} has no {error.name}") from error
         raise
     return plugin() if inspect.isclass(plugin) else plugin
 
 
-def _astray(entry: Entry, why: str) -> PluginError:
-    found = entry.installed
+def _astray(record: PluginRecord, why: str) -> PluginError:
+    found = record.installed
     return PluginError(
         f"its entry point leads to {found.entry_point.value}, and {why}",
         f"Point it at a module of {found.distribution}, or at an object there, and install that again.",
     )
 
 
-def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
+def _register(record: PluginRecord, manager: pluggy.PluginManager, plugin: Any) -> None:
     try:
         hash(plugin)  # pluggy keeps plugins in sets: one without a hash would break the calls of all others
     except TypeError:
@@ -75,11 +75,11 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
             "Point the entry point at a module, or at an object whose class defines no __eq__.",
         ) from None
     try:
-        manager.register(plugin, name=entry.name)
+        manager.register(plugin, name=record.name)
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
-        if manager.has_plugin(entry.name):
-            manager.unregister(name=entry.name)
+        if manager.has_plugin(record.name):
+            manager.unregister(name=record.name)
         _check_signatures(manager, plugin)
         advice = "Compare the hook with plughost's hook reference, and the versions of both."
         raise PluginError(" ".join(str(error).split()), advice) from error
@@ -89,8 +89,8 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
     except PluginError:
         manager.unregister(plugin)
         raise
-    entry.plugin = plugin
-    entry.hooks = tuple(sorted(caller.name for caller in callers))
+    record.plugin = plugin
+    record.hooks = tuple(sorted(caller.name for caller in callers))
 
 
 def _check_signatures(manager: pluggy.PluginManager, plugin: Any) -> None:

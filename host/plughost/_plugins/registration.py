@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.host import HostServices
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
     from plughost._runtime.audit import Audit
     from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits
@@ -47,26 +47,26 @@ def validate_settings(registry: Registry, settings: Settings) -> None:
 
     A reused plugin whose settings differ from before is asked for its declarations again.
     """
-    for entry in registry.active():
-        registry.attempt(entry, "register_settings", _validate, entry, registry, settings)
+    for record in registry.active():
+        registry.attempt(record, "register_settings", _validate, record, registry, settings)
 
 
-def _validate(entry: Entry, registry: Registry, settings: Settings) -> None:
+def _validate(record: PluginRecord, registry: Registry, settings: Settings) -> None:
     model: Any = _NoSettings
-    if "register_settings" in entry.hooks:
-        model = registry.call(entry, "register_settings")
+    if "register_settings" in record.hooks:
+        model = registry.call(record, "register_settings")
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
     try:
-        values, mount = settings.of_plugin(entry.name, model), settings.mount(entry.name)
+        values, mount = settings.of_plugin(record.name, model), settings.mount(record.name)
     except SettingsError as error:
-        raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{entry.name}].") from None
+        raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{record.name}].") from None
     if model is _NoSettings:
         model, values = None, None
-    if entry.reused and (values, mount) != (entry.settings, entry.mount):
-        entry.change()
-        renew(entry, registry)
-    entry.settings_model, entry.settings, entry.mount = model, values, mount
+    if record.reused and (values, mount) != (record.settings, record.mount):
+        record.change()
+        renew(record, registry)
+    record.settings_model, record.settings, record.mount = model, values, mount
 
 
 def give_contexts(
@@ -81,22 +81,22 @@ def give_contexts(
     audits: Audit,
 ) -> None:
     """Give each plugin its context. A reused one keeps its own."""
-    for entry in registry.active():
-        is_trusted = entry.name in trusted
-        if not entry.reused:
-            entry.context = PluginContext(
-                plugin=entry.name,
-                settings=entry.settings,
+    for record in registry.active():
+        is_trusted = record.name in trusted
+        if not record.reused:
+            record.context = PluginContext(
+                plugin=record.name,
+                settings=record.settings,
                 dev=dev,
-                logger=logger.bind(plugin=entry.name),
+                logger=logger.bind(plugin=record.name),
                 data_root=data_root,
                 services=view,
                 trusted=is_trusted,
                 rate_limits=rate_limits,
                 audits=audits,
             )
-        elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:
-            _change(registry, entry, rate_limits=rate_limits, trusted=is_trusted)
+        elif record.context.rate_limits is not rate_limits or record.context.trusted is not is_trusted:
+            _change(registry, record, rate_limits=rate_limits, trusted=is_trusted)
 
 
 def declare_stores(registry: Registry) -> None:
@@ -106,31 +106,31 @@ def declare_stores(registry: Registry) -> None:
 
 def give_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None:
     """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
-    for entry in registry.active():
-        offering = {entry.name, *entry.installed.requires}
+    for record in registry.active():
+        offering = {record.name, *record.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
-        if not (entry.reused and usable == entry.context.stores):
-            _change(registry, entry, stores=usable)
+        if not (record.reused and usable == record.context.stores):
+            _change(registry, record, stores=usable)
 
 
 def declare_authenticator(registry: Registry) -> None:
     """Find the plugin that names principals, and hand its callable to every other plugin."""
 
-    def take(entry: Entry, authenticator: object) -> None:
+    def take(record: PluginRecord, authenticator: object) -> None:
         if authenticator is not None and not callable(authenticator):
             raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
         require_sync(authenticator, "the authenticator")
-        entry.authenticator = authenticator
+        record.authenticator = authenticator
 
     _ask(registry, "register_authenticator", take)
-    offering = [entry for entry in registry.active() if entry.authenticator is not None]
-    for entry in offering[1:]:
+    offering = [record for record in registry.active() if record.authenticator is not None]
+    for record in offering[1:]:
         cause = f"{offering[0].installed.label} is the authenticator already"
-        registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
+        registry.fail(record, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
-    for entry in registry.active():
-        if not (entry.reused and entry.context.authenticator is authenticator):
-            _change(registry, entry, authenticator=authenticator)
+    for record in registry.active():
+        if not (record.reused and record.context.authenticator is authenticator):
+            _change(registry, record, authenticator=authenticator)
 
 
 def withdraw_authenticator(registry: Registry) -> bool:
@@ -140,11 +140,11 @@ def withdraw_authenticator(registry: Registry) -> bool:
         Whether there was one: those that had it are without it now, and are to be asked for their declarations again.
     """
     active = registry.active()
-    misled = [entry for entry in active if entry.context.authenticator is not None]
-    if any(each.authenticator is entry.context.authenticator for entry in misled for each in active):
+    misled = [record for record in active if record.context.authenticator is not None]
+    if any(each.authenticator is record.context.authenticator for record in misled for each in active):
         return False
-    for entry in misled:
-        _change(registry, entry, asked=True, authenticator=None)
+    for record in misled:
+        _change(registry, record, asked=True, authenticator=None)
     return bool(misled)
 
 
@@ -155,12 +155,12 @@ def declare(registry: Registry) -> None:
 
 
 def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
-    def take(entry: Entry, declared: object) -> None:
+    def take(record: PluginRecord, declared: object) -> None:
         items: tuple[Any, ...] = all_of(kind, declared)
         for item in items:
             check(item)
-            require_idempotency_store(item, entry.name, entry.context.stores)
-        entry.declared = replace(entry.declared, **{attribute: items})
+            require_idempotency_store(item, record.name, record.context.stores)
+        record.declared = replace(record.declared, **{attribute: items})
 
     _ask(registry, hook, take)
 
@@ -181,28 +181,28 @@ def all_of(kind: type[T], declared: object) -> tuple[T, ...]:
     return tuple(several)
 
 
-def _ask(registry: Registry, hook: str, take: Callable[[Entry, Any], None]) -> None:
+def _ask(registry: Registry, hook: str, take: Callable[[PluginRecord, Any], None]) -> None:
     """Call a hook of each plugin that has it and is not reused, and let `take` look at what it returned.
 
     What either raises fails the plugin.
     """
 
-    def ask(entry: Entry) -> None:
-        take(entry, registry.call(entry, hook))
+    def ask(record: PluginRecord) -> None:
+        take(record, registry.call(record, hook))
 
-    for entry in registry.active():
-        if hook in entry.hooks and not entry.reused:
-            registry.attempt(entry, hook, ask, entry)
+    for record in registry.active():
+        if hook in record.hooks and not record.reused:
+            registry.attempt(record, hook, ask, record)
 
 
-def _change(registry: Registry, entry: Entry, *, asked: bool = False, **given: Any) -> None:
+def _change(registry: Registry, record: PluginRecord, *, asked: bool = False, **given: Any) -> None:
     """Give a plugin another context. One that has declared already is asked for its declarations again."""
-    if entry.reused or asked:
-        if entry.reused:
-            entry.change()
+    if record.reused or asked:
+        if record.reused:
+            record.change()
         given |= {"announcements": [], "logins": {}}
-        registry.attempt(entry, "import", renew, entry, registry)
-    entry.context = replace(entry.context, **given)
+        registry.attempt(record, "import", renew, record, registry)
+    record.context = replace(record.context, **given)
 
 
 class _NoSettings(BaseModel):

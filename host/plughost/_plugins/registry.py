@@ -35,7 +35,7 @@ class State(enum.StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class PluginRecord:
     """A plugin on the registry.
 
     Attributes:
@@ -107,45 +107,45 @@ class Registry:
         """
         self._timeout = timeout
         self._interrupted = interrupted
-        self.entries: tuple[Entry, ...] = tuple(Entry(each) for each in found)
+        self.records: tuple[PluginRecord, ...] = tuple(PluginRecord(each) for each in found)
         self.manager: pluggy.PluginManager = pluggy.PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
-        for entry in self.entries:
-            if entry.name in disabled:
-                entry.state = State.DISABLED
-            elif entry.installed.problem is not None:
-                self.fail(entry, Failure("metadata", entry.installed.problem, "Mend that, then reload."))
-            elif entry.installed.unmet is not None:
-                self._block(entry, entry.installed.unmet, "Install what fits, then reload.")
+        for record in self.records:
+            if record.name in disabled:
+                record.state = State.DISABLED
+            elif record.installed.problem is not None:
+                self.fail(record, Failure("metadata", record.installed.problem, "Mend that, then reload."))
+            elif record.installed.unmet is not None:
+                self._block(record, record.installed.unmet, "Install what fits, then reload.")
         self._block_dependents()
 
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries)
+    def __iter__(self) -> Iterator[PluginRecord]:
+        return iter(self.records)
 
-    def active(self) -> tuple[Entry, ...]:
+    def active(self) -> tuple[PluginRecord, ...]:
         """Return the plugins that have not failed so far."""
-        return tuple(entry for entry in self.entries if entry.state is State.ACTIVE)
+        return tuple(record for record in self.records if record.state is State.ACTIVE)
 
-    def get(self, name: str) -> Entry | None:
+    def get(self, name: str) -> PluginRecord | None:
         """Return the plugin of a name. The one that is used, where two distributions bring it."""
-        return next((entry for entry in self.entries if entry.name == name), None)
+        return next((record for record in self.records if record.name == name), None)
 
-    def reuse(self, entry: Entry, before: Entry) -> None:
+    def reuse(self, record: PluginRecord, before: PluginRecord) -> None:
         """Replace an entry by that of the previous generation, with what discovery found now.
 
         Mutable fields are copied: the previous generation keeps its own if this one is refused.
         """
         trouble, seconds = list(before.trouble), dict(before.seconds)
-        reused = replace(before, installed=entry.installed, reused=True, trouble=trouble, seconds=seconds)
-        self.entries = tuple(reused if each is entry else each for each in self.entries)
+        reused = replace(before, installed=record.installed, reused=True, trouble=trouble, seconds=seconds)
+        self.records = tuple(reused if each is record else each for each in self.records)
 
-    def fail(self, entry: Entry, failure: Failure) -> None:
+    def fail(self, record: PluginRecord, failure: Failure) -> None:
         """Mark a plugin as failed, and those that depend on it as blocked."""
-        entry.state = State.FAILED
-        entry.failure = advised(failure, entry.installed)
+        record.state = State.FAILED
+        record.failure = advised(failure, record.installed)
         self._block_dependents()
 
-    def attempt(self, entry: Entry, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def attempt(self, record: PluginRecord, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call what runs a plugin's code. An exception or a timeout fails this plugin and nothing else.
 
         Returns:
@@ -154,61 +154,61 @@ class Registry:
         Raises:
             Interrupted: The host is stopping. This is nobody's failure.
         """
-        if entry.state is not State.ACTIVE:
+        if record.state is not State.ACTIVE:
             return None
-        result, failure = self._call(entry, stage, partial(function, *arguments), self._interrupted)
+        result, failure = self._call(record, stage, partial(function, *arguments), self._interrupted)
         if failure is not None:
-            self.fail(entry, failure)
+            self.fail(record, failure)
         return result
 
-    def call(self, entry: Entry, hook: str) -> Any:
+    def call(self, record: PluginRecord, hook: str) -> Any:
         """Call one plugin's implementation of a hook, and nobody else's.
 
         Returns:
             What the implementation returned. None where it has none.
         """
-        arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": entry.context}
-        others = [plugin for plugin in self.manager.get_plugins() if plugin is not entry.plugin]
+        arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": record.context}
+        others = [plugin for plugin in self.manager.get_plugins() if plugin is not record.plugin]
         results = self.manager.subset_hook_caller(hook, others)(**arguments)
         return results[0] if results else None
 
-    def notify(self, entry: Entry, hook: str) -> Failure | None:
+    def notify(self, record: PluginRecord, hook: str) -> Failure | None:
         """Call a hook of a plugin that serves. A failure is noted as trouble, and it goes on serving.
 
         Returns:
             What went wrong. None where nothing did.
         """
-        _, failure = self._call(entry, hook, partial(self.call, entry, hook))
+        _, failure = self._call(record, hook, partial(self.call, record, hook))
         if failure is not None:
-            failure = advised(failure, entry.installed)
-            entry.trouble.append(failure)
+            failure = advised(failure, record.installed)
+            record.trouble.append(failure)
         return failure
 
     def _call(
-        self, entry: Entry, stage: str, call: Callable[[], Any], interrupted: Callable[[], bool] = never
+        self, record: PluginRecord, stage: str, call: Callable[[], Any], interrupted: Callable[[], bool] = never
     ) -> tuple[Any, Failure | None]:
         begun = perf_counter()
         try:
-            return bounded(call, self._timeout, f"{entry.name}:{stage}", interrupted), None
+            return bounded(call, self._timeout, f"{record.name}:{stage}", interrupted), None
         except (Interrupted, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
             return None, failure_of(stage, error)
         finally:
-            if not entry.reused:
-                entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
+            if not record.reused:
+                record.seconds[stage] = record.seconds.get(stage, 0.0) + perf_counter() - begun
 
     def _block_dependents(self) -> None:
         """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
-        for entry in self.entries:
-            if entry.state is not State.ACTIVE:
+        for record in self.records:
+            if record.state is not State.ACTIVE:
                 continue
-            needed = (self.get(name) for name in entry.installed.requires)
+            needed = (self.get(name) for name in record.installed.requires)
             missing = next((each for each in needed if each is not None and each.state is not State.ACTIVE), None)
             if missing is not None:
                 cause = f"it requires {missing.installed.label}, which is {missing.state}"
-                self._block(entry, cause, f"Mend or enable {missing.name} first.")
+                self._block(record, cause, f"Mend or enable {missing.name} first.")
 
-    def _block(self, entry: Entry, cause: str, advice: str) -> None:
-        entry.state = State.BLOCKED
-        entry.failure = Failure("dependency", cause, advice)
+    def _block(self, record: PluginRecord, cause: str, advice: str) -> None:
+        record.state = State.BLOCKED
+        record.failure = Failure("dependency", cause, advice)

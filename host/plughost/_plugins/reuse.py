@@ -39,14 +39,14 @@ def reuse_unchanged(
     Returns:
         What puts the unloaded modules back, if the next generation is not used.
     """
-    keys = {key for entry in registry.active() for key in entry.installed.closure}
+    keys = {key for record in registry.active() for key in record.installed.closure}
     outdated = _outdated(environment.snapshots(keys), imported, environment.shared)
-    for entry in registry.active():
-        before = running.get(entry.name)
-        if before is None or before.state is not State.ACTIVE or entry.installed.closure & outdated:
+    for record in registry.active():
+        before = running.get(record.name)
+        if before is None or before.state is not State.ACTIVE or record.installed.closure & outdated:
             continue
-        if before.installed.distribution == entry.installed.distribution:
-            registry.reuse(entry, before)
+        if before.installed.distribution == record.installed.distribution:
+            registry.reuse(record, before)
     now = environment.snapshots(outdated)
     return unload([each for key in outdated for each in (imported.get(key), now.get(key)) if each is not None])
 
@@ -57,9 +57,9 @@ def imported_snapshots(registry: Registry, environment: Environment) -> dict[str
     Taken before the import: what is saved meanwhile differs from it, so that the next reload imports it.
     """
     keys = set(environment.shared)
-    for entry in registry:
-        if entry.state is not State.DISABLED and entry.installed.problem is None and entry.installed.unmet is None:
-            keys |= entry.installed.closure
+    for record in registry:
+        if record.state is not State.DISABLED and record.installed.problem is None and record.installed.unmet is None:
+            keys |= record.installed.closure
     return environment.snapshots(keys)
 
 

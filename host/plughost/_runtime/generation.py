@@ -14,7 +14,7 @@ from plughost._plugins.allowed import only_allowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.failures import Failure
 from plughost._plugins.in_place import PathFiles
-from plughost._plugins.registry import Entry, Registry, State
+from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of, audit_warnings
 from plughost._runtime.optional import unusable
@@ -104,7 +104,7 @@ class Generation:
     @property
     def models(self) -> dict[str, BaseModel | None]:
         """The settings of the plugins whose tables can be used, by plugin; None of one that has none of its own."""
-        return {entry.name: entry.settings for entry in self.registry if entry.mount is not None}
+        return {record.name: record.settings for record in self.registry if record.mount is not None}
 
     def setting_values(self) -> list[Value]:
         """Return every setting in force, those of the plugins too. Secrets are masked.
@@ -112,9 +112,9 @@ class Generation:
         Where and how a plugin that mounts nothing is mounted is left out, unless somebody set it.
         """
         idle = {
-            f"plugins.{entry.name}.{key}"
-            for entry in self.registry
-            if "register_routes" not in entry.hooks
+            f"plugins.{record.name}.{key}"
+            for record in self.registry
+            if "register_routes" not in record.hooks
             for key in MountSettings.model_fields
         }
         values = self.settings.values(self.models)
@@ -122,7 +122,9 @@ class Generation:
 
     def beside(self) -> dict[str, frozenset[str]]:
         """Return the plugins that use stores, and which methods of theirs wait for nothing: reads of SQLite."""
-        stores = {entry.name: entry.context.stores.values() for entry in self.registry.active() if entry.context.stores}
+        stores = {
+            record.name: record.context.stores.values() for record in self.registry.active() if record.context.stores
+        }
         return {
             name: SAFE if all(store.dialect == "sqlite" for store in used) else frozenset()
             for name, used in stores.items()
@@ -130,11 +132,13 @@ class Generation:
 
     def announcements(self) -> Iterable[str]:
         """Return what the plugins say to the person who starts the host."""
-        return (line for entry in self.registry.active() for line in entry.context.announcements)
+        return (line for record in self.registry.active() for line in record.context.announcements)
 
     def observers(self) -> dict[str, tuple[Observer, ...]]:
         """Return the observers of requests, by plugin."""
-        return {entry.name: entry.declared.observers for entry in self.registry.active() if entry.declared.observers}
+        return {
+            record.name: record.declared.observers for record in self.registry.active() if record.declared.observers
+        }
 
     def close(self, keep: Generation | None = None) -> None:
         """Close the stores, but for those that another generation uses. Nothing may be in flight any more."""
@@ -144,23 +148,23 @@ class Generation:
 
     def names(self, *, reused: bool) -> frozenset[str]:
         """Return the active plugins that are reused, or those that are not."""
-        return frozenset(entry.name for entry in self.registry.active() if entry.reused is reused)
+        return frozenset(record.name for record in self.registry.active() if record.reused is reused)
 
     def wraps_others(self, plugins: Collection[str]) -> bool:
         """Return whether some plugins have middleware that is around other plugins' requests."""
-        own = [entry for entry in self.registry.active() if entry.name in plugins]
-        return any(each.scope != "plugin" for entry in own for each in entry.declared.middleware)
+        own = [record for record in self.registry.active() if record.name in plugins]
+        return any(each.scope != "plugin" for record in own for each in record.declared.middleware)
 
     def notify(self, hook: str, plugins: Collection[str] | None = None) -> None:
         """Call `started`, `draining` or `stopping` of some active plugins, or of all.
 
         One that raises is logged, and noted as trouble.
         """
-        for entry in self.registry.active():
-            if hook in entry.hooks and (plugins is None or entry.name in plugins):
-                failure = self.registry.notify(entry, hook)
+        for record in self.registry.active():
+            if hook in record.hooks and (plugins is None or record.name in plugins):
+                failure = self.registry.notify(record, hook)
                 if failure is not None:
-                    entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
+                    record.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
 
 
 def build(
@@ -208,7 +212,7 @@ def build(
         logger=logger,
         request_log=request_log,
         registry=registry,
-        stores=stores.of(entry.name for entry in registry.active()),
+        stores=stores.of(record.name for record in registry.active()),
         rate_limits=rate_limits,
         sites=sites,
         warnings=tuple(_warnings(registry, settings, without, sites, exposed)),
@@ -242,7 +246,7 @@ def refuse_incomplete(generation: Generation, *, strict: bool) -> None:
     """
     problems = lacking(generation)
     if strict or generation.settings.host.strict:
-        problems += [f"{entry.name} is {entry.state}" for entry in generation.registry if entry.failure is not None]
+        problems += [f"{record.name} is {record.state}" for record in generation.registry if record.failure is not None]
     if problems:
         raise GenerationRefused("; ".join(dict.fromkeys(problems)), generation.registry)
 
@@ -252,12 +256,12 @@ def lacking(generation: Generation) -> list[str]:
     registry = generation.registry
     problems = [*generation.problems]
     for name in generation.settings.host.required:
-        entry = registry.get(name)
-        if entry is None:
+        record = registry.get(name)
+        if record is None:
             known = [each.name for each in registry]
             problems.append(f"the required plugin {name} is not installed{did_you_mean(name, known, PLUGINS_LISTER)}")
-        elif entry.state is not State.ACTIVE:
-            problems.append(f"the required plugin {name} is {entry.state}")
+        elif record.state is not State.ACTIVE:
+            problems.append(f"the required plugin {name} is {record.state}")
     return problems
 
 
@@ -267,11 +271,11 @@ def refuse_losses(running: Registry, following: Registry, accept: Collection[str
     Raises:
         GenerationRefused: There is one that is not accepted.
     """
-    serving = {entry.name for entry in running.active()} - set(accept)
-    lost = [entry for entry in following if entry.failure is not None and entry.name in serving]
+    serving = {record.name for record in running.active()} - set(accept)
+    lost = [record for record in following if record.failure is not None and record.name in serving]
     if lost:
         raise GenerationRefused(
-            "; ".join(f"{entry.installed.label} would be {entry.state}" for entry in lost), following
+            "; ".join(f"{record.installed.label} would be {record.state}" for record in lost), following
         )
 
 
@@ -279,7 +283,7 @@ def _with_stores(generation: Generation, stores: Stores, previous: Stores | None
     """Return a generation with these stores, and without the plugins whose stores failed."""
     registry, sites = generation.registry, generation.sites
     try:
-        before = {entry.name for entry in registry if entry.failure is not None}
+        before = {record.name for record in registry if record.failure is not None}
         if _fail_for_stores(registry, stores):
             middleware, logger = _settle(registry), generation.logger
             sites = assemble(
@@ -302,7 +306,7 @@ def _prepare_stores(
 ) -> Stores:
     conflicts.find_store_conflicts(registry)
     previous = running.stores if running is not None else None
-    declared = {entry.name: entry.declared.stores for entry in registry.active() if entry.declared.stores}
+    declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
     stores = prepare_stores(declared, settings.stores, previous, logger, events)
     _fail_for_stores(registry, stores)
     return stores
@@ -316,25 +320,25 @@ def _rate_limits(settings: Settings, running: Generation | None, logger: structl
 
 
 def _log_failures(registry: Registry, logger: structlog.stdlib.BoundLogger, known: Collection[str] = ()) -> None:
-    for entry in registry:
-        if entry.failure is not None and entry.name not in known:
-            trace = {"exception": entry.failure.trace} if entry.failure.trace else {}
-            reason = str(entry.failure)
+    for record in registry:
+        if record.failure is not None and record.name not in known:
+            trace = {"exception": record.failure.trace} if record.failure.trace else {}
+            reason = str(record.failure)
             logger.error(
-                "plugin does not serve", plugin=entry.installed.label, state=entry.state.value, reason=reason, **trace
+                "plugin does not serve", plugin=record.installed.label, state=record.state.value, reason=reason, **trace
             )
 
 
 def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
     """Fail the plugins that have a store which can't be opened. Return whether there were any."""
-    failed = [entry for entry in registry.active() if entry.name in stores.failures]
-    for entry in failed:
-        cause = str(stores.failures[entry.name]).removeprefix("store ").rstrip(".")
-        registry.fail(entry, Failure("store", cause, "Mend that, then start or reload again."))
+    failed = [record for record in registry.active() if record.name in stores.failures]
+    for record in failed:
+        cause = str(stores.failures[record.name]).removeprefix("store ").rstrip(".")
+        registry.fail(record, Failure("store", cause, "Mend that, then start or reload again."))
     return bool(failed)
 
 
-def _settle(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
+def _settle(registry: Registry) -> tuple[tuple[PluginRecord, Middleware], ...]:
     """Settle the conflicts of what plugins mount. Return all middleware, outermost first.
 
     The plugin that names principals may be among those that fail here. The others are then asked again, without it.
@@ -356,9 +360,9 @@ def _warnings(
             " Swagger UI; listen on 127.0.0.1 to have them"
         )
     yield from audit_warnings(settings)
-    installed = [entry.name for entry in registry]
+    installed = [record.name for record in registry]
     yield from settings.unknown_plugins(installed)
-    yield from settings.unknown_variables({entry.name: entry.settings_model for entry in registry})
+    yield from settings.unknown_variables({record.name: record.settings_model for record in registry})
     for name in (*settings.host.disabled, *without):
         if name not in installed:
             meant = did_you_mean(name, installed, PLUGINS_LISTER)

@@ -288,7 +288,7 @@ class Host(HostState):
         Requests of plugins that are reused go on as they are, unless middleware that leaves is around them.
         """
         following.notify("started", following.names(reused=False))
-        leaving = {entry.name for entry in running.registry.active()} - following.names(reused=True)
+        leaving = {record.name for record in running.registry.active()} - following.names(reused=True)
         self.jobs.leave(leaving)
         running.notify("draining", leaving)
         begun, grace = monotonic(), following.settings.host.grace_time

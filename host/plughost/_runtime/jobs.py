@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.events import Events
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._servers.dispatcher import Dispatcher
 
 _LONGEST_WAIT: Final = 60.0  # after which the clock is looked at again, which somebody may have set
@@ -47,8 +47,8 @@ class Clock:
 class _Scheduled:
     """A job and its beat, which go on when a plugin is reused, or declares the same again."""
 
-    def __init__(self, entry: Entry, job: Job, clock: Clock) -> None:
-        self.entry = entry
+    def __init__(self, record: PluginRecord, job: Job, clock: Clock) -> None:
+        self.record = record
         self.job = job
         self.leaving = False  # no run begins any more
         self.run: JobRun | None = None
@@ -75,13 +75,13 @@ class _Scheduled:
         if self._next is not None and self._ahead < before - _SET_BACK:
             self._next = next_time(self.job, self._clock.now())
 
-    def take_over(self, entry: Entry, job: Job) -> None:
+    def take_over(self, record: PluginRecord, job: Job) -> None:
         """Go on with what the plugin declares now."""
         if (job.every, job.cron, job.timezone) != (self.job.every, self.job.cron, self.job.timezone):
             self.missed += self._overdue()
             self._beat = self._clock.monotonic()
             self._next = next_time(job, self._clock.now()) if job.cron is not None else None
-        self.entry, self.job, self.leaving, self._starts = entry, job, False, job.at_start
+        self.record, self.job, self.leaving, self._starts = record, job, False, job.at_start
 
     @property
     def due(self) -> datetime | None:
@@ -138,7 +138,7 @@ class _Scheduled:
     def view(self) -> JobView:
         """Return it as plugins see it."""
         return JobView(
-            plugin=self.entry.name,
+            plugin=self.record.name,
             name=self.job.name,
             description=self.job.description,
             schedule=self.job.schedule,
@@ -170,26 +170,26 @@ class Jobs:
         self._thread: threading.Thread | None = None
         self._check = Check(name="jobs", check=self._health, kinds=frozenset())
 
-    def take_up(self, entries: Iterable[Entry]) -> None:
+    def take_up(self, records: Iterable[PluginRecord]) -> None:
         """Go on with the jobs of the plugins that serve now, and with no others.
 
         What was claimed with stores that these plugins don't have any more is given up: for their own new ones, too.
         """
-        entries = list(entries)
-        kept = {id(store) for entry in entries for store in entry.context.stores.values()}
-        for store in {store for each in self._jobs.values() for store in each.entry.context.stores.values()}:
+        records = list(records)
+        kept = {id(store) for record in records for store in record.context.stores.values()}
+        for store in {store for each in self._jobs.values() for store in each.record.context.stores.values()}:
             if store.claims is not None and id(store) not in kept:
                 store.claims.close()
         with self._changed:
-            declared = {(entry.name, job.name): (entry, job) for entry in entries for job in entry.declared.jobs}
-            for key, (entry, job) in declared.items():
+            declared = {(record.name, job.name): (record, job) for record in records for job in record.declared.jobs}
+            for key, (record, job) in declared.items():
                 known = self._jobs.get(key)
                 if known is None:
-                    self._jobs[key] = _Scheduled(entry, job, self._clock)
+                    self._jobs[key] = _Scheduled(record, job, self._clock)
                 elif known.job is not job or known.leaving:
-                    known.take_over(entry, job)
+                    known.take_over(record, job)
                 else:
-                    known.entry = entry
+                    known.record = record
             self._jobs = {key: each for key, each in self._jobs.items() if key in declared or each.run is not None}
             thread = self._thread
             if not declared:
@@ -245,8 +245,8 @@ class Jobs:
             while self._thread is this:
                 for each in self._ready():
                     run = each.begin()
-                    perform = partial(self._perform, each, run, each.entry, each.job)
-                    self._dispatcher.leave(Work(self._dispatcher.lane(each.entry.name), perform))
+                    perform = partial(self._perform, each, run, each.record, each.job)
+                    self._dispatcher.leave(Work(self._dispatcher.lane(each.record.name), perform))
                 waits = [each.left for each in self._jobs.values() if each.run is None and not each.leaving]
                 wait = min((left for left in waits if left is not None and left > 0), default=_LONGEST_WAIT)
                 self._changed.wait(self._clock.patience(min(wait, _LONGEST_WAIT)))
@@ -258,19 +258,19 @@ class Jobs:
             left = each.left
             if left is None or left > 0 or each.run is not None or each.leaving:
                 continue
-            plugin = each.entry.name
+            plugin = each.record.name
             if len(self._running({plugin})) < max(1, self._dispatcher.lane(plugin).share - 1):
                 yield each
 
-    def _perform(self, scheduled: _Scheduled, run: JobRun, entry: Entry, job: Job) -> None:
+    def _perform(self, scheduled: _Scheduled, run: JobRun, record: PluginRecord, job: Job) -> None:
         """Run a job, in a thread of the dispatcher."""
-        logger = entry.context.logger.bind(job=job.name)
+        logger = record.context.logger.bind(job=job.name)
         begun = monotonic()
         outcome: Outcome = "ok"
         error = ""
-        self._events.emit("job_started", entry.name, job=job.name)
+        self._events.emit("job_started", record.name, job=job.name)
         try:
-            if job.each_host or _is_ours(entry, job):
+            if job.each_host or _is_ours(record, job):
                 with self._dispatcher.processor.left():
                     job.run(run)
             else:
@@ -279,7 +279,7 @@ class Jobs:
             outcome, error = "failed", cause_of(raised)
             logger.error("job failed", reason=error, exc_info=raised)
         seconds = monotonic() - begun
-        self._events.emit("job", entry.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
+        self._events.emit("job", record.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
         with self._changed:
             scheduled.end(outcome, error, seconds)
             self._changed.notify_all()
@@ -288,12 +288,12 @@ class Jobs:
         return [each for (plugin, _), each in self._jobs.items() if plugins is None or plugin in plugins]
 
     def _running(self, plugins: Collection[str] | None) -> list[str]:
-        return [f"the job {each.job.name} of {each.entry.name}" for each in self._of(plugins) if each.run is not None]
+        return [f"the job {each.job.name} of {each.record.name}" for each in self._of(plugins) if each.run is not None]
 
 
-def _is_ours(entry: Entry, job: Job) -> bool:
+def _is_ours(record: PluginRecord, job: Job) -> bool:
     """Return whether this host is the one that runs a job, of those that share the plugin's database."""
-    shared = [store for store in entry.context.stores.values() if store.claims is not None]
-    shared.sort(key=lambda store: (store.plugin != entry.name, store.name))
+    shared = [store for store in record.context.stores.values() if store.claims is not None]
+    shared.sort(key=lambda store: (store.plugin != record.name, store.name))
     claims = shared[0].claims if shared else None
-    return claims is None or claims.hold(f"job {entry.name}/{job.name}")
+    return claims is None or claims.hold(f"job {record.name}/{job.name}")

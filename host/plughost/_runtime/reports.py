@@ -16,7 +16,7 @@ from plughost._plugins.registry import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
     from plughost._runtime.state import HostState
 
 
@@ -35,7 +35,7 @@ def status_of(host: HostState) -> dict[str, Any]:
         "in_flight": {name: site.in_flight for name, site in host.serving.sites.items()},
         "listeners": [asdict(replace(each, port=port)) for each, port in host.view.listeners.items()],
         "certificate": _certificate(host),
-        "plugins": [_plugin(entry) for entry in sorted(host.entries, key=lambda each: each.name)],
+        "plugins": [_plugin(record) for record in sorted(host.records, key=lambda each: each.name)],
         "last_reload": host.last_reload.as_plain() if host.last_reload is not None else None,
     }
 
@@ -51,16 +51,16 @@ def report_of(
 ) -> ReloadReport:
     """Return the report of a reload that swapped."""
     active = after.active()
-    served = {entry.name for entry in before.active()}
-    known = {entry.name for entry in after}
+    served = {record.name for record in before.active()}
+    known = {record.name for record in after}
     return ReloadReport(
         swapped=True,
         generation=generation,
-        added=tuple(entry.name for entry in active if entry.name not in served),
-        changed=tuple(entry.name for entry in active if entry.name in served and not entry.reused),
-        disabled=tuple(entry.name for entry in after if entry.name in served and entry.state is State.DISABLED),
+        added=tuple(record.name for record in active if record.name not in served),
+        changed=tuple(record.name for record in active if record.name in served and not record.reused),
+        disabled=tuple(record.name for record in after if record.name in served and record.state is State.DISABLED),
         removed=tuple(sorted(served - known)),
-        reused=tuple(entry.name for entry in active if entry.reused),
+        reused=tuple(record.name for record in active if record.reused),
         failed=_reasons(after, State.FAILED),
         blocked=_reasons(after, State.BLOCKED),
         cut_off=tuple(cut_off),
@@ -75,7 +75,7 @@ def report_of_nothing(
     problems: Iterable[str],
     begun: float,
     *,
-    refused: Iterable[Entry] = (),
+    refused: Iterable[PluginRecord] = (),
     restart_needed: Iterable[str] = (),
 ) -> ReloadReport:
     """Return the report of a reload that left the running generation as it was."""
@@ -90,25 +90,25 @@ def report_of_nothing(
     )
 
 
-def trouble_of(entries: Iterable[Entry], stage: str = "") -> tuple[tuple[str, str], ...]:
+def trouble_of(records: Iterable[PluginRecord], stage: str = "") -> tuple[tuple[str, str], ...]:
     """Return what went wrong with some plugins since they serve. Of one stage, where one is named."""
     return tuple(
-        (entry.installed.label, str(failure))
-        for entry in entries
-        for failure in entry.trouble
+        (record.installed.label, str(failure))
+        for record in records
+        for failure in record.trouble
         if stage in {"", failure.stage}
     )
 
 
-def _reasons(entries: Iterable[Entry], state: State) -> tuple[tuple[str, str], ...]:
-    return tuple((entry.installed.label, str(entry.failure)) for entry in entries if entry.state is state)
+def _reasons(records: Iterable[PluginRecord], state: State) -> tuple[tuple[str, str], ...]:
+    return tuple((record.installed.label, str(record.failure)) for record in records if record.state is state)
 
 
-def _seconds(entries: Iterable[Entry], begun: float) -> dict[str, float]:
+def _seconds(records: Iterable[PluginRecord], begun: float) -> dict[str, float]:
     spent = {
-        entry.name: round(sum(entry.seconds.values()), 4)
-        for entry in entries
-        if entry.state is State.ACTIVE and not entry.reused
+        record.name: round(sum(record.seconds.values()), 4)
+        for record in records
+        if record.state is State.ACTIVE and not record.reused
     }
     return {**spent, "total": round(monotonic() - begun, 4)}
 
@@ -135,12 +135,12 @@ def _certificate(host: HostState) -> dict[str, Any] | None:
     }
 
 
-def _plugin(entry: Entry) -> dict[str, Any]:
+def _plugin(record: PluginRecord) -> dict[str, Any]:
     return {
-        "name": entry.name,
-        "version": entry.installed.version,
-        "state": entry.state.value,
-        "reason": str(entry.failure) if entry.failure is not None else None,
-        "trouble": [str(failure) for failure in entry.trouble],
-        "prefixes": [group.prefix for group in entry.declared.groups],
+        "name": record.name,
+        "version": record.installed.version,
+        "state": record.state.value,
+        "reason": str(record.failure) if record.failure is not None else None,
+        "trouble": [str(failure) for failure in record.trouble],
+        "prefixes": [group.prefix for group in record.declared.groups],
     }

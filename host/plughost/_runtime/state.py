@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from plughost._api.host import HostServices, SettingChange
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import Environment
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.generation import Generation
     from plughost._runtime.jobs import Clock, Jobs
@@ -98,12 +98,12 @@ class HostState:
         """Return a host with other settings that opens nothing, to look at what it would serve."""
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def records(self) -> tuple[PluginRecord, ...]:
         """Every installed plugin and what became of it. Empty before `start`."""
-        return () if self.generation is None else self.generation.registry.entries
+        return () if self.generation is None else self.generation.registry.records
 
     @property
-    def active(self) -> tuple[Entry, ...]:
+    def active(self) -> tuple[PluginRecord, ...]:
         """The plugins that serve."""
         return () if self.generation is None else self.generation.registry.active()
 
@@ -136,7 +136,7 @@ class HostState:
     @property
     def logins(self) -> Mapping[str, Callable[[], str]]:
         """What issues a token for each demo account."""
-        return {name: issue for entry in self.active for name, issue in entry.context.logins.items()}
+        return {name: issue for record in self.active for name, issue in record.context.logins.items()}
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and take that up."""

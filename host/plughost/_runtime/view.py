@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plughost._api.jobs import JobView
     from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._runtime.state import HostState
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class LiveView:
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        return tuple(map(_view, self._host.entries))
+        return tuple(map(_view, self._host.records))
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
@@ -84,7 +84,7 @@ class LiveView:
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
         counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
-        active = (entry.name for entry in self._host.active)
+        active = (record.name for record in self._host.active)
         return {name: counted[name] for name in dict.fromkeys(("", *active, *counted))}
 
     @property
@@ -100,12 +100,12 @@ class LiveView:
         generation = self._host.generation
         if generation is None:
             return ()
-        declared = (check for entry in self._host.active for check in entry.declared.checks)
+        declared = (check for record in self._host.active for check in record.declared.checks)
         return (*declared, *generation.stores.checks, *generation.rate_limits.checks(), *self._host.jobs.checks())
 
     @property
     def metrics(self) -> tuple[MetricView, ...]:
-        return tuple(view for entry in self._host.active for view in entry.context.metrics.views(entry.name))
+        return tuple(view for record in self._host.active for view in record.context.metrics.views(record.name))
 
     def now(self) -> datetime:
         return self._host.clock.now()
@@ -166,23 +166,23 @@ class LiveView:
             LookupError: The plugin does not serve, or has no such query.
         """
         handler = self._queries.get((plugin, name))
-        if handler is None or plugin not in {entry.name for entry in self._host.active}:
+        if handler is None or plugin not in {record.name for record in self._host.active}:
             message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
         return handler()
 
 
-def _view(entry: Entry) -> PluginView:
+def _view(record: PluginRecord) -> PluginView:
     return PluginView(
-        name=entry.name,
-        distribution=entry.installed.distribution,
-        version=entry.installed.version,
-        state=entry.state.value,
-        reason=None if entry.failure is None else str(entry.failure),
-        trouble=tuple(str(failure) for failure in entry.trouble),
-        requires=entry.installed.requires,
-        hooks=entry.hooks,
-        sites=tuple(entry.sites),
-        declared=entry.declared,
-        seconds=dict(entry.seconds),
+        name=record.name,
+        distribution=record.installed.distribution,
+        version=record.installed.version,
+        state=record.state.value,
+        reason=None if record.failure is None else str(record.failure),
+        trouble=tuple(str(failure) for failure in record.trouble),
+        requires=record.installed.requires,
+        hooks=record.hooks,
+        sites=tuple(record.sites),
+        declared=record.declared,
+        seconds=dict(record.seconds),
     )
