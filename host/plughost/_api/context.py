@@ -154,7 +154,7 @@ class PluginContext(Generic[SettingsT]):
             req: The request that did it, for its address and id. The host writes no event of its refusal then.
             **more: Details, in plain values. Never secrets.
         """
-        self._audits.note(what, outcome, **self._event(who, req, more))
+        self._audits.record(what, outcome, **self._event(who, req, more))
 
     @contextmanager
     def audited(
@@ -165,7 +165,7 @@ class PluginContext(Generic[SettingsT]):
         Yields:
             The event's members, which the block may add to. What it sets as `outcome` stays.
         """
-        with self._audits.around(what, **self._event(who, req, more)) as event:
+        with self._audits.recording(what, **self._event(who, req, more)) as event:
             yield event
 
     def pseudonym(self, account: str) -> str:

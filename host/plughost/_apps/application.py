@@ -227,7 +227,7 @@ def _refusing(
     status = error.status_code
     refused = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused)
     if refused and not getattr(req.context, "audited", False):
-        audit.note(
+        audit.record(
             "refusal",
             str(status),
             plugin=req.mounted.plugin if req.mounted is not None else None,

@@ -33,7 +33,7 @@ from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
-from plughost._runtime.optional import unusable
+from plughost._runtime.optional import library_problems
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _context(name: str, config: Path | None) -> Any:
     registry, entry = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
     host = _CommandHost(settings)
-    usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
+    usable = not any(library_problems(settings.host))  # else in memory: a command needs no more, and must not end by it
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
     registration.give_contexts(
         registry,

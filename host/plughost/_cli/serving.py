@@ -33,7 +33,7 @@ from plughost._plugins.environment import Environment
 from plughost._plugins.integrity import altered_files
 from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_of
-from plughost._runtime.control import AlreadyRunning, Control, why_unusable
+from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
 from plughost._runtime.generation import GenerationRefused, lacking
 from plughost._runtime.host import Host
 from plughost._runtime.reports import status_of
@@ -79,7 +79,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         "drain": lambda undo=False: _drain(host, undo=undo),
         "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_COMMAND_LINE}).as_plain(),
         "query": host.view.answer_query,
-        "audit": audit_of(settings, logger).take,
+        "audit": audit_of(settings, logger).write_command_event,
     }
     control = Control(settings.data_dir, commands)
     restart = Restart(sockets, control, may=lambda: host.phase is Phase.SERVING, leave=host.ask_to_stop)
@@ -165,7 +165,7 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         warnings += tls.warnings if tls else ()
     except CertificateError as error:
         problems.append(str(error))
-    if (why := why_unusable(settings.data_dir)) is not None:
+    if (why := data_dir_problem(settings.data_dir)) is not None:
         problems.append(why)
     warnings += command_faults(registry)
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]

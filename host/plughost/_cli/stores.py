@@ -127,7 +127,11 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
         _refuse_served([wanted])
         click.confirm(f"Replace all that {wanted.database.config.place} holds?", abort=True)
     audit = command_audit(settings)
-    with readable(StoreError), audit.around("restore", target=[store], file=str(file)), working(f"Restoring {store}"):
+    with (
+        readable(StoreError),
+        audit.recording("restore", target=[store], file=str(file)),
+        working(f"Restoring {store}"),
+    ):
         schema = restore(wanted, file)
     say(f"Restored {store} with schema {schema}.")
 
@@ -150,7 +154,7 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
             raise click.Abort
     audit = command_audit(settings)
     for store in mine:
-        with readable(StoreError), audit.around("purge", target=[store.name]):
+        with readable(StoreError), audit.recording("purge", target=[store.name]):
             purge(store)
             say(f"Dropped the store {store.name} in {store.database.config.place}.")
 

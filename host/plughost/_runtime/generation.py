@@ -17,7 +17,7 @@ from plughost._plugins.in_place import PathFiles
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of, audit_warnings
-from plughost._runtime.optional import unusable
+from plughost._runtime.optional import library_problems
 from plughost._runtime.sites import exposed_addresses
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost._settings.models import MountSettings
@@ -187,7 +187,7 @@ def build(
     dev = dev and not exposed
     loader.load(registry)
     registration.validate_settings(registry, settings)
-    problems = tuple(unusable(settings.host))
+    problems = tuple(library_problems(settings.host))
     rate_limits = RateLimits() if problems else _rate_limits(settings, running, logger)
     registration.give_contexts(
         registry,

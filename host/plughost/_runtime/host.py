@@ -170,7 +170,9 @@ class Host(HostState):
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
             outcome = "ok" if report.ok else "failed"
-            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation, **(origin or {}))
+            audit_of(self.settings, self.logger).record(
+                "reload", outcome, generation=report.generation, **(origin or {})
+            )
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )

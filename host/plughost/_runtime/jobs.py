@@ -296,4 +296,4 @@ def _is_ours(record: PluginRecord, job: Job) -> bool:
     shared = [store for store in record.context.stores.values() if store.claims is not None]
     shared.sort(key=lambda store: (store.plugin != record.name, store.name))
     claims = shared[0].claims if shared else None
-    return claims is None or claims.hold(f"job {record.name}/{job.name}")
+    return claims is None or claims.acquire(f"job {record.name}/{job.name}")

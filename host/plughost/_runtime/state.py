@@ -174,7 +174,7 @@ class HostState:
             raise CommandError(f"No installed plugin named {name} has a store.")
         for store in mine:
             try:
-                with audit_of(self.settings, self.logger).around("purge", target=[store.name], **(origin or {})):
+                with audit_of(self.settings, self.logger).recording("purge", target=[store.name], **(origin or {})):
                     purge(store)
             except StoreError as error:
                 raise CommandError(f"The store {store.name} was not dropped: {error}") from error
