@@ -150,7 +150,7 @@ def look(
         from plughost._runtime.host import Host  # noqa: PLC0415 - as above
 
         host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
-        generation = host.look(rehearsed=rehearsed)
+        generation = host.dry_run(rehearsed=rehearsed)
         generation.close()
     finally:
         gc.freeze()  # nor when the command ends

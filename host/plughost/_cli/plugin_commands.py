@@ -185,7 +185,7 @@ class _CommandHost(Host):
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The stores of every installed plugin, disabled ones too, prepared and not open."""
         if self.generation is None:
-            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).look()
+            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
         return self.generation.stores
 
 

@@ -1,4 +1,4 @@
-"""The host as its plugins see it. What each member means stands in `plughost.HostView`."""
+"""The host as its plugins see it. `plughost.HostView` documents the members."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class LiveView:
-    """A host, as its plugins see it: a `HostServices`."""
+    """A running host, as its plugins see it: a `HostServices`."""
 
     def __init__(self, host: HostState) -> None:
         self._host = host
@@ -42,7 +42,7 @@ class LiveView:
 
     @property
     def hooks(self) -> Mapping[str, str]:
-        return {name: about.partition("\n")[0] for name, about in documented_hooks().items()}
+        return {name: documentation.partition("\n")[0] for name, documentation in documented_hooks().items()}
 
     @property
     def phase(self) -> str:
@@ -83,9 +83,9 @@ class LiveView:
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
+        counts = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
         active = (record.name for record in self._host.active)
-        return {name: counted[name] for name in dict.fromkeys(("", *active, *counted))}
+        return {name: counts[name] for name in dict.fromkeys(("", *active, *counts))}
 
     @property
     def loads(self) -> Mapping[str, Load]:
@@ -138,7 +138,7 @@ class LiveView:
         self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> HostServices:
-        return self._host.beside(self._host.settings, dev=dev).view
+        return self._host.preview_host(self._host.settings, dev=dev).view
 
     def settings(self) -> list[Value]:
         generation = self._host.generation
@@ -153,14 +153,14 @@ class LiveView:
         with self._lock:
             if (plugin, name) not in self._objects:
                 self._objects[plugin, name] = make()
-            made: T = self._objects[plugin, name]
-            return made
+            value: T = self._objects[plugin, name]
+            return value
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
         self._queries[plugin, name] = handler
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
-        """Answer a query of a plugin's command.
+        """Return the response to a query of a plugin's command.
 
         Raises:
             LookupError: The plugin does not serve, or has no such query.

@@ -59,7 +59,7 @@ class SetClock(Clock):
         """Return the seconds that it was advanced."""
         return self._passed
 
-    def patience(self, seconds: float) -> float | None:
+    def wait_timeout(self, seconds: float) -> float | None:
         """Return None: nothing happens until it is advanced."""
         return None
 
