@@ -19,7 +19,7 @@ import falcon
 from plughost._apps.application import _DETAILS
 from plughost._cli import options
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, InstalledPlugin
-from plughost._plugins.failures import Failure, advised
+from plughost._plugins.failures import Failure, with_advice
 
 ROOT: Final = Path(__file__).parents[2]
 MOST: Final = 4
@@ -232,7 +232,7 @@ def _of_author(*, has_trace: bool) -> str:
     """Return what the host says where only the author of an installed plugin can mend it."""
     point = EntryPoint("<name>", "<name>", ENTRY_POINT_GROUP)
     plugin = InstalledPlugin(name=point.name, distribution="", version="", entry_point=point)
-    return advised(Failure("", "", trace="..." if has_trace else ""), plugin).advice
+    return with_advice(Failure("", "", trace="..." if has_trace else ""), plugin).advice
 
 
 def _handed(

@@ -26,7 +26,7 @@ from plughost._cli.options import (
 from plughost._commands import LENT
 from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
-from plughost._plugins.allowed import only_allowed
+from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import PluginRecord, Registry, State
@@ -79,7 +79,7 @@ def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command,
     hook = "register_commands"
 
     def ask() -> tuple[click.Command, ...]:
-        commands = registration.all_of(click.Command, registry.call(entry, hook))
+        commands = registration.require_items(click.Command, registry.call(entry, hook))
         names = [command.name for command in commands]
         for name in names:
             if not name or name.startswith("-") or len(name.split()) > 1:
@@ -103,7 +103,7 @@ def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = only_allowed(Environment().plugins, settings_or_defaults().host.allowed)
+        ctx.meta[key] = mark_disallowed(Environment().plugins, settings_or_defaults().host.allowed)
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
@@ -151,12 +151,12 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _context(name: str, config: Path | None) -> Any:
     settings = settings_of(config)
-    registry, entry = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
+    registry, entry = _only(name, mark_disallowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
     host = _CommandHost(settings)
     usable = not any(library_problems(settings.host))  # else in memory: a command needs no more, and must not end by it
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
-    registration.give_contexts(
+    registration.set_contexts(
         registry,
         data_root=settings.data_dir,
         logger=host.logger,

@@ -1,4 +1,4 @@
-"""Load: import each plugin on its own and register it with its generation's plugin manager."""
+"""Loading: import each plugin separately, and register it with the generation's plugin manager."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load(registry: Registry) -> None:
-    """Import every active plugin of the registry that is not reused, and register all their hooks."""
+    """Import all active plugins that are not reused, and register the hooks of all."""
     for record in registry:
         if record.reused:
             registry.manager.register(record.plugin, name=record.name)
@@ -28,10 +28,10 @@ def load(registry: Registry) -> None:
             registry.attempt(record, "import", _register, record, registry.manager, plugin)
 
 
-def renew(record: PluginRecord, registry: Registry) -> None:
+def reinstantiate(record: PluginRecord, registry: Registry) -> None:
     """Replace a plugin by a new instance, if its entry point is a class. A module stays.
 
-    The old instance serves until the next generation is swapped in, so its hooks must not be called again.
+    The old instance still serves the running generation, so its hooks must not be called again.
     """
     plugin = _import(record)
     if plugin is not record.plugin:
@@ -43,32 +43,32 @@ def _import(record: PluginRecord) -> Any:
     """Return the plugin's module or object. A timed-out import may still finish, so this registers nothing."""
     point = record.installed.entry_point
     if not point.pattern.match(point.value):
-        raise _astray(record, "that is no name of a module")
+        raise _entry_point_error(record, "that is no name of a module")
     try:
         plugin = point.load()
     except ModuleNotFoundError as error:
         if error.name and f"{point.module}.".startswith(f"{error.name}."):
-            raise _astray(record, f"there is no module {error.name}") from error
+            raise _entry_point_error(record, f"there is no module {error.name}") from error
         raise
     except AttributeError as error:
         module = sys.modules.get(point.module)
         if module is not None and error.obj is module:
-            raise _astray(record, f"{point.module} has no {error.name}") from error
+            raise _entry_point_error(record, f"{point.module} has no {error.name}") from error
         raise
     return plugin() if inspect.isclass(plugin) else plugin
 
 
-def _astray(record: PluginRecord, why: str) -> PluginError:
-    found = record.installed
+def _entry_point_error(record: PluginRecord, reason: str) -> PluginError:
+    installed = record.installed
     return PluginError(
-        f"its entry point leads to {found.entry_point.value}, and {why}",
-        f"Point it at a module of {found.distribution}, or at an object there, and install that again.",
+        f"its entry point leads to {installed.entry_point.value}, and {reason}",
+        f"Point it at a module of {installed.distribution}, or at an object there, and install that again.",
     )
 
 
 def _register(record: PluginRecord, manager: pluggy.PluginManager, plugin: Any) -> None:
     try:
-        hash(plugin)  # pluggy keeps plugins in sets: one without a hash would break the calls of all others
+        hash(plugin)  # pluggy keeps plugins in sets: an unhashable one would break the calls of all others
     except TypeError:
         raise PluginError(
             f"its {type(plugin).__name__} object has no hash",
@@ -94,29 +94,29 @@ def _register(record: PluginRecord, manager: pluggy.PluginManager, plugin: Any) 
 
 
 def _check_signatures(manager: pluggy.PluginManager, plugin: Any) -> None:
-    """Refuse hooks that there are none of, and arguments that a hook is not called with, clearer than pluggy."""
+    """Refuse unknown hooks and arguments, with clearer messages than pluggy's."""
     hooks = documented_hooks()
-    found = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
-    marked = {name: options for name, options in found if options is not None}
-    own = {name: options.get("specname") or name for name, options in marked.items()}
+    attributes = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
+    options_by_name = {name: options for name, options in attributes if options is not None}
+    hooks_by_name = {name: options.get("specname") or name for name, options in options_by_name.items()}
     module = plugin.__name__ if inspect.ismodule(plugin) else type(plugin).__module__
-    for name, hook in own.items():
+    for name, hook in hooks_by_name.items():
         if hook not in hooks:
-            meant = did_you_mean(hook, sorted(set(hooks) - set(own.values())))
+            suggestion = did_you_mean(hook, sorted(set(hooks) - set(hooks_by_name.values())))
             raise PluginError(
-                f"its module {module} has a hook {hook}, and plughost has none of this name{meant}",
+                f"its module {module} has a hook {hook}, and plughost has none of this name{suggestion}",
                 "Rename it, or take @hookimpl off.",
             )
-        known = getattr(manager.hook, hook).spec.argnames
-        given = pluggy.HookImpl(plugin, name, getattr(plugin, name), marked[name]).argnames
-        if not set(given) <= set(known):
-            wrong = f"the hook {hook} of its module {module} takes ({', '.join(given)})"
-            advice = f"Write it as {hook}({', '.join(known)}): arguments are given by name."
-            raise PluginError(wrong, advice)
+        expected_arguments = getattr(manager.hook, hook).spec.argnames
+        actual_arguments = pluggy.HookImpl(plugin, name, getattr(plugin, name), options_by_name[name]).argnames
+        if not set(actual_arguments) <= set(expected_arguments):
+            cause = f"the hook {hook} of its module {module} takes ({', '.join(actual_arguments)})"
+            advice = f"Write it as {hook}({', '.join(expected_arguments)}): arguments are given by name."
+            raise PluginError(cause, advice)
 
 
 def _check_hooks(implementations: Iterable[pluggy.HookImpl]) -> None:
-    """Refuse a plugin without hooks, and one whose hooks would return before anything in them has run."""
+    """Refuse a plugin without hooks, or with async ones, which would return before they have run."""
     functions = [each.function for each in implementations]
     if not functions:
         raise PluginError(

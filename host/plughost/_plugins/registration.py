@@ -1,4 +1,4 @@
-"""Declare: ask each plugin, hook by hook, for its settings model and its declarations."""
+"""Registration: call each plugin's hooks for its settings model and its declarations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plughost._api.declarations import Check, Middleware, Observer, Page, RouteG
 from plughost._api.errors import PluginError
 from plughost._api.jobs import Job
 from plughost._plugins.failures import Failure
-from plughost._plugins.loader import renew
+from plughost._plugins.loader import reinstantiate
 from plughost._plugins.validation import check, require_idempotency_store, require_sync
 from plughost._settings.errors import SettingsError
 
@@ -45,13 +45,13 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
 def validate_settings(registry: Registry, settings: Settings) -> None:
     """Validate each plugin's table of the settings with the plugin's own model.
 
-    A reused plugin whose settings differ from before is asked for its declarations again.
+    A reused plugin whose settings have changed declares again.
     """
     for record in registry.active():
-        registry.attempt(record, "register_settings", _validate, record, registry, settings)
+        registry.attempt(record, "register_settings", _validate_plugin_settings, record, registry, settings)
 
 
-def _validate(record: PluginRecord, registry: Registry, settings: Settings) -> None:
+def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings: Settings) -> None:
     model: Any = _NoSettings
     if "register_settings" in record.hooks:
         model = registry.call(record, "register_settings")
@@ -64,12 +64,12 @@ def _validate(record: PluginRecord, registry: Registry, settings: Settings) -> N
     if model is _NoSettings:
         model, values = None, None
     if record.reused and (values, mount) != (record.settings, record.mount):
-        record.change()
-        renew(record, registry)
+        record.stop_reusing()
+        reinstantiate(record, registry)
     record.settings_model, record.settings, record.mount = model, values, mount
 
 
-def give_contexts(
+def set_contexts(
     registry: Registry,
     *,
     data_root: Path,
@@ -80,7 +80,7 @@ def give_contexts(
     trusted: Collection[str],
     audits: Audit,
 ) -> None:
-    """Give each plugin its context. A reused one keeps its own."""
+    """Set the context of each plugin. A reused one keeps its own."""
     for record in registry.active():
         is_trusted = record.name in trusted
         if not record.reused:
@@ -96,33 +96,33 @@ def give_contexts(
                 audits=audits,
             )
         elif record.context.rate_limits is not rate_limits or record.context.trusted is not is_trusted:
-            _change(registry, record, rate_limits=rate_limits, trusted=is_trusted)
+            _update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
 
 
 def declare_stores(registry: Registry) -> None:
-    """Collect the stores that plugins offer."""
+    """Collect the stores that plugins declare."""
     _collect(registry, "register_stores", "stores", Store)
 
 
-def give_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None:
-    """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
+def set_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None:
+    """Set the stores that each plugin may use: its own, and those of the plugins that it requires."""
     for record in registry.active():
         offering = {record.name, *record.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
         if not (record.reused and usable == record.context.stores):
-            _change(registry, record, stores=usable)
+            _update_context(registry, record, stores=usable)
 
 
 def declare_authenticator(registry: Registry) -> None:
-    """Find the plugin that names principals, and hand its callable to every other plugin."""
+    """Find the authenticator, and set it in all plugins' contexts."""
 
-    def take(record: PluginRecord, authenticator: object) -> None:
+    def process(record: PluginRecord, authenticator: object) -> None:
         if authenticator is not None and not callable(authenticator):
             raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
         require_sync(authenticator, "the authenticator")
         record.authenticator = authenticator
 
-    _ask(registry, "register_authenticator", take)
+    _call_hook(registry, "register_authenticator", process)
     offering = [record for record in registry.active() if record.authenticator is not None]
     for record in offering[1:]:
         cause = f"{offering[0].installed.label} is the authenticator already"
@@ -130,80 +130,80 @@ def declare_authenticator(registry: Registry) -> None:
     authenticator = offering[0].authenticator if offering else None
     for record in registry.active():
         if not (record.reused and record.context.authenticator is authenticator):
-            _change(registry, record, authenticator=authenticator)
+            _update_context(registry, record, authenticator=authenticator)
 
 
 def withdraw_authenticator(registry: Registry) -> bool:
-    """Withdraw the authenticator of a plugin that has failed since it was handed out.
+    """Remove the authenticator from all contexts if its plugin has failed since.
 
     Returns:
-        Whether there was one: those that had it are without it now, and are to be asked for their declarations again.
+        Whether it was removed: then the plugins that had it must declare again.
     """
     active = registry.active()
-    misled = [record for record in active if record.context.authenticator is not None]
-    if any(each.authenticator is record.context.authenticator for record in misled for each in active):
+    holders = [record for record in active if record.context.authenticator is not None]
+    if any(each.authenticator is record.context.authenticator for record in holders for each in active):
         return False
-    for record in misled:
-        _change(registry, record, asked=True, authenticator=None)
-    return bool(misled)
+    for record in holders:
+        _update_context(registry, record, has_declared=True, authenticator=None)
+    return bool(holders)
 
 
 def declare(registry: Registry) -> None:
-    """Collect what plugins mount: middleware, route groups, observers, checks, jobs and pages."""
+    """Collect the other declarations: middleware, route groups, observers, checks, jobs and pages."""
     for hook, (attribute, kind) in _HOOKS.items():
         _collect(registry, hook, attribute, kind)
 
 
 def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
-    def take(record: PluginRecord, declared: object) -> None:
-        items: tuple[Any, ...] = all_of(kind, declared)
+    def process(record: PluginRecord, declared: object) -> None:
+        items: tuple[Any, ...] = require_items(kind, declared)
         for item in items:
             check(item)
             require_idempotency_store(item, record.name, record.context.stores)
         record.declared = replace(record.declared, **{attribute: items})
 
-    _ask(registry, hook, take)
+    _call_hook(registry, hook, process)
 
 
-def all_of(kind: type[T], declared: object) -> tuple[T, ...]:
-    """Return what a hook has returned that is to return several of a kind.
+def require_items(kind: type[T], declared: object) -> tuple[T, ...]:
+    """Return the items that a hook returned, as a tuple.
 
     Raises:
-        PluginError: It is something else.
+        PluginError: It is not iterable, or an item is of another type.
     """
     if not isinstance(declared, Iterable):
         raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
-    several = []
+    items_of_kind = []
     for item in declared:
         if not isinstance(item, kind):
             raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
-        several.append(item)
-    return tuple(several)
+        items_of_kind.append(item)
+    return tuple(items_of_kind)
 
 
-def _ask(registry: Registry, hook: str, take: Callable[[PluginRecord, Any], None]) -> None:
-    """Call a hook of each plugin that has it and is not reused, and let `take` look at what it returned.
+def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord, Any], None]) -> None:
+    """Call a hook of each plugin that has it and is not reused, and process the result.
 
-    What either raises fails the plugin.
+    An exception of either fails the plugin.
     """
 
-    def ask(record: PluginRecord) -> None:
-        take(record, registry.call(record, hook))
+    def call_and_process(record: PluginRecord) -> None:
+        process(record, registry.call(record, hook))
 
     for record in registry.active():
         if hook in record.hooks and not record.reused:
-            registry.attempt(record, hook, ask, record)
+            registry.attempt(record, hook, call_and_process, record)
 
 
-def _change(registry: Registry, record: PluginRecord, *, asked: bool = False, **given: Any) -> None:
-    """Give a plugin another context. One that has declared already is asked for its declarations again."""
-    if record.reused or asked:
+def _update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
+    """Change fields of a plugin's context. A plugin that has declared already is reinstantiated, to declare again."""
+    if record.reused or has_declared:
         if record.reused:
-            record.change()
-        given |= {"announcements": [], "logins": {}}
-        registry.attempt(record, "import", renew, record, registry)
-    record.context = replace(record.context, **given)
+            record.stop_reusing()
+        changes |= {"announcements": [], "logins": {}}
+        registry.attempt(record, "import", reinstantiate, record, registry)
+    record.context = replace(record.context, **changes)
 
 
 class _NoSettings(BaseModel):
-    """What a plugin without settings of its own accepts: nothing."""
+    """The model of a plugin without settings of its own: it accepts none."""

@@ -1,4 +1,4 @@
-"""The registry: every installed plugin and what became of it, on the way from discovery to serving."""
+"""The registry: a record of each installed plugin, from discovery to serving."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pluggy
 
 from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
-from plughost._plugins.failures import Failure, advised, failure_of
+from plughost._plugins.failures import Failure, failure_from, with_advice
 from plughost._plugins.isolation import Interrupted, bounded, never
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.StrEnum):
-    """What became of a plugin."""
+    """The state of a plugin."""
 
     ACTIVE = "active"
     DISABLED = "disabled"
@@ -36,23 +36,23 @@ class State(enum.StrEnum):
 
 @dataclass(slots=True, eq=False)
 class PluginRecord:
-    """A plugin on the registry.
+    """The record of a plugin in the registry.
 
     Attributes:
-        installed: What discovery says of it.
-        state: What became of it.
-        reused: Whether it is the very plugin of the previous generation, with its objects and their memory.
-        failure: Why, where it does not serve. None where it does or was never meant to.
-        trouble: What went wrong once it served: a failing `started` or `stopping`, or that a restart is needed.
+        installed: The plugin as discovered.
+        state: Its state.
+        reused: Whether it has the same objects as in the previous generation.
+        failure: Why it does not serve. None if it serves or is disabled.
+        trouble: What went wrong while it served, such as a failing `started` or `stopping`.
         plugin: The loaded module or object.
-        hooks: The hooks that it implements.
-        settings_model: The model of its settings. None where it has none.
+        hooks: The names of the hooks that it implements.
+        settings_model: The model of its settings, or None.
         settings: Its validated settings.
-        mount: What the host reads of its settings: site and body limit.
-        context: What its hooks are given.
-        declared: What it declares.
-        authenticator: What it offers to name principals. None where it offers nothing.
-        seconds: Seconds that loading and each hook took, by stage. Of a reused plugin, when it was loaded.
+        mount: The part of its settings that the host reads: site and body limit.
+        context: The context for its hooks.
+        declared: Its declarations.
+        authenticator: The authenticator that it offers, or None.
+        seconds: The seconds of its import and of each hook, by stage. Of a reused plugin, from when it was loaded.
     """
 
     installed: InstalledPlugin
@@ -64,8 +64,8 @@ class PluginRecord:
     hooks: tuple[str, ...] = ()
     settings_model: type[BaseModel] | None = None
     settings: Any = None
-    mount: MountSettings = None  # type: ignore[assignment] # read before any hook that takes a context
-    context: PluginContext[Any] = None  # type: ignore[assignment] # given before any hook that takes it
+    mount: MountSettings = None  # type: ignore[assignment] # set before any hook that takes a context
+    context: PluginContext[Any] = None  # type: ignore[assignment] # set before any hook that takes it
     declared: Declarations = field(default_factory=Declarations)
     authenticator: Callable[..., Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -84,14 +84,14 @@ class PluginRecord:
         """Return the site that one of its route groups is mounted on."""
         return self.mount.site or group.site
 
-    def change(self) -> None:
-        """Stop reusing it: its hooks are called again, so earlier troubles and times are dropped."""
+    def stop_reusing(self) -> None:
+        """Mark it as not reused: its hooks are called again, so earlier troubles and times are dropped."""
         self.reused = False
         self.trouble, self.seconds = [], {}
 
 
 class Registry:
-    """The plugins of one build, in the order in which they are asked."""
+    """The plugins of one build, in the order in which their hooks are called."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Registry:
         timeout: float = 30.0,
         interrupted: Callable[[], bool] = never,
     ) -> None:
-        """Register what discovery found. Disabled plugins are never imported.
+        """Register the discovered plugins. Disabled plugins are never imported.
 
-        An import and each hook may take `timeout` seconds, and are not waited for once `interrupted` says so.
+        An import and each hook may take `timeout` seconds. The wait ends early once `interrupted` returns True.
         """
         self._timeout = timeout
         self._interrupted = interrupted
@@ -123,15 +123,15 @@ class Registry:
         return iter(self.records)
 
     def active(self) -> tuple[PluginRecord, ...]:
-        """Return the plugins that have not failed so far."""
+        """Return the active plugins."""
         return tuple(record for record in self.records if record.state is State.ACTIVE)
 
     def get(self, name: str) -> PluginRecord | None:
-        """Return the plugin of a name. The one that is used, where two distributions bring it."""
+        """Return the plugin of a name; of two distributions that provide it, the one that is used."""
         return next((record for record in self.records if record.name == name), None)
 
     def reuse(self, record: PluginRecord, before: PluginRecord) -> None:
-        """Replace an entry by that of the previous generation, with what discovery found now.
+        """Replace a record by that of the previous generation, but with the plugin as discovered now.
 
         Mutable fields are copied: the previous generation keeps its own if this one is refused.
         """
@@ -142,17 +142,17 @@ class Registry:
     def fail(self, record: PluginRecord, failure: Failure) -> None:
         """Mark a plugin as failed, and those that depend on it as blocked."""
         record.state = State.FAILED
-        record.failure = advised(failure, record.installed)
+        record.failure = with_advice(failure, record.installed)
         self._block_dependents()
 
     def attempt(self, record: PluginRecord, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call what runs a plugin's code. An exception or a timeout fails this plugin and nothing else.
+        """Call a function that runs a plugin's code. An exception or a time-out fails only this plugin.
 
         Returns:
-            What the function returned. None where it failed.
+            The function's result, or None if it failed.
 
         Raises:
-            Interrupted: The host is stopping. This is nobody's failure.
+            Interrupted: The host is stopping, so no plugin fails.
         """
         if record.state is not State.ACTIVE:
             return None
@@ -162,10 +162,10 @@ class Registry:
         return result
 
     def call(self, record: PluginRecord, hook: str) -> Any:
-        """Call one plugin's implementation of a hook, and nobody else's.
+        """Call one plugin's implementation of a hook.
 
         Returns:
-            What the implementation returned. None where it has none.
+            The result, or None if it does not implement the hook.
         """
         arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": record.context}
         others = [plugin for plugin in self.manager.get_plugins() if plugin is not record.plugin]
@@ -173,38 +173,38 @@ class Registry:
         return results[0] if results else None
 
     def notify(self, record: PluginRecord, hook: str) -> Failure | None:
-        """Call a hook of a plugin that serves. A failure is noted as trouble, and it goes on serving.
+        """Call a hook of a plugin that serves. A failure is recorded as trouble, and the plugin serves on.
 
         Returns:
-            What went wrong. None where nothing did.
+            The failure, or None.
         """
         _, failure = self._call(record, hook, partial(self.call, record, hook))
         if failure is not None:
-            failure = advised(failure, record.installed)
+            failure = with_advice(failure, record.installed)
             record.trouble.append(failure)
         return failure
 
     def _call(
         self, record: PluginRecord, stage: str, call: Callable[[], Any], interrupted: Callable[[], bool] = never
     ) -> tuple[Any, Failure | None]:
-        begun = perf_counter()
+        started = perf_counter()
         try:
             return bounded(call, self._timeout, f"{record.name}:{stage}", interrupted), None
         except (Interrupted, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
-            return None, failure_of(stage, error)
+            return None, failure_from(stage, error)
         finally:
             if not record.reused:
-                record.seconds[stage] = record.seconds.get(stage, 0.0) + perf_counter() - begun
+                record.seconds[stage] = record.seconds.get(stage, 0.0) + perf_counter() - started
 
     def _block_dependents(self) -> None:
         """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
         for record in self.records:
             if record.state is not State.ACTIVE:
                 continue
-            needed = (self.get(name) for name in record.installed.requires)
-            missing = next((each for each in needed if each is not None and each.state is not State.ACTIVE), None)
+            required = (self.get(name) for name in record.installed.requires)
+            missing = next((each for each in required if each is not None and each.state is not State.ACTIVE), None)
             if missing is not None:
                 cause = f"it requires {missing.installed.label}, which is {missing.state}"
                 self._block(record, cause, f"Mend or enable {missing.name} first.")

@@ -59,7 +59,7 @@ def _label(declared: Any) -> str:
 
 @singledispatch
 def _check(declared: object, where: str) -> None:
-    raise NotImplementedError  # what a hook returns is of the kinds below: see `registration.all_of`
+    raise NotImplementedError  # what a hook returns is of the kinds below: see `registration.require_items`
 
 
 @_check.register

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from plughost._apps.application import SiteApp, assemble
 from plughost._apps.edge import SAFE, is_loopback
 from plughost._plugins import conflicts, loader, registration
-from plughost._plugins.allowed import only_allowed
+from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.failures import Failure
-from plughost._plugins.in_place import PathFiles
+from plughost._plugins.pth_files import PthFiles
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of, audit_warnings
@@ -44,18 +44,18 @@ class Discovery:
     def __init__(self, distributions: Callable[[], Iterable[metadata.Distribution]] | None) -> None:
         """Discover what this function returns at each call; by default, all distributions on `sys.path`."""
         self._distributions = distributions or metadata.distributions
-        self._path_files = PathFiles() if distributions is None else None
+        self._pth_files = PthFiles() if distributions is None else None
 
     def discover(self, settings: Settings, *, dev: bool) -> Environment:
         """Return what is installed now."""
-        if self._path_files is not None:
-            self._path_files.forget_removed()
+        if self._pth_files is not None:
+            self._pth_files.unload_removed()
         folder = plugins_dir(settings, dev=dev)
         environment = Environment([*self._distributions(), *(single_files(folder) if folder is not None else ())])
         environment.warnings += _single_file_warnings(settings, dev=dev)
-        if self._path_files is not None:
-            usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if not each.problem]
-            self._path_files.read_new(environment, {key for each in usable for key in each.closure})
+        if self._pth_files is not None:
+            usable = [each for each in mark_disallowed(environment.plugins, settings.host.allowed) if not each.problem]
+            self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
         return environment
 
 
@@ -188,7 +188,7 @@ def build(
     registration.validate_settings(registry, settings)
     problems = tuple(library_problems(settings.host))
     rate_limits = RateLimits() if problems else _rate_limits(settings, running, logger)
-    registration.give_contexts(
+    registration.set_contexts(
         registry,
         data_root=settings.data_dir,
         logger=logger,
@@ -200,7 +200,7 @@ def build(
     )
     registration.declare_stores(registry)
     stores = _prepare_stores(registry, settings, running, logger, view.events)
-    registration.give_stores(registry, stores)
+    registration.set_stores(registry, stores)
     registration.declare_authenticator(registry)
     registration.declare(registry)
     sites = assemble(registry, _resolve_conflicts(registry), settings, logger, request_log, dev=dev)

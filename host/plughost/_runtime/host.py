@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
-from plughost._plugins.allowed import only_allowed
+from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
@@ -358,7 +358,7 @@ class Host(HostState):
     def _register(self, environment: Environment, settings: Settings) -> Registry:
         """Return a registry of all installed plugins. Those to skip are disabled."""
         skipped = {*settings.host.disabled, *self._without}
-        plugins = only_allowed(environment.plugins, settings.host.allowed)
+        plugins = mark_disallowed(environment.plugins, settings.host.allowed)
         return Registry(plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
 
     def _is_stopping(self) -> bool:
