@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from plughost._plugins.discovery import sort_graph
 from plughost._plugins.failures import Failure
 from plughost._plugins.registry import PluginRecord, Registry, State
-from plughost._plugins.validation import unroutable
+from plughost._plugins.validation import routing_problem
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware
@@ -107,7 +107,7 @@ def _mount_claims(record: PluginRecord) -> Iterator[str]:
 def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> Failure | None:
     """Return why Falcon's router refuses a plugin's routes along with those of others on the same site, or None."""
     unique_others = list(dict.fromkeys(others))
-    problem = unroutable(record.declared.groups)
+    problem = routing_problem(record.declared.groups)
     if problem is not None:
         return Failure("conflict", problem)
     for group in record.declared.groups:
@@ -119,7 +119,7 @@ def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> F
             if other.site_of(mounted) == site and _is_nested(mounted.prefix, group.prefix)
         ]
         for other, mounted in nested:
-            problem = unroutable([mounted, group])
+            problem = routing_problem([mounted, group])
             if problem is not None:
                 cause = f"{problem}; the other route belongs to {other.installed.label}"
                 return Failure("conflict", cause, _PREFIX_ADVICE)
