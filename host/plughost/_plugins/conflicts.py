@@ -119,9 +119,9 @@ def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> F
             if other.site_of(mounted) == site and _is_nested(mounted.prefix, group.prefix)
         ]
         for other, mounted in nested:
-            problem = routing_problem([mounted, group])
-            if problem is not None:
-                cause = f"{problem}; the other route belongs to {other.installed.label}"
+            clash = routing_problem([mounted, group])
+            if clash is not None:
+                cause = f"{clash}; the other route belongs to {other.installed.label}"
                 return Failure("conflict", cause, _PREFIX_ADVICE)
     return None
 

@@ -43,8 +43,8 @@ def check(declared: Any) -> None:
         PluginError: It can't be mounted. The message names it.
     """
     where = _label(declared)
-    problem = type_problem(declared)
-    _require(problem is None, f"{where}: {problem}")
+    type_error = type_problem(declared)
+    _require(type_error is None, f"{where}: {type_error}")
     if not isinstance(declared, RouteGroup):
         _require(_word(declared.name), f"{where}: a name is made of letters, digits, dots, hyphens and underscores")
     _check(declared, where)
