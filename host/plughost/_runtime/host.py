@@ -161,8 +161,8 @@ class Host(HostState):
         The arguments are those of `HostControl.reload`. A reload that fails leaves the running generation untouched.
         """
         with self._change_lock:
-            begun = monotonic()
-            report = self._renew_certificate(self._reload(begun, accept))
+            started = monotonic()
+            report = self._renew_certificate(self._reload(started, accept))
             frozen = gc.get_freeze_count()
             gc.unfreeze()
             gc.collect()  # the old generation is full of reference cycles
@@ -218,11 +218,11 @@ class Host(HostState):
             self.jobs.stop()
             if self.generation is not None:
                 self.generation.notify("draining")
-            begun = monotonic()
+            started = monotonic()
             self.serving.end_streams(closing=self.serving.sites)
             answered = self.serving.close(tuple(self.serving.sites), grace)
-            self.jobs.close(begun + grace)
-            self.drain_seconds = monotonic() - begun
+            self.jobs.close(started + grace)
+            self.drain_seconds = monotonic() - started
             self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
             self.request_log.set_observers({})
             self.request_log.access.write()
@@ -232,20 +232,20 @@ class Host(HostState):
             self.phase = Phase.STOPPED
         return answered
 
-    def _reload(self, begun: float, accept: Collection[str]) -> ReloadReport:
+    def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
         running = self.generation
         if running is None or self.phase is not Phase.SERVING:
-            return report_unchanged(self.number, [f"the host is {self.phase}, not serving"], begun)
+            return report_unchanged(self.number, [f"the host is {self.phase}, not serving"], started)
         environment = self.environment()
         try:
-            settings, fixed = running.settings.reread()
+            settings, needs_restart = running.settings.reread()
         except SettingsError as error:
-            return report_unchanged(self.number, error.problems, begun)
+            return report_unchanged(self.number, error.problems, started)
         registry = self._register(environment, settings)
         self.attempted = imported_snapshots(registry, environment)
         reasons = restart_reasons(self.attempted, self.imported, environment.shared)
         if reasons:
-            return report_unchanged(self.number, [], begun, restart_needed=reasons)
+            return report_unchanged(self.number, [], started, restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             finish = partial(migrate, running=running, prepare=self.serving.prepare)
@@ -256,11 +256,11 @@ class Host(HostState):
             self.imported = self.attempted | self.imported
             problems = [str(error) or type(error).__name__]
             refused = error.registry if isinstance(error, GenerationRefused) else ()
-            return report_unchanged(self.number, problems, begun, refused=refused)
+            return report_unchanged(self.number, problems, started, refused=refused)
         cut_off = self._retire(running, following)
         self.imported = unload_removed(self.imported, self.attempted)
         return report_swapped(
-            self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
+            self.number, running.registry, following.registry, started, cut_off=cut_off, restart_needed=needs_restart
         )
 
     def _swap(self, running: Generation, following: Generation) -> None:
@@ -294,18 +294,18 @@ class Host(HostState):
         leaving = {record.name for record in running.registry.active()} - following.names(reused=True)
         self.jobs.stop(leaving)
         running.notify("draining", leaving)
-        begun, grace = monotonic(), following.settings.host.grace_time
+        started, grace = monotonic(), following.settings.host.grace_time
         drained_plugins = None if running.has_shared_middleware(leaving) else leaving
         closing = [name for name in tuple(self.serving.sites) if name not in following.sites]
         self.serving.end_streams(drained_plugins, closing=closing)
         cut_off = []
         if not self.serving.close(closing, grace):
             cut_off.append(f"requests on the site {' and '.join(closing)}")
-        jobs_left = self.jobs.drain(begun + grace, leaving)
+        jobs_left = self.jobs.drain(started + grace, leaving)
         self.jobs.set_plugins(following.registry.active())  # before the requests are drained, so that no job is late
-        remaining = self.serving.drain(max(0.0, begun + grace - monotonic()), drained_plugins)
+        remaining = self.serving.drain(max(0.0, started + grace - monotonic()), drained_plugins)
         cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(remaining.items())] + jobs_left
-        waited = monotonic() - begun
+        waited = monotonic() - started
         running.notify("stopping", leaving)
         try:
             running.close(still_used_by=following)
