@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from plughost._api.errors import PluginError
 from plughost._plugins.isolation import TookTooLong
 from plughost._plugins.single_files import file_of
-from plughost._tracebacks import is_hosts
+from plughost._tracebacks import is_host_file
 
 if TYPE_CHECKING:
     from plughost._plugins.discovery import InstalledPlugin
@@ -94,7 +94,7 @@ def _location(error: BaseException) -> tuple[str, str]:
     frames = [
         (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if not is_hosts(frame.f_code.co_filename)
+        if not is_host_file(frame.f_code.co_filename)
     ]
     package = frames[0][0] if frames else ""
     if _is_syntax_error_in_file(error):

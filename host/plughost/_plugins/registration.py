@@ -58,7 +58,7 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
     try:
-        values, mount = settings.of_plugin(record.name, model), settings.mount(record.name)
+        values, mount = settings.plugin_settings(record.name, model), settings.mount_settings(record.name)
     except SettingsError as error:
         raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{record.name}].") from None
     if model is _NoSettings:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.observed import code_of
 from plughost._apps.streams import Watched
-from plughost._logging import Lines, moment
+from plughost._logging import LineWriter, format_timestamp
 from plughost.http._request import FAILED
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class AccessLog:
             events = [_event(*each) for each in zip(*[iter(pending)] * _FIELD_COUNT, strict=True)]
             logger = self._logger.bind()  # once: the lazy logger of `make_logger` would bind again at each call
             writer = getattr(logger, "_logger", None)  # structlog's documented place of the wrapped logger
-            if isinstance(writer, Lines) and logger.is_enabled_for(logging.INFO):
+            if isinstance(writer, LineWriter) and logger.is_enabled_for(logging.INFO):
                 writer.write_events(events)
             else:
                 for context, event in events:
@@ -141,5 +141,5 @@ def _event(*fields: Any) -> tuple[Context, dict[str, Any]]:
     if trace_id is not None:
         event["trace_id"] = trace_id
     event["level"] = "info"
-    event["timestamp"] = moment(now)
+    event["timestamp"] = format_timestamp(now)
     return context, event

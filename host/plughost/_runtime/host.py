@@ -368,9 +368,9 @@ class Host(HostState):
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
-        from plughost._tls.certificates import take_up_certificate  # noqa: PLC0415 - brings cryptography
+        from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 
-        return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
+        return reload_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 
     def _prepare_tls(self) -> PreparedTLS:
         from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
