@@ -144,16 +144,16 @@ def test_a_claim_is_held_until_its_connection_ends_and_is_then_for_who_asks_firs
     mine, other = store.claims, store.database.claims()
     assert mine is not None
     assert other is not None
-    assert [mine.hold("job"), mine.hold("job"), other.hold("job")] == [True, True, False]
+    assert [mine.acquire("job"), mine.acquire("job"), other.acquire("job")] == [True, True, False]
     proxy.cut()
     with pytest.raises(Unavailable):
-        mine.hold("job")
+        mine.acquire("job")
     proxy.mend()
-    wait_for(lambda: other.hold("job"))
-    assert not mine.hold("job")
+    wait_for(lambda: other.acquire("job"))
+    assert not mine.acquire("job")
     other.close()
-    wait_for(lambda: mine.hold("job"))
-    assert not other.hold("job")
+    wait_for(lambda: mine.acquire("job"))
+    assert not other.acquire("job")
 
 
 def test_connections_that_the_server_ends_are_replaced(store: OpenStore[Any], postgresql: str, psycopg2: Any) -> None:

@@ -129,7 +129,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
     audit = command_audit(settings)
     with (
         as_click_error(StoreError),
-        audit.around("restore", target=[store], file=str(file)),
+        audit.recording("restore", target=[store], file=str(file)),
         spinner(f"Restoring {store}"),
     ):
         schema = restore(chosen, file)
@@ -154,7 +154,7 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
             raise click.Abort
     audit = command_audit(settings)
     for store in owned:
-        with as_click_error(StoreError), audit.around("purge", target=[store.name]):
+        with as_click_error(StoreError), audit.recording("purge", target=[store.name]):
             purge(store)
             say(f"Dropped the store {store.name} in {store.database.config.place}.")
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from plughost._queries import quote
 from plughost._runtime.claims import Claims
-from plughost._runtime.optional import LibraryError, optional
+from plughost._runtime.optional import LibraryError, import_optional
 from plughost.stores._databases import TABLE, Administration, Database
 from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unreached, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
@@ -218,8 +218,8 @@ def _key(name: str) -> int:
 def driver_for(store: str) -> Any:
     """Return psycopg2; `SetupError` where it is not installed, or can't be."""
     try:
-        driver = optional("psycopg2", extra="postgresql")
-        optional("psycopg2.extensions", extra="postgresql")
+        driver = import_optional("psycopg2", extra="postgresql")
+        import_optional("psycopg2.extensions", extra="postgresql")
     except LibraryError as error:
         raise SetupError(f"The store {store} is set to PostgreSQL, whose driver can't be used: {error}") from error
     return driver
