@@ -67,7 +67,6 @@ class Stores(Mapping[str, OpenStore[Any]]):
         Raises:
             StoreError: The first commit failed, and nothing was kept. The running generation can go on.
         """
-        """
         is_committed = previous is None
         for name in sorted(self):
             store = self[name]
