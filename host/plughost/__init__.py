@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-# pydantic looks for plugins of its own when it is imported, and ends the process where any installed distribution has
-# an entry_points.txt that can't be read. Whoever wants its plugins sets the variable to nothing.
+# On import, pydantic looks for its own plugins, and ends the process if any distribution's entry_points.txt can't be
+# read. To use pydantic's plugins, set the variable to an empty string.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from plughost._api.context import PluginContext
@@ -108,7 +108,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what few plugins need, and what takes long to import, when it is asked for."""
+    """Import rarely used and slow-to-import names on first use."""
     if name == "Environment":
         from plughost._plugins.environment import Environment  # noqa: PLC0415 - see above
 

@@ -1,6 +1,6 @@
-"""The SQL of lists: a page as a client asked for it, and a table as the console shows it.
+"""SQL for lists: the page that a client asks for, and a table for the console.
 
-It needs no more of a store than its sessions.
+It uses only a store's sessions.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LONGEST: Final = 10
+_STATEMENT_TIMEOUT: Final = 10  # seconds
 
 
 def quote(name: str) -> str:
-    """Return the name of a table or column as SQL quotes it."""
+    """Return the name of a table or column, quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def count(session: Session, source: str, values: Sequence[object] = ()) -> int:
-    """Return the number of rows of a FROM clause, and the WHERE clause after it."""
+    """Return the number of rows of a source: a FROM clause, with or without a WHERE clause."""
     return int(session.rows(f"SELECT count(*) {source}", *values)[0][0])
 
 
 def read_page(
     session: Session, kind: Callable[..., T], select: str, page: Page, *values: object
 ) -> tuple[list[T], int | None]:
-    """Return the records of a page, and how many there are on all pages. It is an operation of a store by itself.
+    """Return the records of a page, and their number on all pages. Pass it to a store as an operation.
 
         notes, total = store.read(read_page, Note, "SELECT id, text FROM notes", page)
 
     Args:
-        session: The operation's.
-        kind: Called with the columns of each row, as `Session.records` does.
-        select: What is listed. Its columns are called as the fields of the page.
-        page: What was asked for.
+        session: The operation's session.
+        kind: Called with the columns of each row, as by `Session.records`.
+        select: The SELECT of the list. Its columns have the names of the page's fields.
+        page: The requested page.
         *values: One for each `?` of the SELECT.
 
     Returns:
-        The records, and their number on all pages. None in its place where a cursor leads from page to page.
+        The records, and their number on all pages: None with a cursor.
     """
     total = None if page.paging.cursor else 0
     if page.is_empty:
@@ -59,25 +59,25 @@ def read_page(
             if page.offset >= total:
                 return [], total
         elif page.after is not None:
-            condition, further = _following(page.order, page.after)
+            condition, after_values = _following(page.order, page.after)
             conditions.append(condition)
-            bound += further
+            bound += after_values
         order = ", ".join(f"{name} DESC" if descending else name for name, descending in page.order)
         sql = f"SELECT * {listed}{_where(conditions)} ORDER BY {order} LIMIT ? OFFSET ?"
         rows = session.rows(sql, *bound, page.limit, page.offset)
-    except ValueError:  # what no column can hold matches nothing
+    except ValueError:  # a value that no column can hold matches no row
         return [], total
     return [kind(*row) for row in rows], total
 
 
 def _following(order: tuple[tuple[str, bool], ...], after: tuple[Any, ...]) -> tuple[str, list[Any]]:
-    """Return the condition of what follows an item, and its values: the first field that differs decides."""
+    """Return the condition for items after a given one, and its values: the first field that differs decides."""
     terms: list[str] = []
     values: list[Any] = []
-    for place, (name, descending) in enumerate(order):
-        same = [f"{each} = ?" for each, _ in order[:place]]
-        terms.append(" AND ".join([*same, f"{name} {'<' if descending else '>'} ?"]))
-        values += after[: place + 1]
+    for position, (name, descending) in enumerate(order):
+        equal = [f"{each} = ?" for each, _ in order[:position]]
+        terms.append(" AND ".join([*equal, f"{name} {'<' if descending else '>'} ?"]))
+        values += after[: position + 1]
     return f"({' OR '.join(f'({term})' for term in terms)})", values
 
 
@@ -87,7 +87,7 @@ class Rows:
 
     Attributes:
         columns: The names of the columns, in the table's order.
-        rows: The values, as the database's driver returns them, in the order of the first column.
+        rows: The values, as the database's driver returns them, in the requested order.
         total: How many rows match, on all pages.
     """
 
@@ -107,17 +107,17 @@ def browse(
     offset: int = 0,
     limit: int = 50,
 ) -> Rows:
-    """Return a page of a table's rows, over a connection of its own.
+    """Return a page of a table's rows, over its own connection.
 
     Args:
         store: The store.
         table: One of the tables that its declaration names.
-        search: A text that one of a row's values contains, in whatever case of ASCII letters; empty for every row.
-        where: Columns and the texts that they hold, exactly.
+        search: A text that a value of the row must contain, ignoring the case of ASCII letters. Empty for every row.
+        where: Column to the exact text that it must hold.
         order: The column to sort by; the first one by default.
         descending: Whether the largest come first.
-        offset: Rows to leave out at the beginning.
-        limit: Rows to return at most.
+        offset: The number of rows to skip.
+        limit: The maximum number of rows.
 
     Raises:
         KeyError: The store has no such table, or the table no such column.
@@ -127,37 +127,37 @@ def browse(
         raise KeyError(table)
     with store.database.administer() as db:
         if store.dialect == "postgresql":
-            db.rows("SELECT set_config('statement_timeout', ?, false)", f"{_LONGEST}s")
+            db.rows("SELECT set_config('statement_timeout', ?, false)", f"{_STATEMENT_TIMEOUT}s")
         if not db.has_table(table):
             raise KeyError(table)
         source = f"FROM {quote(table)}"  # from here on nothing but quoted names and placeholders
-        columns = db.execute(_names, f"SELECT * {source} LIMIT 0", ())
+        columns = db.execute(_column_names, f"SELECT * {source} LIMIT 0", ())
         unknown = next((each for each in (*where, order) if each and each not in columns), None)
         if unknown is not None:
             raise KeyError(unknown)
         conditions = [f"CAST({quote(column)} AS TEXT) = ?" for column in where]
         values = list(where.values())
         if search:
-            each = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
-            conditions.append(f"({each})")
-            values += [_contains(search)] * len(columns)
+            any_column = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
+            conditions.append(f"({any_column})")
+            values += [_like_pattern(search)] * len(columns)
         source += _where(conditions)
-        way = " DESC" if descending else ""
-        page = f"SELECT * {source} ORDER BY {quote(order or columns[0])}{way} LIMIT ? OFFSET ?"
+        direction = " DESC" if descending else ""
+        page = f"SELECT * {source} ORDER BY {quote(order or columns[0])}{direction} LIMIT ? OFFSET ?"
         try:
             total = count(db, source, values)
             rows = tuple(db.rows(page, *values, limit, offset))
-        except ValueError:  # what no column can hold matches nothing
+        except ValueError:  # a value that no column can hold matches no row
             total, rows = 0, ()
         return Rows(columns=columns, rows=rows, total=total)
 
 
-def _names(cursor: Any) -> tuple[str, ...]:
+def _column_names(cursor: Any) -> tuple[str, ...]:
     return tuple(column[0] for column in cursor.description)
 
 
-def _contains(text: str) -> str:
-    """Return a pattern of LIKE for what contains a text."""
+def _like_pattern(text: str) -> str:
+    """Return a LIKE pattern for values that contain a text."""
     escaped = text.lower()
     for special in ("\\", "%", "_"):
         escaped = escaped.replace(special, f"\\{special}")

@@ -1,4 +1,4 @@
-"""Waiting without being in anybody's way: of a thread that takes turns with others, and of a body that is sent."""
+"""Waiting without blocking others: a thread yields its turn, a streamed body pauses."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Final, Self
 
 
 class _Thread(threading.local):
-    """What this thread does for a dispatcher.
+    """A dispatcher's state for the current thread.
 
     Attributes:
-        native_id: What the system calls it.
-        waits: Whether it gave its turn away during this job.
-        give_way: Gives its turn away, if it has it; None in a thread that takes no turns.
+        native_id: The operating system's thread id.
+        waits: Whether the thread yielded its turn during this job.
+        give_way: Yields the turn if the thread has it. None in a thread that takes no turns.
     """
 
     waits = False
@@ -30,35 +30,35 @@ this_thread: Final = _Thread()
 
 
 def about_to_wait(*, long: bool = False) -> None:
-    """Give the turn of this thread away, before it waits for a disk, another thread, or code that needs no lock.
+    """Yield this thread's turn before it waits for a disk or another thread, or runs code that releases the GIL.
 
-    The request doesn't count against the plugin's share of threads then; at most 16 of a plugin do so at once.
+    Meanwhile the request doesn't count against the plugin's share of threads; at most 16 of a plugin do so at once.
 
     Args:
-        long: It takes many milliseconds, so that the turn is given away though nobody waits for it now. The thread may
-            run on any processor meanwhile.
+        long: The wait takes many milliseconds: yield the turn even if no thread waits for it now. Meanwhile the thread
+            may run on any processor.
     """
     if this_thread.give_way is not None:
         this_thread.give_way(long)
 
 
 class Pause(bytes):
-    """What a response's body yields while it has nothing to send: its engine lets go of it until `ready` is called.
+    """An empty part that a response's body yields to be suspended by its engine until `ready` is called.
 
-    To whatever doesn't know pauses it is an empty part. A body sends something else before the first one, since an
-    engine notices that a client leaves once the response has begun. Each is yielded once.
+    Code that doesn't know pauses sees an empty part. Send other content before the first pause: only once the response
+    has begun, an engine notices that a client leaves. Yield each pause once.
 
     Attributes:
-        until: When the body goes on at the latest, of `time.monotonic()`.
-        ended: Whether the body is to end, since the drain has begun.
+        until: When the body resumes at the latest, by `time.monotonic()`.
+        ended: Whether the body must end because the drain has begun.
     """
 
     def __new__(cls, seconds: float = inf) -> Self:
-        """Have no content."""
+        """Create an empty part."""
         return super().__new__(cls)
 
     def __init__(self, seconds: float = inf) -> None:
-        """Wait for so many seconds at most."""
+        """Pause for at most this many seconds."""
         self.until = monotonic() + seconds
         self.ended = False
         self._lock = allocate_lock()
@@ -66,7 +66,7 @@ class Pause(bytes):
         self._resume: Callable[[], object] | None = None
 
     def wait(self, resume: Callable[[], object]) -> None:
-        """Have a function called once it goes on, which may be at once, and in any thread. For engines."""
+        """Call a function when the body may resume, perhaps at once, in any thread. For engines."""
         with self._lock:
             if not self._ready:
                 self._resume = resume
@@ -74,7 +74,7 @@ class Pause(bytes):
         resume()
 
     def ready(self) -> None:
-        """Let the body go on. May be called in any thread, and more than once."""
+        """Resume the body. May be called from any thread, and more than once."""
         with self._lock:
             self._ready = True
             resume, self._resume = self._resume, None
@@ -82,6 +82,6 @@ class Pause(bytes):
             resume()
 
     def end(self) -> None:
-        """Let the body go on to its end."""
+        """Resume the body so that it ends."""
         self.ended = True
         self.ready()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -54,11 +54,14 @@ class Line:
         """Run a command in this process."""
         return CliRunner().invoke(main, arguments)
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Run a command in a process of its own, without what this environment has installed beside the folder."""
+    def start(self, *arguments: str, under: Iterable[str] = (), **options: Any) -> subprocess.Popen[str]:
+        """Run a command in a process of its own, without what this environment has installed beside the folder.
+
+        Another command may run it.
+        """
         others = [word for found in self.elsewhere for word in ("--without", found.name)]
         return subprocess.Popen(
-            [sys.executable, "-c", "from plughost._cli.main import main; main()", *arguments, *others],
+            [*under, sys.executable, "-c", "from plughost._cli.main import main; main()", *arguments, *others],
             cwd=self.folder,
             text=True,
             **{

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from tests.host.packages import plugin_entry, saying, write_package
 
-from plughost.testing import _leaving, running_host
+from plughost.testing import _lifecycle, running_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,7 @@ def register_routes(context):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left is left, and need not be waited for."""
-    monkeypatch.setattr(_leaving, "_PATIENCE", 0.3)
+    monkeypatch.setattr(_lifecycle, "_TIMEOUT", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")

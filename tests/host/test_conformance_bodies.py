@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plughost.testing import running_host
-from plughost.testing._conformance import asking
-from plughost.testing._operations import calls_of
+from plughost.testing._conformance import make_ask
+from plughost.testing._operations import operation_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,4 +76,4 @@ def test_a_rate_limit_is_named(plant: Callable[..., Any]) -> None:
 def _run(suite: Any, name: str) -> None:
     with running_host([name], strict=True) as host, suite.clients(host) as client_of:
         for test in TESTS:
-            getattr(suite, test)(asking(client_of), calls_of(host, name))
+            getattr(suite, test)(make_ask(client_of), operation_calls(host, name))

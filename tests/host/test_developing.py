@@ -154,6 +154,26 @@ def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None
         assert host.host.view.plugins == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (b"with-hyphens.py", "No module named 'missing_library'"),
+        (b"Some words.py", "the entry point's name 'Some words' must be lower-case words joined by hyphens"),
+        (b"name\xff.py", r"the entry point's name 'name\\udcff' must be lower-case words joined by hyphens"),
+    ],
+)
+def test_a_file_of_any_name_is_told_what_is_wrong_with_it(folder: Path, name: bytes, told: str) -> None:
+    """It is the file's fault, or its name's, and others serve."""
+    plugins = folder / "plugins"
+    plugins.mkdir()
+    (plugins / "good.py").write_text(saying("1", "/good"))
+    (plugins / os.fsdecode(name)).write_text("import missing_library")
+    with running_host(settings={"plugins_dir": str(plugins)}, distributions=[]) as host:
+        states = {each.name: each.reason or each.state for each in host.host.view.plugins}
+    assert states.pop("good") == "active"
+    assert [told in each for each in states.values()] == [True]
+
+
 @pytest.mark.parametrize("source", ["def x(:", "raise SystemExit", "1 / 0", _MISPLACED, _CLAIMED_TWICE, _UNADVISED])
 def test_whoever_reads_of_a_faulty_single_file_is_told_to_mend_it(folder: Path, source: str) -> None:
     """It has no other author to whom it could be reported."""

@@ -266,6 +266,7 @@ def test_a_store_that_is_asked_for_by_its_name_is_told() -> None:
         ("astray_none.plugin", "there is no module astray_none"),
         ("astray_some.plugin", "there is no module astray_some.plugin"),
         ("astray_some:Plugin", "astray_some has no Plugin"),
+        ("astray-some", "that is no name of a module"),
     ],
 )
 def test_an_entry_point_that_leads_nowhere_is_told(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import site
 import sys
 from collections.abc import Callable
@@ -160,6 +161,16 @@ def test_a_finder_goes_with_its_file(packages: Path, install: Install) -> None:
     look(path_files, packages)
     assert sys.meta_path == before
     assert "in_place_finder" not in sys.modules
+
+
+def test_a_library_that_a_file_imports_stays(packages: Path, install: Install) -> None:
+    """Only what lies beside the file goes with it: others use `os`, and a second `sys` has lost what the first knew."""
+    path_files = PathFiles()
+    install("edited", "import os; os.getcwd()", "import sys; sys.path")
+    look(path_files, packages, "edited")
+    remove_package(packages, "edited")
+    look(path_files, packages)
+    assert (sys.modules.get("os"), sys.modules.get("sys")) == (os, sys)
 
 
 def test_a_file_in_no_known_encoding_hinders_nobody(packages: Path, install: Install) -> None:

@@ -96,6 +96,47 @@ def test_a_failed_upgrade_leaves_no_module_of_its_own(folder: Path) -> None:
         assert "reloaded_base.fresh" not in sys.modules
 
 
+def test_what_a_refused_reload_has_imported_is_imported_afresh(folder: Path) -> None:
+    """A new plugin that comes with a refused change is served as it is on the disk once the change is mended."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        install(folder, "base", "1 / 0", "2.0")
+        install(folder, "other", "'early'", "1.0")
+        assert not host.host.reload().swapped
+        install(folder, "base", "'three'", "3.0")
+        install(folder, "other", "'late'", "2.0")
+        assert host.host.reload().added == ("other",)
+        assert client.get("/other").json()["word"] == "late"
+
+
+def test_what_a_look_beside_the_host_has_imported_is_imported_afresh(folder: Path) -> None:
+    """A disabled plugin that somebody looked at, to purge it, say, is served as it is once it is enabled."""
+    install(folder, "base", "'one'", "1.0")
+    install(folder, "other", "'early'", "1.0")
+    with running_host(distributions=InFolder(folder), settings={"disabled": ["other"]}) as host:
+        state = host.host
+        state.beside(state.settings.with_all_enabled())
+        install(folder, "other", "'late'", "2.0")
+        assert state.switch("other", enabled=True).added == ("other",)
+        with host.client() as client:
+            assert client.get("/other").json()["word"] == "late"
+
+
+def test_an_import_that_hangs_is_named_where_the_next_one_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python imports a module once at a time, so a mended version needs a restart, which its failure says."""
+    go_on = threading.Event()
+    monkeypatch.setattr(sys, "go_on", go_on, raising=False)
+    with running_host(distributions=InFolder(folder), settings={"hook_timeout": 0.5}) as host:
+        install(folder, "base", "__import__('sys').go_on.wait()", "1.0")
+        assert "Mend the plugin, or raise" in host.host.reload().failed[0][1]
+        install(folder, "base", "'mended'", "2.0")
+        told = host.host.reload().failed[0][1]
+        go_on.set()
+    assert "waited for an earlier import, which has not returned either. Mend the plugin, then restart" in told
+
+
 def test_what_is_installed_as_soon_as_the_folder_was_looked_at_is_found(folder: Path) -> None:
     """An installation that leaves the folder's time as it was, in whose unit it can happen, is noticed by a reload."""
     install(folder, "base", "'one'", "1.0")
@@ -133,6 +174,20 @@ def test_compiled_modules_need_a_restart(folder: Path, before: str) -> None:
         why = "reloaded-lib changed from 1.0 to 2.0 on disk, and it brings compiled modules"
         assert report.restart_needed == (why,)
         assert client.get("/base").json()["word"] == "one"
+
+
+def test_compiled_modules_that_left_and_come_back_need_a_restart(folder: Path) -> None:
+    """Python still has the old ones, which a new version must not be served with; to go without needs no restart."""
+    write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""})
+    install(folder, "base", "'one'", "1.0", "reloaded-lib")
+    with running_host(distributions=InFolder(folder)) as host:
+        remove_package(folder, "reloaded-base")
+        assert host.host.reload().ok
+        write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""}, version="2.0")
+        assert host.host.reload().ok
+        install(folder, "base", "'one'", "1.0", "reloaded-lib")
+        why = "reloaded-lib changed from 1.0 to 2.0 on disk, and it brings compiled modules"
+        assert host.host.reload().restart_needed == (why,)
 
 
 def test_what_the_host_runs_on_needs_a_restart(folder: Path) -> None:

@@ -90,6 +90,14 @@ def test_whatever_a_plugin_may_read_is_a_source(editable: tuple[Path, Path], suf
     assert snapshot_of(site).fingerprint != before.fingerprint
 
 
+def test_a_file_whose_name_is_no_text_is_a_source(editable: tuple[Path, Path]) -> None:
+    """What an old archive unpacked, say, hinders no reload."""
+    site, project = editable
+    before = snapshot_of(site)
+    (project / "src" / os.fsdecode(b"name\xff.json")).write_text("")
+    assert snapshot_of(site).fingerprint != before.fingerprint
+
+
 def test_a_project_folder_may_be_named_with_a_slash(editable: tuple[Path, Path]) -> None:
     """The URL of an editable install names its folder with or without a slash at the end."""
     site, project = editable

@@ -52,6 +52,41 @@ def draining(context):
     left.set()
 """
 
+_LATE = """
+import os, threading
+from pathlib import Path
+
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+asked, left = threading.Event(), threading.Event()
+is_first = not Path("started").exists()
+
+
+class Wait:
+    def on_get(self, req, resp):
+        asked.set()
+        if not is_first:
+            left.wait()
+        resp.media = os.getpid()
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/late", routes=(Route("", Wait(), {"GET": Operation(summary="Wait for the drain")}),))]
+
+
+@hookimpl
+def started(context):
+    if not is_first:
+        asked.wait()
+    Path("started").touch()
+
+
+@hookimpl
+def draining(context):
+    left.set()
+"""
+
 
 @pytest.fixture
 def sandbox(sandbox: Sandbox) -> Sandbox:
@@ -177,6 +212,24 @@ def test_a_process_that_can_not_serve_replaces_nothing(sandbox: Sandbox) -> None
         settings.write_text('data_dir = "data"\n')
         assert host.get("/greeter").json()["count"] == 2
         assert host.status()["pid"] == host.process.pid
+
+
+def test_a_process_that_can_not_take_commands_answers_what_it_was_asked(sandbox: Sandbox) -> None:
+    """It had taken connections by then, from the sockets that the old process goes on with."""
+    sandbox.put(build_wheel(sandbox.wheels, "plughost-late", "1.0", {"late.py": _LATE}, plugins={"late": "late"}))
+    with sandbox.serving() as host, ThreadPoolExecutor(1) as pool:
+        url, first = host.url(), host.get("/late").json()
+
+        def ask() -> int:
+            while (pid := httpx.get(f"{url}/late", trust_env=False, timeout=PATIENCE).json()) == first:
+                pass
+            return int(pid)
+
+        asking = pool.submit(ask)
+        (sandbox.folder / "data" / "control.new").mkdir()
+        assert "control.new" in sandbox.run("restart", code=1)
+        assert asking.result(PATIENCE) != first
+        assert host.get("/late").json() == first
 
 
 def test_a_restart_that_fails_at_a_port_leaves_the_others_open(sandbox: Sandbox) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +30,16 @@ def test_a_disabled_plugin_is_gone_and_comes_back(sandbox: Sandbox) -> None:
         assert sandbox.json("enable", "greeter")["reload"]["added"] == ["greeter"]
         assert host.get("/greeter").json()["word"] == "hello"
         assert host.get("/other").json()["count"] == 2
+
+
+def test_commands_at_once_lose_no_change_of_each_other(sandbox: Sandbox) -> None:
+    """What four of them disable is disabled: each edits the file as the one before has left it."""
+    names = ["one", "two", "three", "four"]
+    sandbox.put(*(speaker(sandbox.wheels, name, "1.0", name) for name in names))
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: sandbox.run("disable", name), names))
+    states = {each["name"]: each["state"] for each in sandbox.json("plugins")}
+    assert states.items() >= dict.fromkeys(names, "disabled").items()
 
 
 def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -> None:

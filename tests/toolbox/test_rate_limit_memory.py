@@ -33,7 +33,7 @@ def test_a_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_is_bounded_against_any_number_of_clients() -> None:
     """Past the most that are kept the oldest is forgotten, and whoever still asks is counted on."""
-    windows = MemoryWindows(3600, most=100)
+    windows = MemoryWindows(3600, max_keys=100)
     for number in range(1000):
         windows.hit(f"client {number}")
     assert len(windows) == 100
@@ -43,7 +43,7 @@ def test_memory_is_bounded_against_any_number_of_clients() -> None:
 
 def test_a_client_that_comes_back_does_not_outlive_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that was renewed stands behind older ones, so that those are forgotten first."""
-    windows = MemoryWindows(60, most=2)
+    windows = MemoryWindows(60, max_keys=2)
     windows.hit("a")
     start = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: start + 61)

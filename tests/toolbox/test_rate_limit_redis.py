@@ -98,7 +98,7 @@ def test_what_must_not_go_uncounted_is_counted_in_memory_meanwhile(redis: Privat
 
 def test_losing_redis_is_logged_once_and_finding_it_too(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is tried meanwhile, the log has one warning, and one line when it is over."""
-    monkeypatch.setattr("plughost.ratelimits._shared.PAUSE", 0.0)
+    monkeypatch.setattr("plughost.ratelimits._shared.RETRY_DELAY", 0.0)
     log = LogCapture()
     logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=[log])
     limits = RateLimits(RateLimitSettings(storage=redis.url, timeout=0.2), logger)

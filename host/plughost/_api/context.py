@@ -1,4 +1,4 @@
-"""What a plugin is given: its settings, stores, logger and folder, and nothing of its neighbours."""
+"""A plugin's view of its host: its own settings, stores, logger and folder, and nothing of other plugins."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class PluginContext(Generic[SettingsT]):
         settings: Its validated settings: an instance of the model that `register_settings` returned, else None.
         dev: Whether the host runs with `--dev`.
         logger: A structured logger that names the plugin in every line.
-        data_dir: A folder of the plugin's own, which is there from the first use of this attribute.
+        data_dir: The plugin's own folder, made on first use.
         stores: The stores that the plugin may use, by name: its own, and those of the plugins it requires. They are
             open from `started` on.
-        authenticator: Names the principal behind a request. None where no installed plugin offers one.
-        rate_limits: Where the host counts. See `counter`.
-        metrics: Makes metrics of the plugin's own.
+        authenticator: Returns the principal of a request. None if no installed plugin offers it.
+        rate_limits: The host's counters. See `counter`.
+        metrics: Creates the plugin's own metrics.
         host: What the plugin may see of its host.
         trusted: Whether the operator lets the plugin control the host. See `control`.
-        audits: Where `audit` writes. Into the log by default.
+        audits: Where `audit` writes. By default, the log.
         announcements: Lines for the person who starts the host. See `announce`.
-        logins: What issues tokens for demo accounts. See `offer_login`.
+        logins: Functions that issue tokens for demo accounts. See `offer_login`.
     """
 
     plugin: str
@@ -97,13 +97,13 @@ class PluginContext(Generic[SettingsT]):
         return folder
 
     def store(self, declared: Store[E]) -> OpenStore[E]:
-        """Return the open store of a declaration, with the types that its operations have.
+        """Return the open store of a declaration, with its operations typed.
 
         Args:
-            declared: What `register_stores` returned, of this plugin or of one that it requires.
+            declared: A declaration that `register_stores` of this plugin, or of one that it requires, returned.
 
         Raises:
-            PluginError: The plugin may use no store of this name.
+            PluginError: The plugin may not use a store of this name.
         """
         name = getattr(declared, "name", None)  # authors without a type checker give a name
         found = self.stores.get(name) if name is not None else None
@@ -117,24 +117,24 @@ class PluginContext(Generic[SettingsT]):
         return found
 
     def now(self) -> datetime:
-        """Return the date and time, in UTC: the machine's, or what a test has set (see `plughost.testing`)."""
+        """Return the date and time in UTC: the machine's, or the one that a test set (see `plughost.testing`)."""
         return self.services.now()
 
     def counter(self, limit: str, name: str, *, always: bool = False, longest: int | None = None) -> Counter:
-        """Return a counter of the plugin's own. To limit requests, see `plughost.ratelimits.RateLimit`.
+        """Return a counter for this plugin. To limit requests, see `plughost.ratelimits.RateLimit`.
 
         Args:
             limit: An amount per time, such as `5/minute`.
-            name: What is counted. Counters of one name and limit count together, on every host that shares a Redis.
-            always: Go on counting in this process while Redis is away, even where the settings would let through:
-                for what must never go uncounted, such as guesses at a password.
-            longest: Let waits grow: a key is forgotten once it was not hit for a window's length, and each hit beyond
-                the limit makes that wait a sixth longer, up to so many seconds. Fixed windows by default.
+            name: What is counted. Counters with one name and limit count together, on all hosts that share a Redis.
+            always: Count in this process while Redis is unavailable, even if the settings then allow requests
+                uncounted. For what must always be counted, such as password guesses.
+            longest: Maximum seconds of growing waits: a key is forgotten after a window's length without hits, and each
+                hit beyond the limit adds a sixth of the window to that wait. Fixed windows by default.
         """
         return self.rate_limits.counter(f"{self.plugin}/{name}", limit, always=always, longest=longest)
 
     def emit(self, event: str, **fields: Any) -> None:
-        """Emit an event of this plugin to whoever watches the host.
+        """Emit an event of this plugin to the host's subscribers.
 
         Args:
             event: What happened, such as `login`.
@@ -145,34 +145,35 @@ class PluginContext(Generic[SettingsT]):
     def audit(
         self, what: str, outcome: str, *, who: str | None = None, req: Request | None = None, **more: Any
     ) -> None:
-        """Write an event of the audit trail: what somebody may have to answer for later (docs/operators/security.md).
+        """Write an event to the audit trail, for accountability (docs/operators/security.md).
 
         Args:
             what: What was done or tried, such as `login`.
-            outcome: What came of it: `ok`, `refused`, `failed` ...
-            who: The account that it is about. What is written is its `pseudonym`.
-            req: The request that did it, for its address and id. The host writes no event of its refusal then.
+            outcome: The result: `ok`, `refused`, `failed` ...
+            who: The account concerned. It is written as its `pseudonym`.
+            req: The request that caused it, for its address and id. The host then writes no event of its own if it
+                refuses the request.
             **more: Details, in plain values. Never secrets.
         """
-        self._audits.note(what, outcome, **self._event(who, req, more))
+        self._audits.note(what, outcome, **self._audit_fields(who, req, more))
 
     @contextmanager
     def audited(
         self, what: str, *, who: str | None = None, req: Request | None = None, **more: Any
     ) -> Iterator[dict[str, Any]]:
-        """Write an event of the audit trail when a block ends: `ok`, or `failed` where it raises. See `audit`.
+        """Write an event to the audit trail when a block ends: `ok`, or `failed` if it raises. See `audit`.
 
         Yields:
-            The event's members, which the block may add to. What it sets as `outcome` stays.
+            The event's fields. The block may add fields; an `outcome` that it sets is kept.
         """
-        with self._audits.around(what, **self._event(who, req, more)) as event:
+        with self._audits.around(what, **self._audit_fields(who, req, more)) as event:
             yield event
 
     def pseudonym(self, account: str) -> str:
-        """Return what the audit trail calls an account: a hash with a key that only this host has."""
+        """Return an account's name in the audit trail: a hash with a key that only this host has."""
         return self._audits.pseudonym(account)
 
-    def _event(self, who: str | None, req: Request | None, more: dict[str, Any]) -> dict[str, Any]:
+    def _audit_fields(self, who: str | None, req: Request | None, more: dict[str, Any]) -> dict[str, Any]:
         if who is not None:
             more["who"] = self.pseudonym(who)
         if req is not None:
@@ -184,16 +185,16 @@ class PluginContext(Generic[SettingsT]):
     def _audits(self) -> Audit:
         if self.audits is not None:
             return self.audits
-        from plughost._runtime.audit import Audit  # noqa: PLC0415 - a running host has given one
+        from plughost._runtime.audit import Audit  # noqa: PLC0415 - a running host provides one
 
         return Audit(self.logger, self.data_root)
 
     def keep(self, name: str, make: Callable[[], T]) -> T:
-        """Return an object that stays for as long as the host runs, whatever is reloaded meanwhile.
+        """Return an object that lives as long as the host, across reloads.
 
-        A plugin that changed gets a new context, and one that is a class a new instance. What must outlive that is
-        kept here. Its class should be one that does not come from the plugin, whose modules may be imported afresh.
-        `make` makes it the first time that the plugin asks for its name.
+        A changed plugin gets a new context and, if it is a class, a new instance. Keep here what must outlive that. The
+        object's class should not come from the plugin itself, whose modules may be imported afresh. `make` creates the
+        object when the plugin uses the name for the first time.
         """
         return self.services.keep(self.plugin, name, make)
 
@@ -201,8 +202,8 @@ class PluginContext(Generic[SettingsT]):
         """Let the plugin's commands query the plugin in the running host. They use `query_host`.
 
         Args:
-            name: What is asked, one word.
-            handler: Returns the answer, in values that JSON can have. Called in a thread of its own.
+            name: The query's name, one word.
+            handler: Returns the answer as JSON values. Called in its own thread.
         """
         self.services.add_query(self.plugin, name, handler)
 
@@ -213,7 +214,7 @@ class PluginContext(Generic[SettingsT]):
             name: A query that the plugin added by `add_query`.
 
         Returns:
-            The answer. A mapping with `error` alone where the plugin does not answer there.
+            The answer, or a mapping with only `error` if the plugin doesn't answer there.
 
         Raises:
             NotRunning: No host runs on the data folder.
@@ -227,11 +228,11 @@ class PluginContext(Generic[SettingsT]):
         self.announcements.append(line)
 
     def offer_login(self, account: str, issue: Callable[[], str]) -> None:
-        """Let the person who develops act as a demo account in the console. Kept with `--dev` only.
+        """Let developers act as a demo account in the console. Only with `--dev`.
 
         Args:
             account: The account's name.
-            issue: Returns a new token for it, which this plugin's authenticator takes as `bearer`.
+            issue: Returns a new token for the account, which this plugin's authenticator accepts as `bearer`.
         """
         if self.dev:
             self.logins[account] = issue

@@ -1,7 +1,7 @@
-"""What plugins declare: frozen values that the host checks, mounts and takes down again.
+"""What plugins declare: frozen values that the host checks, mounts and removes again.
 
-A hook returns these. Only the host acts on them. No plugin is handed the Falcon app to change, which is what
-lets the host find conflicts before anything starts and remove a plugin while it runs.
+Hooks return them, and only the host acts on them. No plugin can change the Falcon app. So the host finds conflicts
+before anything starts, and can remove a plugin while it runs.
 """
 
 from __future__ import annotations
@@ -41,24 +41,23 @@ def _problem_details() -> ErrorFormat:
 class Parameter:
     """A parameter of an operation: the API description shows it, and the host enforces it.
 
-    A responder that names it among its arguments is given its value, converted: `page` as `page`, `If-Match` as
-    `if_match`. One that takes `**values` is given all of them. A field of the path needs no declaration. One says more
-    of it than that it is a string.
+    A responder gets the converted value as an argument of that name: `page` as `page`, `If-Match` as `if_match`. With
+    `**values` it gets all of them. A path field without a declaration is a string.
 
     Attributes:
-        name: The name on the wire, such as `page` or `If-Match`. Of a path, the name of the field.
-        place: Where it stands.
+        name: The name on the wire, such as `page` or `If-Match`. In a path, the name of the field.
+        place: Where it is sent.
         description: One sentence for API clients.
         schema: Its JSON Schema: a type (`string`, `integer`, `number` as Decimal, `boolean`, or `array` of one of
-            these, as a tuple), `enum`, bounds, lengths, `pattern`, and the `default` of a request without it. Of an
-            array in the query, each item is a parameter of that name. Elsewhere items are joined by commas. The first
-            of its `examples` is what people are offered to try. What breaks a `pattern` must be what a `description`
-            beside it says, such as `three digits`; without one, the client is told the pattern.
-        required: Whether a request without it is refused, and a string that is blank unless its `minLength` is 0.
-            Fields of the path are always there.
-        allow_empty: Whether an empty value is let through, and counts as absent.
+            these, as a tuple), `enum`, bounds, lengths, `pattern`, and the `default` of a request without it. In the
+            query, each item of an array is a parameter of that name. Elsewhere items are joined by commas. The first of
+            its `examples` is offered to people to try. A `description` beside a `pattern` completes the error "must
+            be", such as `three digits`; without one, the client is told the pattern.
+        required: Whether a request without it is refused. So is a blank string, unless its `minLength` is 0. Fields of
+            the path are always present.
+        allow_empty: Whether an empty value is accepted and counts as absent.
         refusal: The status of a request that breaks the schema. 400 is the error format's status for invalid input.
-            404 says that a value which breaks it names nothing, as an id that is no number does.
+            404 means that such a value names nothing, like an id that is not a number.
     """
 
     name: str
@@ -77,11 +76,11 @@ class Response:
     Attributes:
         description: One sentence for API clients.
         model: The type of the body: a pydantic model, a dataclass, a `list[...]` of one. A mapping of media types to
-            such types where they differ. None for no body, and for an error that the group's error format writes.
-        media_types: What the body is sent as. Empty for an error without a body.
-        headers: Header name to one sentence on what it means.
+            such types if they differ. None for no body, and for an error, which the group's error format renders.
+        media_types: The media types of the body. Empty for an error without a body.
+        headers: Header name to one sentence on its meaning.
         schema: A JSON Schema to show instead of the one made from `model`.
-        example: A body to show. By default one is made of the model and of what its fields have as examples.
+        example: A body to show. By default one is made from the model and its fields' examples.
     """
 
     description: str
@@ -94,33 +93,33 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What one method of a route does: for the API description, and for what the host checks beforehand.
+    """What one method of a route does, for the API description and for the host's checks.
 
     Attributes:
         summary: One line, imperative.
-        request: The model of the body, or None where no body is read.
-        responses: Status to response. Errors that the host itself makes (404, 405, 406, 413, 415 ...) need no mention.
-        produces: Media types of the successful answers. An `Accept` that excludes them all is answered 406.
-            Empty means that `Accept` is not looked at.
+        request: The model of the body, or None if no body is read.
+        responses: Status to response. The host's own errors (404, 405, 406, 413, 415 ...) need no mention.
+        produces: Media types of the successful responses. An `Accept` that excludes them all gets 406. If empty,
+            `Accept` is ignored.
         parameters: Query and header parameters, and fields of the path.
-        security: Names of the HTTP authentication schemes that let a request in, any one of them. `bearer` is what the
-            host's authenticator verifies. Of any other, such as `basic`, the host sees to it that credentials are
-            there, and the resource verifies them. A request without is 401.
-        roles: The roles of which `bearer` lets one in, any one of them. Empty for everybody. 403 for others.
+        security: Names of HTTP authentication schemes, any one of which admits a request. The host's authenticator
+            verifies `bearer`. For any other, such as `basic`, the host only requires credentials, and the resource
+            verifies them. A request without credentials gets 401.
+        roles: With `bearer`, the roles that are admitted, any one of them; others get 403. Empty for everybody.
         description: More than the summary, in CommonMark.
         examples: Name to an example of the request body.
-        id: What generated clients call it, unique on its site, such as `listProducts`. Made of the method and the path
+        id: Its name in generated clients, unique on its site, such as `listProducts`. Made from the method and the path
             by default.
-        consumes: Media types of the body where it isn't JSON, such as `multipart/form-data`, `image/*`, or `*/*`
-            for whatever comes. Any other is answered 415.
-        body_limit: Largest request body in bytes, where it is another than the group's. What the settings say of the
-            plugin is the most.
-        deprecated: Since when, or from when on, it should not be used any more: a date, or a time with a zone. Every
-            response says so in `Deprecation` (RFC 9745).
-        sunset: When it will be gone (RFC 8594), not before `deprecated`.
-        successor: The URL or path of what replaces it.
-        idempotent: Whether a request with an `Idempotency-Key` that came before is answered as it was then. The plugin
-            has the store `plughost.stores.idempotency_store`.
+        consumes: Media types of the body if it isn't JSON, such as `multipart/form-data`, `image/*`, or `*/*` for any.
+            Others get 415.
+        body_limit: Largest request body in bytes, if it differs from the group's. The plugin's setting is the upper
+            bound.
+        deprecated: The past or future moment from which it should not be used: a date, or a time with a zone. Every
+            response has it in `Deprecation` (RFC 9745).
+        sunset: When it will be removed (RFC 8594), not before `deprecated`.
+        successor: The URL or path of its replacement.
+        idempotent: Whether a repeated request with the same `Idempotency-Key` gets the first one's response. The plugin
+            needs the store `plughost.stores.idempotency_store`.
     """
 
     summary: str
@@ -143,14 +142,14 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path of a group and the Falcon resource that answers it.
+    """A path of a group and its Falcon resource.
 
     Attributes:
         path: What follows the group's prefix: empty, or a Falcon URI template such as `/{sku}`. A field matches
             one segment of the raw path and arrives percent-decoded, so `%2F` is data.
-        resource: An ordinary Falcon resource. HEAD follows from `on_get`, OPTIONS is answered by the host.
+        resource: An ordinary Falcon resource. `on_get` also serves HEAD; the host answers OPTIONS.
         operations: HTTP method to operation, one for each `on_<method>` of the resource.
-        suffix: Falcon's responder suffix, where one resource serves several routes.
+        suffix: Falcon's responder suffix, if one resource serves several routes.
     """
 
     path: str
@@ -161,20 +160,20 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteGroup:
-    """The routes of a plugin below one prefix, with what they have in common.
+    """The routes of a plugin below one prefix, and their common properties.
 
     Attributes:
-        prefix: Where the group is mounted, such as `/api/v1/products`. Everything below it answers in the
-            group's error format, unknown paths too. `/` is for the root itself, and nothing below it.
+        prefix: Where the group is mounted, such as `/api/v1/products`. All errors below it, also for unknown paths,
+            are in the group's error format. `/` is for the root itself, and nothing below it.
         routes: The routes, with paths relative to the prefix.
-        site: The site it is mounted on unless the settings say another.
-        errors: How errors below the prefix are written.
-        versions: The minor versions it speaks, as `major.minor`, oldest first (CONTRACT 2). Empty for none.
-        body_limit: Largest request body in bytes unless the settings say another. None for the host's default.
+        site: The site it is mounted on unless the settings name another.
+        errors: The format of errors below the prefix.
+        versions: The minor versions it serves, as `major.minor`, oldest first (CONTRACT 2). Empty for none.
+        body_limit: Largest request body in bytes unless the settings set another. None for the host's default.
         title: A heading for people. The plugin's name by default.
         described: Whether the API description shows it. Pages for people may stay out.
-        realm: What the challenges of its `security` name (RFC 9110, 11.5). The plugin's name by default.
-        deprecated: As of an operation, for all that say nothing of their own.
+        realm: The realm of its authentication challenges (RFC 9110, 11.5). The plugin's name by default.
+        deprecated: As in `Operation`, for operations that don't set it.
         sunset: The same.
         successor: The same.
     """
@@ -195,9 +194,9 @@ class RouteGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store(Generic[E]):
-    """Persistent data of a plugin, opened, migrated, watched and purged by the host.
+    """Persistent data of a plugin, opened, migrated, monitored and purged by the host.
 
-    `E` is what the operations of the store get as their first argument. See `entities`.
+    `E` is the type of the first argument of the store's operations. See `entities`.
 
     Attributes:
         name: Unique on a host. Names the SQLite file and the settings key.
@@ -205,10 +204,10 @@ class Store(Generic[E]):
             such as `importlib.resources.files(__package__) / "migrations"`.
         tables: Every table that the migrations make. Two stores that claim one table are a conflict.
         entities: For stores with Pony entities: called with a fresh, bound Pony `Database` each time the store opens.
-            Defines the entities on it and returns what the plugin's store operations get as their first argument, such
-            as the database itself. Without it, operations get a `plughost.stores.Session`, and Pony is not imported.
-        breaking: Numbers of the migrations that code of older versions can't live with. Before such a one is applied,
-            the older version's requests finish or wait. Afterwards they are answered 503, and it does not serve again.
+            Defines the entities on it and returns the first argument of the store's operations, such as the database
+            itself. Without it, operations get a `plughost.stores.Session`, and Pony is not imported.
+        breaking: Numbers of the migrations that older versions' code can't work with. Before one is applied, the older
+            version's requests finish or wait. Afterwards they get 503, and that version does not serve again.
     """
 
     name: str
@@ -227,12 +226,12 @@ class Middleware:
         component: An object with any of Falcon's `process_request(req, resp)`,
             `process_resource(req, resp, resource, params)` and
             `process_response(req, resp, resource, req_succeeded)`. With scope `plugin` it has no
-            `process_request`, since which plugin a request is for is known only after routing.
+            `process_request`, since a request's plugin is known only after routing.
         scope: Whether it runs around this plugin's own routes, around a whole site, or around every site.
         site: The site, where the scope is `site`.
-        before: Names of middleware that this one runs outside of.
-        after: Names of middleware that this one runs inside of.
-        vary: Request headers that its work depends on. They are in the `Vary` of every response that it may touch.
+        before: Names of middleware that run inside this one.
+        after: Names of middleware that run outside this one.
+        vary: Request headers that it depends on. They are in the `Vary` of every response that it may change.
     """
 
     name: str
@@ -246,7 +245,7 @@ class Middleware:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a health check found.
+    """The result of a health check.
 
     Attributes:
         up: Whether all is well.
@@ -263,7 +262,7 @@ class Check:
 
     Attributes:
         name: Unique on a host.
-        check: Returns the health. Raising counts as down.
+        check: Returns the health. An exception counts as down.
         kinds: The probes it belongs to.
     """
 
@@ -274,20 +273,20 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """Is notified of requests once they were answered: to count, to bill, to keep a record.
+    """Is notified of answered requests: to count, bill or record them.
 
     An observer costs a request next to nothing, and can't change it. It is called within about a second, in a thread
-    of the host's, one call at a time.
+    of the host, one call at a time.
 
     Attributes:
-        name: What the log calls it.
+        name: Its name in the log.
         observe: Called with the requests that were answered since the last call, oldest first: a tuple of
             `plughost.RequestRecord`.
-        at_most: How many requests at a time `observe` gets, the first ones. None for all. What is to be looked at needs
-            no more than can be read, and the others then cost less.
-        observe_times: Called with how long the requests since the last call took until their responses began, in
-            seconds, by `plughost.RequestKind`: for counts and times, at a fraction of what `observe` costs.
-        timings: Whether records have `RequestRecord.timings`, which each request pays for with some microseconds.
+        at_most: How many requests `observe` gets per call, the first ones. None for all. A display needs no more than
+            people can read, and the other requests then cost less.
+        observe_times: Called with the seconds until each response since the last call began, by
+            `plughost.RequestKind`: for counts and durations, at a fraction of the cost of `observe`.
+        timings: Whether records have `RequestRecord.timings`, which cost each request some microseconds.
     """
 
     name: str
@@ -314,7 +313,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom an authenticator found behind a request.
+    """Who makes a request, as the authenticator found.
 
     Attributes:
         name: A stable identity, such as an e-mail address.

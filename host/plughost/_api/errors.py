@@ -8,7 +8,7 @@ class PluginError(Exception):
 
     Attributes:
         cause: What happened.
-        advice: What to do next. Empty where only the plugin's author can mend it, which the host then says.
+        advice: What to do next. Empty if only the plugin's author can fix it; the host then says so.
     """
 
     def __init__(self, cause: str, advice: str = "") -> None:
@@ -22,7 +22,7 @@ class NotRunning(Exception):  # noqa: N818 - reads as what was found
 
 
 class CommandError(Exception):
-    """Something that was asked for can't be done. The message says why, and what to do."""
+    """A command can't be carried out. The message says why, and what to do."""
 
 
 class CertificateError(Exception):

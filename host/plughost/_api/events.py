@@ -30,41 +30,41 @@ Subscriber = Callable[[Event], None]
 
 
 class Events:
-    """Hands events to subscribers. Without any, it costs next to nothing."""
+    """Passes events to subscribers. Without any, it costs next to nothing."""
 
     def __init__(self) -> None:
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
         self._subscribers: tuple[tuple[Subscriber, frozenset[str]], ...] = ()
 
     @property
     def watched(self) -> bool:
-        """Whether anybody subscribed. Ask before working out costly details."""
+        """Whether there are subscribers. Check it before you compute costly details."""
         return bool(self._subscribers)
 
     def watches(self, name: str) -> bool:
-        """Return whether anybody is told of events of a name."""
+        """Return whether anybody subscribes to events of a name."""
         for _, names in self._subscribers:  # noqa: SIM110 - a generator takes longer, and stores ask for each operation
             if not names or name in names:
                 return True
         return False
 
     def subscribe(self, subscriber: Subscriber, *names: str) -> Callable[[], None]:
-        """Hand every event from now on to a callable, in the thread that emits it.
+        """Call a function with each event from now on, in the thread that emits it.
 
         Args:
             subscriber: Must return quickly and not raise.
-            *names: The events that it is told of. All by default: then each store operation on the host pays for it.
+            *names: The names of the events that it gets. All by default, which slows each store operation on the host.
 
         Returns:
             A function that ends the subscription.
         """
-        one = (subscriber, frozenset(names))
-        with self._changing:
-            self._subscribers = (*self._subscribers, one)
+        subscription = (subscriber, frozenset(names))
+        with self._lock:
+            self._subscribers = (*self._subscribers, subscription)
 
         def unsubscribe() -> None:
-            with self._changing:
-                self._subscribers = tuple(each for each in self._subscribers if each is not one)
+            with self._lock:
+                self._subscribers = tuple(each for each in self._subscribers if each is not subscription)
 
         return unsubscribe
 
@@ -74,7 +74,7 @@ class Events:
             self.publish(Event(name, plugin, fields))
 
     def publish(self, event: Event) -> None:
-        """Emit an event that is made already."""
+        """Emit an existing event."""
         for subscriber, names in self._subscribers:
             if not names or event.name in names:
                 subscriber(event)

@@ -1,7 +1,7 @@
-"""The hooks: everything that the host asks a plugin for.
+"""The hooks: everything that the host asks of a plugin.
 
-Each is called on its own for each plugin, at build time only. None is called while a request is answered.
-A plugin implements those that it needs, with `@plughost.hookimpl`, and leaves the rest out.
+The host calls each hook separately for each plugin, at build time only, never while it answers a request.
+A plugin implements the hooks that it needs, with `@plughost.hookimpl`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def register_settings() -> type[BaseModel]:
 
 @hookspec
 def register_stores(context: PluginContext[Any]) -> Iterable[Store]:
-    """Return the stores that the plugin offers; called at build, first; they open when all hooks have returned."""
+    """Return the stores that the plugin offers; called first at build. They open after all hooks have returned."""
     raise NotImplementedError
 
 
 @hookspec
 def register_authenticator(context: PluginContext[Any]) -> Callable[[Request], Principal | None] | None:
-    """Return a callable that names the principal behind a request, or None; called at build, at most one wins."""
+    """Return a function from a request to its principal or None; called at build, at most one wins."""
     raise NotImplementedError
 
 
@@ -67,7 +67,7 @@ def register_routes(context: PluginContext[Any]) -> Iterable[RouteGroup]:
 
 @hookspec
 def register_observers(context: PluginContext[Any]) -> Iterable[Observer]:
-    """Return who is to be told of the requests that the host answered; called at build."""
+    """Return the plugin's observers of answered requests; called at build."""
     raise NotImplementedError
 
 
@@ -79,7 +79,7 @@ def register_checks(context: PluginContext[Any]) -> Iterable[Check]:
 
 @hookspec
 def register_jobs(context: PluginContext[Any]) -> Iterable[Job]:
-    """Return what the plugin does by the clock; called at build. The first runs begin after `started`."""
+    """Return the plugin's scheduled jobs; called at build. The first runs begin after `started`."""
     raise NotImplementedError
 
 
@@ -93,21 +93,21 @@ def register_pages(context: PluginContext[Any]) -> Iterable[Page]:
 def register_commands() -> Iterable[click.Command]:
     """Return the commands that appear under `plughost <plugin> ...`; called by the command line.
 
-    A single one that is named as the plugin is called as `plughost <plugin>` itself.
+    A single command with the plugin's name is called as `plughost <plugin>` itself.
     """
     raise NotImplementedError
 
 
 @hookspec
 def started(context: PluginContext[Any]) -> None:
-    """Take note that the plugin serves from now on; called after its generation was swapped in."""
+    """Start what runs while the plugin serves; called after its generation was swapped in."""
 
 
 @hookspec
 def draining(context: PluginContext[Any]) -> None:
-    """Take note that the plugin's last requests are being answered: end long streams; called before the host waits."""
+    """End long streams, since the plugin's last requests are being answered; called before the host waits for them."""
 
 
 @hookspec
 def stopping(context: PluginContext[Any]) -> None:
-    """Take note that the plugin serves no more; called after its last request was answered."""
+    """Release what the plugin holds, since it serves no more; called after its last request was answered."""

@@ -1,4 +1,4 @@
-"""The host as a plugin sees it, and what a plugin may do to it where the operator lets it."""
+"""The host as a plugin sees it, and what a trusted plugin may do to it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Listener:
 
     Attributes:
         site: The site's name.
-        scheme: How it is spoken to.
+        scheme: The protocol.
         address: An IP address or a host name to bind.
         port: The TCP port. 0 lets the system choose one.
-        engine: Which engine serves it.
+        engine: The engine that serves it.
     """
 
     site: str
@@ -50,11 +50,11 @@ class PluginView:
 
     Attributes:
         name: Its name.
-        distribution: The distribution that brings it.
+        distribution: The distribution that contains it.
         version: That distribution's version.
         state: `active`, `disabled`, `failed` or `blocked`.
-        reason: Why it does not serve. None where it does, or is disabled.
-        trouble: What went wrong since it serves.
+        reason: Why it does not serve. None if it does, or is disabled.
+        trouble: Problems since it began to serve.
         requires: Names of the plugins that it depends on.
         hooks: The hooks that it implements.
         sites: The sites that it is mounted on.
@@ -76,11 +76,11 @@ class PluginView:
 
 
 class Load(NamedTuple):
-    """What a plugin takes of the threads that answer requests.
+    """How many request threads a plugin uses.
 
     Attributes:
-        held: How many threads it holds: with slow requests, or with any where it has a store.
-        queued: How many of its requests wait for one of these to end.
+        held: How many threads it holds: with slow requests, or with any requests if it has a store.
+        queued: How many of its requests wait for one of these threads.
         refused: How many of its requests were refused so far, since too many waited or since they waited too long.
     """
 
@@ -94,7 +94,7 @@ class SiteView:
     """What one site serves.
 
     Attributes:
-        groups: The route groups mounted on it, each with its plugin's name. Where the site wants a role, so does each
+        groups: The route groups mounted on it, each with its plugin's name. If the site requires a role, so does each
             operation.
         middleware: The middleware around it, outermost first.
     """
@@ -105,15 +105,15 @@ class SiteView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateInfo:
-    """What a certificate says.
+    """The contents of a certificate.
 
     Attributes:
-        subject: Whom it is for, as RFC 4514 writes it.
+        subject: Its subject, as an RFC 4514 string.
         issuer: Who signed it.
         names: The DNS names and IP addresses that it is valid for.
         not_before: Start of its validity, in UTC.
         not_after: End of its validity, in UTC.
-        days_left: Whole days until then. Negative once it has expired.
+        days_left: Whole days until `not_after`. Negative once it has expired.
         sha256: Fingerprint, as pairs of hex digits with colons.
         self_signed: Whether it is signed by its own key.
         key_type: Such as `EC P-256`.
@@ -134,15 +134,15 @@ class CertificateInfo:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A setting as it is in force.
+    """A setting in force.
 
     Attributes:
         key: Its dotted key.
         value: Its value. Secrets are masked.
-        default: What it is where nobody sets it.
+        default: Its default value.
         source: `default`, the file's name, or the environment variable's.
-        description: What it is for, and its unit, as its model says. Empty where that says nothing.
-        example: A value it may have, the first of its model's `examples`. None where that has none.
+        description: Its purpose and unit, from its model. Empty if the model has none.
+        example: A possible value, the first of its model's `examples`. None if there are none.
     """
 
     key: str
@@ -155,12 +155,12 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """What changing a setting would do to the settings file.
+    """How a setting's change would change the settings file.
 
     Attributes:
         key: The setting's dotted key.
-        diff: The lines of the file that change, as a unified diff. Empty where none does.
-        at_restart: Whether it takes effect at the next start only.
+        diff: The lines of the file that change, as a unified diff. Empty if none does.
+        at_restart: Whether it takes effect only at the next start.
     """
 
     key: str
@@ -169,85 +169,85 @@ class SettingChange:
 
 
 class HostControl(Protocol):
-    """What a plugin may do to its host where the operator grants it. See `PluginContext.control`."""
+    """What a trusted plugin may do to its host. See `PluginContext.control`."""
 
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The open stores of all plugins, by name.
 
-        In a command, these are the stores of every installed plugin, disabled ones too, prepared and not open.
-        `plugins` shows from then on which plugins failed.
+        In a command, these are the stores of all installed plugins, including disabled ones: prepared, but not open.
+        After that, `plugins` shows which plugins failed.
         """
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Let the host take up what was installed, removed or set since. In a command the host that runs does.
+        """Reload the host, with what was installed, removed or set since. In a command, the running host reloads.
 
-        It waits until the requests in flight are answered: call it from a thread of its own, never while answering one.
+        It waits until the requests in flight are answered: call it in a separate thread, never while answering one.
 
         Args:
             accept: Plugins that serve now and may be failed or blocked afterwards.
             origin: Who asked, for the audit trail: `where`, `request_id` ...
 
         Raises:
-            NotRunning: It is a command that asks, and no host runs on the data folder.
-            CommandError: It is a command that asks, and the host that runs can't do it.
+            NotRunning: In a command, no host runs on the data folder.
+            CommandError: In a command, the running host can't reload.
         """
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and let the host take that up.
+        """Enable or disable a plugin in the settings file, and reload the host.
 
-        Call it as `reload`. Where the host can't serve with it, the file is as it was before.
+        Call it like `reload`. If the host can't serve with the change, the file is restored.
 
         Raises:
-            CommandError: It can't be switched. The message says why, and nothing has changed.
+            CommandError: The plugin can't be switched. The message says why, and nothing has changed.
         """
 
     @property
     def logins(self) -> Mapping[str, Callable[[], str]]:
-        """What issues a bearer token for each demo account, by its name. See `PluginContext.offer_login`."""
+        """Functions that issue bearer tokens for demo accounts, by account name. See `PluginContext.offer_login`."""
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
-        """Return what `change_setting` would do to the settings file, once it is found valid.
+        """Validate a change, and return what `change_setting` would do to the settings file.
 
         Raises:
-            CommandError: It can't be changed so. The message says why.
+            CommandError: The setting can't be changed so. The message says why.
         """
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Change a setting in the settings file, comments kept, and let the host take that up.
+        """Change a setting in the settings file, keeping comments, and reload the host.
 
-        Call it as `reload`. Where the host can't serve with it, the file is as it was before.
+        Call it like `reload`. If the host can't serve with the change, the file is restored.
 
         Args:
             key: The setting's dotted key.
-            value: Its new value, of those that TOML has. None for the default.
-            origin: Who asked, as of `reload`.
+            value: Its new value, of a TOML type. None for the default.
+            origin: Who asked, as for `reload`.
 
         Raises:
             CommandError: It can't be changed so: it is a secret, invalid, or set by a variable. Nothing has changed.
         """
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Drop for good all that a plugin keeps in its stores. The plugin must not serve.
+        """Permanently delete all data in a plugin's stores. The plugin must not serve.
 
         Returns:
             The stores that were dropped.
 
         Raises:
-            CommandError: It serves, has no store, or a store can't be dropped.
+            CommandError: The plugin serves, has no store, or a store can't be dropped.
         """
 
 
 class HostView(Protocol):
-    """A host, as its plugins see it: always what it is now, whichever generation serves."""
+    """A host as its plugins see it: always its current state, whichever generation serves."""
 
     @property
     def events(self) -> Events:
-        """What happens on the host."""
+        """The host's events."""
 
     @property
     def lines(self) -> Events:
-        """The lines of its log, as they are written: events `line`, whose fields are what was logged."""
+        """The lines of its log as they are written: events `line`, whose fields are those of the log line."""
 
     @property
     def hooks(self) -> Mapping[str, str]:
@@ -259,11 +259,11 @@ class HostView(Protocol):
 
     @property
     def unready(self) -> str | None:
-        """Why load balancers should send the host no requests. None where they should."""
+        """Why load balancers should send the host no requests. None if they should."""
 
     @property
     def generation(self) -> int:
-        """The number of the generation that serves. 0 before the first. What is derived from one may be kept by it."""
+        """The number of the generation that serves. 0 before the first. It can be the key of a cache."""
 
     @property
     def started_at(self) -> datetime | None:
@@ -271,7 +271,7 @@ class HostView(Protocol):
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        """Every installed plugin, in the order in which they are asked. Empty before the first generation serves."""
+        """All installed plugins, in the order of their hook calls. Empty before the first generation serves."""
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
@@ -279,7 +279,7 @@ class HostView(Protocol):
 
     @property
     def listeners(self) -> Mapping[Listener, int]:
-        """The open listeners and their TCP ports. Of a preview, those that would be open."""
+        """The open listeners and their TCP ports. In a preview, those that would be open."""
 
     @property
     def in_flight(self) -> Mapping[str, int]:
@@ -287,33 +287,33 @@ class HostView(Protocol):
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        """How many requests each active plugin is answering. Those of the empty name are for none of them."""
+        """How many requests each active plugin is answering. The empty name is for requests of no plugin."""
 
     @property
     def loads(self) -> Mapping[str, Load]:
-        """What each plugin takes of the threads that answer requests, by name. Of the empty name, what is for none."""
+        """How many request threads each plugin uses, by name. The empty name is for requests of no plugin."""
 
     @property
     def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """What the connections of each open store do, by plugin and store. See `OpenStore.figures`."""
+        """Figures of the connections of each open store, by plugin and store. See `OpenStore.figures`."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """The health checks of all active plugins, and the host's own: of stores, of jobs, of where rate limits count.
+        """The health checks of all active plugins, and the host's own: of stores, of jobs, of rate limits' storage.
 
-        The same ones in each generation, so that what one found may be kept by it.
+        A generation always returns the same checks, so they can be the keys of a cache.
         """
 
     @property
     def metrics(self) -> tuple[MetricView, ...]:
-        """The metrics of the active plugins' own, by plugin. Until somebody asks for the first time, none counts."""
+        """The active plugins' own metrics, by plugin."""
 
     def now(self) -> datetime:
         """Return the date and time, in UTC. See `PluginContext.now`."""
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """The jobs of all active plugins, by plugin and name. Empty in a preview: see `PluginView.declared` there."""
+        """The jobs of all active plugins, by plugin and name. Empty in a preview: use `PluginView.declared` there."""
 
     @property
     def data_dir(self) -> Path:
@@ -324,7 +324,7 @@ class HostView(Protocol):
         """The folder that relative paths in the settings start from."""
 
     def why_not_allowed(self, distribution: str, version: str) -> str | None:
-        """Return why the setting `allowed` keeps a distribution from bringing plugins; None where it may."""
+        """Return why the setting `allowed` excludes a distribution's plugins. None if it doesn't."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -332,7 +332,7 @@ class HostView(Protocol):
 
     @property
     def last_reload(self) -> ReloadReport | None:
-        """What came of the last reload."""
+        """The report of the last reload."""
 
     def catch_up(self) -> None:
         """Notify the observers now of all requests so far, instead of within a second."""
@@ -340,29 +340,29 @@ class HostView(Protocol):
     def preview(self, *, dev: bool = False) -> HostView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
 
-        With `dev`, it is looked at as with `--dev`.
+        With `dev`, the host is previewed as with `--dev`.
         """
 
     def settings(self) -> list[Value]:
         """Return every setting in force, secrets masked."""
 
     def certificate(self) -> CertificateInfo | None:
-        """Return what the HTTPS listeners show. None where none is open.
+        """Return the certificate of the HTTPS listeners. None if none is open.
 
         Raises:
-            CertificateError: It can't be read.
+            CertificateError: The certificate can't be read.
         """
 
 
 class HostServices(HostView, Protocol):
-    """What a `PluginContext` asks of its host for its plugin. Plugins use the context."""
+    """What a `PluginContext` needs of its host. Plugins use the context."""
 
     @property
     def control(self) -> HostControl:
         """What trusted plugins may do. See `PluginContext.control`."""
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
-        """Return what a plugin keeps for as long as the host runs. See `PluginContext.keep`."""
+        """Return an object that lives as long as the host. See `PluginContext.keep`."""
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
         """Let commands query this host. See `PluginContext.add_query`."""

@@ -1,4 +1,4 @@
-"""The store in which a plugin keeps the answers to requests that came with an `Idempotency-Key`."""
+"""The store in which a plugin keeps the responses to requests with an `Idempotency-Key`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CREATE INDEX {table}_begun ON {table} (begun);
 
 
 def idempotency_store(plugin: str) -> Store[Session]:
-    """Return a store for the answers of a plugin's operations that are `idempotent`; `register_stores` returns it."""
+    """Return a store for the responses of a plugin's `idempotent` operations; return it from `register_stores`."""
     table = table_of(plugin)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as files:
@@ -34,10 +34,10 @@ def idempotency_store(plugin: str) -> Store[Session]:
 
 
 def store_of(plugin: str) -> str:
-    """Return the name of the store that a plugin's answers are kept in."""
+    """Return the name of the store of a plugin's responses."""
     return f"{plugin}-idempotency"
 
 
 def table_of(plugin: str) -> str:
-    """Return the name of the table of a plugin's answers."""
+    """Return the name of the table of a plugin's responses."""
     return f"{plugin.replace('-', '_').replace('.', '_')}_idempotency"

@@ -1,4 +1,4 @@
-"""Work that no request asks for: what plugins declare, what a run is given, and how others see it."""
+"""Scheduled jobs: what plugins declare, what a run gets, and how others see it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _UNITS: Final[tuple[tuple[int, str], ...]] = ((86400, "day"), (3600, "hour"), (6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Work of a plugin that the host does by the clock, in the plugin's share of the threads.
+    """Scheduled work of a plugin, run by the host in the plugin's share of the threads.
 
-    A host never runs a job twice at once. One that is due while it still runs is run again as soon as it has ended,
-    once, however often it was due. Where several hosts keep the plugin's store in one PostgreSQL database, one of them
-    runs the job, and another one takes over when that one stops. What it raises is logged, and it goes on.
+    A host never runs a job twice at once. If a job becomes due while it still runs, it runs once more right after,
+    however often it was due. If several hosts share the plugin's PostgreSQL database, one of them runs the job, and
+    another one takes over when that one stops. Exceptions are logged, and the schedule goes on.
 
     Attributes:
         name: Unique within the plugin.
-        run: Called with a `JobRun`, with the stores open. Its result is left alone.
-        every: Seconds from when it is due to when it is due again, from 0.001 to 3155760000 (100 years). First so long
+        run: Called with a `JobRun` while the stores are open. Its result is ignored.
+        every: Seconds between the times when it is due, from 0.001 to 3155760000 (100 years). It is first due that long
             after the plugin has started.
-        cron: Minute, hour, day of the month, month and day of the week when it is due, as crontab(5) writes them, such
-            as `30 4 * * mon-fri`. Not beside `every`.
-        at_start: Whether it is due once right after the plugin has started, beside what `every` or `cron` say.
-        timezone: Where the clock stands that `cron` goes by, such as `Europe/Berlin`.
-        each_host: Whether each host runs it, even where several share the plugin's database.
+        cron: Minute, hour, day of the month, month and day of the week when it is due, as in crontab(5), such as
+            `30 4 * * mon-fri`. Not together with `every`.
+        at_start: Whether it is also due once right after the plugin has started.
+        timezone: The time zone of `cron`, such as `Europe/Berlin`.
+        each_host: Whether each host runs it, even if several share the plugin's database.
         description: One sentence for operators.
     """
 
@@ -52,7 +52,7 @@ class Job:
 
 
 def _interval(seconds: float) -> str:
-    """Return an interval in the largest unit that it is a whole number of."""
+    """Return an interval in the largest unit that gives a whole number."""
     size, unit = next(each for each in _UNITS if each == _UNITS[-1] or seconds % each[0] == 0)
     count = seconds / size
     if size == 1:
@@ -64,7 +64,7 @@ class JobRun:
     """One run of a job, as its function gets it.
 
     Attributes:
-        due: When it was due, with a time zone: the same moment for a run that begins late.
+        due: When it was due, with a time zone, even if the run begins late.
     """
 
     def __init__(self, due: datetime) -> None:
@@ -73,37 +73,37 @@ class JobRun:
 
     @property
     def stopping(self) -> bool:
-        """Whether it is to end soon: the host stops, or another version of the plugin takes over. Ask between steps."""
+        """Whether the run should end: the host stops, or another version of the plugin takes over. Check it often."""
         return self._stop.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, at most until it is to end, and return whether it is. Other work of the plugin goes on meanwhile."""
+        """Wait, at most until the run should end; return whether it should. Other work of the plugin goes on."""
         about_to_wait(long=True)
         return self._stop.wait(seconds)
 
     def stop(self) -> None:
-        """Tell it to end. For the host, and for tests."""
+        """Ask the run to end. For the host, and for tests."""
         self._stop.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job of an active plugin, and what became of it since the host started.
+    """A job of an active plugin, and its runs since the host started.
 
     Attributes:
         plugin: The plugin.
         name: Its name.
-        description: What the plugin says of it.
+        description: The plugin's description of it.
         schedule: When it runs, in words.
-        due: When it is due next. None where it is not.
-        running_since: When the run began that goes on. None where none does.
-        started_at: When the last run began that ended. None before the first.
-        seconds: How long that one took.
-        outcome: What came of that one. `elsewhere` says that another host runs the job. None before the first.
-        error: What it raised, in one line. Empty where it did not fail.
-        runs: How many runs ended well on this host.
-        failures: How many raised.
-        missed: How often it was due and did not run, since it still ran or the host was behind.
+        due: When it is due next. None if it is not.
+        running_since: When the current run began. None if there is none.
+        started_at: When the last finished run began. None before the first.
+        seconds: How long that run took.
+        outcome: The result of that run. `elsewhere` means that another host runs the job. None before the first.
+        error: Its exception, in one line. Empty if it did not fail.
+        runs: How many runs succeeded on this host.
+        failures: How many runs raised an exception.
+        missed: How often it was due and did not run, since it still ran or the host was late.
     """
 
     plugin: str
@@ -122,7 +122,7 @@ class JobView:
 
 
 def next_time(job: Job, after: datetime) -> datetime | None:
-    """Return when a job's `cron` is due next, in UTC; None for never. Changes to summer time count as cron has them.
+    """Return when a job's `cron` is due next, in UTC; None for never. Changes to summer time are handled as by cron.
 
     Raises:
         ValueError: Its `cron` or its `timezone` can't be understood; the message says which and why.

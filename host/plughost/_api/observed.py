@@ -1,4 +1,4 @@
-"""What observers get."""
+"""What observers receive."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class Timings(NamedTuple):
-    """Where the time of a request went, in seconds. The rest is middleware, and what makes the response's bytes.
+    """How a request's time was spent, in seconds. The rest is middleware, and encoding the response.
 
     Attributes:
-        queued: How long the request waited for a thread, once all of it was there. Not part of `RequestRecord.seconds`.
-        resource: How long the resource took. 0 where none was called.
-        store: How much of that operations of stores took, their waits included.
+        queued: How long the complete request waited for a thread. Not part of `RequestRecord.seconds`.
+        resource: How long the resource took. 0 if none was called.
+        store: How much of that was spent in store operations, including their waits.
     """
 
     queued: float
@@ -23,19 +23,19 @@ class Timings(NamedTuple):
 
 
 class RequestRecord(NamedTuple):
-    """A request that was answered, as observers get it.
+    """An answered request, as observers receive it.
 
     Attributes:
-        arrived: When it arrived, of `time.perf_counter()`.
+        arrived: When it arrived, by `time.perf_counter()`.
         seconds: How long it took until its response began.
-        method: Its method, as it was sent.
-        target: Its path and query, percent-encoded as they were sent. The first 2,000 characters.
+        method: Its method, as sent.
+        target: Its path and query, percent-encoded as sent. The first 2,000 characters.
         status: The status as it was set, such as `200 OK`. See `code`.
-        mounted: The route or group that it was for. None where there is none. See `plugin` and `route`.
+        mounted: Its route or group. None if there is none. See `plugin` and `route`.
         site: The site.
         protocol: `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
-        request_id: What `X-Request-ID` of the response carries.
-        timings: Where its time went. None unless an observer on the host asks, by `Observer.timings`.
+        request_id: The `X-Request-ID` of the response.
+        timings: How its time was spent. None unless an observer on the host sets `Observer.timings`.
     """
 
     arrived: float
@@ -51,27 +51,27 @@ class RequestRecord(NamedTuple):
 
     @property
     def plugin(self) -> str:
-        """The plugin that it was for. Empty where there is none."""
+        """Its plugin. Empty if there is none."""
         return self.mounted.plugin if self.mounted is not None else ""
 
     @property
     def route(self) -> str:
-        """The full URI template of its route, `<prefix>/*` below a prefix that has no such route, else empty."""
+        """The full URI template of its route, `<prefix>/*` below a prefix without such a route, else empty."""
         return self.mounted.template if self.mounted is not None else ""
 
     @property
     def code(self) -> int:
-        """The status code: 500 for a status that can't be sent, as the engine then answers."""
+        """The status code. 500 for an invalid status, since the engine then sends 500."""
         return code_of(self.status)
 
 
 class RequestKind(NamedTuple):
-    """What requests have in common that are counted together.
+    """The key by which requests are counted together.
 
     Attributes:
-        plugin: The plugin that they were for. Empty where there is none.
-        route: The full URI template of its route, as of `RequestRecord`.
-        method: Their method, as it was sent: clients may make up any.
+        plugin: Their plugin. Empty if there is none.
+        route: The full URI template of their route, as in `RequestRecord`.
+        method: Their method, as sent: clients can invent any.
         code: The status code.
     """
 
@@ -82,8 +82,8 @@ class RequestKind(NamedTuple):
 
 
 def code_of(status: Any) -> int:
-    """Return the code of a Falcon status. 500 for one that can't be sent."""
-    import falcon  # noqa: PLC0415 - which not every command needs
+    """Return the code of a Falcon status. 500 for an invalid one."""
+    import falcon  # noqa: PLC0415 - not every command needs it
 
     try:
         code: int = falcon.http_status_to_code(status)

@@ -21,7 +21,7 @@ from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
 from plughost.http._request import BEGINS, FAILED, OVERLOADED, TRUSTED, address_of, is_host
 from plughost.http._response import check_part
-from plughost.http._routing import covering, raw_path
+from plughost.http._routing import find_group, raw_path
 
 if TYPE_CHECKING:
     from plughost._apps.application import App
@@ -140,7 +140,7 @@ class Site:
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
         """Return the plugin whose prefix covers a request's path. Empty where none does."""
-        mounted = covering(self._current.prefixes, raw_path(environ))
+        mounted = find_group(self._current.prefixes, raw_path(environ))
         return mounted.plugin if mounted is not None else ""
 
     def client_of(self, environ: dict[str, Any]) -> str:
@@ -151,7 +151,7 @@ class Site:
 
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer that the plugin of a request has too much to do, as the app answers errors."""
-        environ[OVERLOADED] = covering(self._current.prefixes, raw_path(environ))
+        environ[OVERLOADED] = find_group(self._current.prefixes, raw_path(environ))
         return self(environ, start_response)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

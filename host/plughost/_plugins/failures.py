@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from plughost._api.errors import PluginError
 from plughost._plugins.isolation import TookTooLong
 from plughost._plugins.single_files import file_of
-from plughost._tracebacks import is_hosts
+from plughost._tracebacks import is_host_file
 
 if TYPE_CHECKING:
     from plughost._plugins.discovery import InstalledPlugin
@@ -82,6 +82,10 @@ def cause_of(raised: BaseException) -> str:
 def _timed_out(stage: str, error: TookTooLong, trace: str) -> Failure:
     _, place = _place(error)
     was = f", and was{place}" if place else ""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if frames and frames[-1] == "<frozen importlib._bootstrap>":  # where one import waits for another of the module
+        waited = f"{error}, and waited for an earlier import, which has not returned either"
+        return Failure(stage, waited, "Mend the plugin, then restart the host.", trace)
     return Failure(stage, f"{error}{was}", "Mend the plugin, or raise the setting hook_timeout.", trace)
 
 
@@ -90,7 +94,7 @@ def _place(error: BaseException) -> tuple[str, str]:
     frames = [
         (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if not is_hosts(frame.f_code.co_filename)
+        if not is_host_file(frame.f_code.co_filename)
     ]
     package = frames[0][0] if frames else ""
     if _is_of_a_file(error):

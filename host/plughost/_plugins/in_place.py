@@ -24,7 +24,10 @@ _FINDER: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class _PathFile:
-    """A `.pth` file at one moment: when it was written, the folders that it names, and the modules that it imports."""
+    """A `.pth` file at one moment: when it was written, the folders that it names, and the modules that it imports.
+
+    Only those that lie beside it are its own: `distutils-precedence.pth` imports `os`.
+    """
 
     written: int
     folders: tuple[str, ...]
@@ -77,4 +80,5 @@ def _path_files() -> Iterator[tuple[Path, _PathFile]]:
                 text = path.read_text(encoding="utf-8", errors="replace")
                 lines = filter(None, map(str.strip, text.splitlines()))  # an empty one would name site-packages itself
                 folders = tuple(str((path.parent / line).absolute()) for line in lines)
-                yield path, _PathFile(path.stat().st_mtime_ns, folders, tuple(_FINDER.findall(text)))
+                finders = tuple(each for each in _FINDER.findall(text) if path.with_name(f"{each}.py").exists())
+                yield path, _PathFile(path.stat().st_mtime_ns, folders, finders)

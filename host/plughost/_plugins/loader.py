@@ -42,6 +42,8 @@ def renew(entry: Entry, registry: Registry) -> None:
 def _import(entry: Entry) -> Any:
     """Return the plugin's module or object. A timed-out import may still finish, so this registers nothing."""
     point = entry.installed.entry_point
+    if not point.pattern.match(point.value):
+        raise _astray(entry, "that is no name of a module")
     try:
         plugin = point.load()
     except ModuleNotFoundError as error:

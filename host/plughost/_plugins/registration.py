@@ -58,7 +58,7 @@ def _validate(entry: Entry, registry: Registry, settings: Settings) -> None:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
     try:
-        values, mount = settings.of_plugin(entry.name, model), settings.mount(entry.name)
+        values, mount = settings.plugin_settings(entry.name, model), settings.mount_settings(entry.name)
     except SettingsError as error:
         raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{entry.name}].") from None
     if model is _NoSettings:

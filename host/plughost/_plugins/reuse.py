@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
 
 
-def restart_reasons(environment: Environment, imported: Mapping[str, Snapshot]) -> tuple[str, ...]:
-    """Return why what is installed now can't be served by this process. Empty where it can.
+def restart_reasons(
+    now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], shared: Collection[str]
+) -> tuple[str, ...]:
+    """Return why what is to be imported now can't be served by this process. Empty where it can.
 
-    Python can't import compiled modules twice, and a running host can't replace its own requirements.
+    Python can't import compiled modules twice, and a running host can't replace its own requirements, which are shared.
     """
-    now = environment.snapshots(imported.keys())
     return tuple(
         f"{imported[key].name} changed from {imported[key].version} to {now[key].version} on disk, "
-        + ("and the host itself runs on it" if key in environment.shared else "and it brings compiled modules")
+        + ("and the host itself runs on it" if key in shared else "and it brings compiled modules")
         for key in sorted(_stale(now, imported))
-        if key in environment.shared or now[key].compiled or imported[key].compiled
+        if key in shared or now[key].compiled or imported[key].compiled
     )
 
 
@@ -62,9 +63,14 @@ def imported_snapshots(registry: Registry, environment: Environment) -> dict[str
     return environment.snapshots(keys)
 
 
-def unload_removed(before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
-    """Unload the modules of distributions that no plugin needs any more."""
-    unload([each for key, each in before.items() if key not in after and not each.compiled])
+def unload_removed(before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+    """Unload the modules of distributions that no plugin needs any more, and return what is imported then.
+
+    Compiled modules stay, and what is installed in their place later needs a restart.
+    """
+    compiled = {key: each for key, each in before.items() if each.compiled}
+    unload([each for key, each in before.items() if key not in after and key not in compiled])
+    return {**compiled, **after}
 
 
 def _stale(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import re
 import sys
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
@@ -53,7 +54,10 @@ class _SingleFile(metadata.Distribution):
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        point = _EntryPoint(file.stem.replace("_", "-"), f"{_PACKAGE}{file.stem}", ENTRY_POINT_GROUP)
+        self._name = file.name.encode(errors="backslashreplace").decode()  # it may be no text
+        stem = self._name.removesuffix(".py")
+        module = re.sub(r"\W", "_", f"{_PACKAGE}{stem}")
+        point = _EntryPoint(stem.replace("_", "-"), module, ENTRY_POINT_GROUP)
         vars(point)["file"] = file
         self._points = metadata.EntryPoints([point])
 
@@ -64,8 +68,8 @@ class _SingleFile(metadata.Distribution):
     def read_text(self, filename: str) -> str | None:
         if filename == "RECORD":
             digest = base64.urlsafe_b64encode(hashlib.sha256(self._file.read_bytes()).digest()).rstrip(b"=").decode()
-            return f"{self._file.name},sha256={digest},\n"
-        return f"Metadata-Version: 2.1\nName: {self._file.name}\nVersion: 0\n" if filename == "METADATA" else None
+            return f"{self._name},sha256={digest},\n"
+        return f"Metadata-Version: 2.1\nName: {self._name}\nVersion: 0\n" if filename == "METADATA" else None
 
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
         return self._file.parent / path

@@ -83,7 +83,7 @@ def take_snapshot(distribution: InstalledDistribution, requires: Collection[str]
         name=distribution.metadata["Name"],
         version=version,
         requires=frozenset(requires),
-        fingerprint=hashlib.sha256("\n".join([version, record, *sources]).encode()).hexdigest(),
+        fingerprint=hashlib.sha256("\n".join([version, record, *sources]).encode(errors="surrogateescape")).hexdigest(),
         files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
         sources=sources,

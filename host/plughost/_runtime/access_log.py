@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.observed import code_of
 from plughost._apps.streams import Watched
-from plughost._logging import Lines, moment
+from plughost._logging import LineWriter, format_timestamp
 from plughost.http._request import FAILED
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class AccessLog:
         self._noted: list[Any] = []
         self._writing = threading.Lock()
         self._changing = threading.Lock()
-        self._is_written = False  # by a thread that looks again in a moment
+        self._is_written = False  # by a thread that looks again in a format_timestamp
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Note the response; one that streams when it has been sent."""
@@ -117,7 +117,7 @@ class AccessLog:
             events = [_event(*each) for each in zip(*[iter(noted)] * _FIELDS, strict=True)]
             bound = self._logger.bind()  # what `make_logger` returns is bound anew by each use
             lines = getattr(bound, "_logger", None)  # where structlog keeps what it wraps, for classes of one's own
-            if isinstance(lines, Lines) and bound.is_enabled_for(logging.INFO):
+            if isinstance(lines, LineWriter) and bound.is_enabled_for(logging.INFO):
                 lines.write_events(events)
             else:
                 for context, event in events:
@@ -141,5 +141,5 @@ def _event(*noted: Any) -> tuple[Context, dict[str, Any]]:
     if trace_id is not None:
         event["trace_id"] = trace_id
     event["level"] = "info"
-    event["timestamp"] = moment(now)
+    event["timestamp"] = format_timestamp(now)
     return context, event

@@ -15,7 +15,7 @@ import msgspec
 
 from plughost._api.errors import NotRunning
 from plughost._files import locked_folder, write_private
-from plughost._logging import make_logger, reported
+from plughost._logging import make_logger, suppress_events
 from plughost._runtime.control import send_command, user_name
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class CommandAudit(Audit):
             try:
                 send_command(self._data_dir, "audit", event=dict(event))
             except NotRunning:
-                with reported("audit"):  # by the command itself, beside this
+                with suppress_events("audit"):  # by the command itself, beside this
                     super().write(event)
             return
         super().write(event)

@@ -116,7 +116,10 @@ class Host(HostState):
         """Return a host with other settings that opens nothing, to look at what it would serve."""
         without, distributions = self._without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
-        host.generation = host.look()
+        environment = host.environment()
+        registry = host._register(environment, settings)
+        self.imported = imported_snapshots(registry, environment) | self.imported
+        host.generation = host._build(environment, None, registry, complete=False)
         host.generation.close()
         host.number = 1
         return host
@@ -231,15 +234,15 @@ class Host(HostState):
         if running is None or self.phase is not Phase.SERVING:
             return report_of_nothing(self.number, [f"the host is {self.phase}, not serving"], begun)
         environment = self.environment()
-        reasons = restart_reasons(environment, self.imported)
-        if reasons:
-            return report_of_nothing(self.number, [], begun, restart_needed=reasons)
         try:
             settings, fixed = running.settings.reread()
         except SettingsError as error:
             return report_of_nothing(self.number, error.problems, begun)
         registry = self._register(environment, settings)
         self.attempted = imported_snapshots(registry, environment)
+        reasons = restart_reasons(self.attempted, self.imported, environment.shared)
+        if reasons:
+            return report_of_nothing(self.number, [], begun, restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             finish = partial(migrate, running=running, prepare=self.serving.prepare)
@@ -247,12 +250,12 @@ class Host(HostState):
             self._swap(running, following)
         except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
             restore_modules()
+            self.imported = self.attempted | self.imported
             problems = [str(error) or type(error).__name__]
             refused = error.registry if isinstance(error, GenerationRefused) else ()
             return report_of_nothing(self.number, problems, begun, refused=refused)
         cut_off = self._retire(running, following)
-        unload_removed(self.imported, self.attempted)
-        self.imported = self.attempted
+        self.imported = unload_removed(self.imported, self.attempted)
         return report_of(
             self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
         )
@@ -362,9 +365,9 @@ class Host(HostState):
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report
-        from plughost._tls.certificates import take_up_certificate  # noqa: PLC0415 - brings cryptography
+        from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 
-        return take_up_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
+        return reload_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
 
     def _prepare_tls(self) -> PreparedTLS:
         from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography

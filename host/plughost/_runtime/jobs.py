@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plughost._servers.dispatcher import Dispatcher
 
 _LONGEST_WAIT: Final = 60.0  # after which the clock is looked at again, which somebody may have set
+_SET_BACK: Final = 3 * 3600.0  # seconds; after less, nothing is run twice, as cron(8) has it
 Outcome = Literal["ok", "failed", "elsewhere"]
 
 
@@ -62,6 +63,17 @@ class _Scheduled:
         self._starts = job.at_start
         self._beat = clock.monotonic()  # when `every` was due the last time
         self._next = next_time(job, clock.now()) if job.cron is not None else None
+        self._ahead = self._look()
+
+    def _look(self) -> float:
+        """Return by how much the time is ahead of the clock that nobody can set."""
+        return self._clock.now().timestamp() - self._clock.monotonic()
+
+    def follow_clock(self) -> None:
+        """Where the clock was set back by far, go by what it shows now."""
+        before, self._ahead = self._ahead, self._look()
+        if self._next is not None and self._ahead < before - _SET_BACK:
+            self._next = next_time(self.job, self._clock.now())
 
     def take_over(self, entry: Entry, job: Job) -> None:
         """Go on with what the plugin declares now."""
@@ -242,6 +254,7 @@ class Jobs:
     def _ready(self) -> Iterable[_Scheduled]:
         """Yield what is due and can begin: one thread of a plugin's share stays free for requests, if it has two."""
         for each in self._jobs.values():
+            each.follow_clock()
             left = each.left
             if left is None or left > 0 or each.run is not None or each.leaving:
                 continue

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plughost._api.errors import CommandError
 from plughost._api.events import Events
 from plughost._runtime.audit import audit_of
-from plughost._settings.editing import edit_setting, preview_setting
-from plughost._settings.errors import SettingsError
+from plughost._settings.editing import edit_setting, editing, preview_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -141,20 +140,18 @@ class HostState:
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Enable or disable a plugin in the settings file, and take that up."""
-        try:
-            host = self.settings.reread()[0].host  # somebody may have edited the file since
-        except SettingsError as error:
-            raise CommandError(f"The settings can't be used as they are: {'; '.join(error.problems)}") from None
-        installed = self.environment().plugins
-        if name not in {each.name for each in installed}:
-            raise CommandError(f"No plugin named {name} is installed.")
-        if enabled and name in self._without:
-            raise CommandError(f"{name} is skipped by --without; start the host without that.")
-        if not enabled and name in host.required:
-            raise CommandError(f"The setting required names {name}; take it out there first.")
-        others = [each for each in host.disabled if each != name]
-        accept = [] if enabled else [each.name for each in installed if name in each.requires]
-        return self._take_up("disabled", others if enabled else [*others, name], accept, origin)
+        with editing(self.settings) as settings:
+            host = settings.host
+            installed = self.environment().plugins
+            if name not in {each.name for each in installed}:
+                raise CommandError(f"No plugin named {name} is installed.")
+            if enabled and name in self._without:
+                raise CommandError(f"{name} is skipped by --without; start the host without that.")
+            if not enabled and name in host.required:
+                raise CommandError(f"The setting required names {name}; take it out there first.")
+            others = [each for each in host.disabled if each != name]
+            accept = [] if enabled else [each.name for each in installed if name in each.requires]
+            return self._take_up("disabled", others if enabled else [*others, name], accept, origin)
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
         """Return what `change_setting` would do to the settings file."""
@@ -162,7 +159,8 @@ class HostState:
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Change a setting in the settings file, and take that up."""
-        return self._take_up(key, value, (), origin)
+        with editing(self.settings):
+            return self._take_up(key, value, (), origin)
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
         """Drop all that a plugin keeps in its stores."""

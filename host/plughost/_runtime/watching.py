@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from plughost._logging import reported
+from plughost._logging import suppress_events
 from plughost._plugins.snapshots import file_states
 from plughost._runtime.generation import plugins_dir
 
@@ -60,7 +60,7 @@ class Watcher:
             while not self._ended.wait(_EVERY / 2) and (later := self._look()) != seen:
                 seen = later  # an installer or an editor is still writing
             known = self._host.view.warnings
-            with reported("reload", "plugin does not serve", "hook failed"):
+            with suppress_events("reload", "plugin does not serve", "hook failed"):
                 report = self._host.reload(origin={"where": "watcher"})
             for warning in self._host.view.warnings:
                 if warning not in known:

@@ -1,10 +1,10 @@
-"""HTTP: what plugin authors need beside Falcon itself: requests, errors, negotiation and JSON.
+"""HTTP for plugin authors, in addition to Falcon: requests, errors, negotiation and JSON.
 
-A resource reads a JSON body in one line and answers through `resp.media`:
+A resource reads a JSON body in one line and responds through `resp.media`:
 
     draft = read_body(req, ProductDraft)
 
-(`send_array` for a list of any length). The model says the rules once, for validation and for the API description:
+(`send_array` for a list of any length). The model states the rules once, for validation and for the API description:
 
     class ProductDraft(BaseModel):
         sku: Annotated[str, Text(max_length=255)]

@@ -1,4 +1,4 @@
-"""Who is asking: the principal behind a request, found once."""
+"""The principal of a request, authenticated once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def principal_of(req: Request, authenticator: Callable[[Request], Principal | None] | None) -> Principal | None:
-    """Return whom `PluginContext.authenticator` finds behind a request, and remember it as `req.principal`.
+    """Return the principal that `PluginContext.authenticator` finds, and cache it as `req.principal`.
 
-    None where the request has no credentials, or no installed plugin is an authenticator.
+    None if the request has no credentials, or if no installed plugin is an authenticator.
 
     Raises:
-        falcon.HTTPUnauthorized: There are credentials, and they are not good.
-        falcon.HTTPForbidden: They must not be sent this way, such as over plain HTTP.
+        falcon.HTTPUnauthorized: The credentials are invalid.
+        falcon.HTTPForbidden: Credentials must not be sent this way, such as over plain HTTP.
     """
     if req.principal is None and authenticator is not None:
         req.principal = authenticator(req)

@@ -1,7 +1,7 @@
-"""Error formats: how a route group writes the errors below its prefix.
+"""Error formats: how a route group renders the errors below its prefix.
 
-A resource raises Falcon's own `HTTPError`s (or `Invalid` for bad input). The host turns each into a `Problem`
-and has the group's format write it, for errors that the host itself makes too (404, 405, 413 ...).
+A resource raises Falcon's `HTTPError`s (or `Invalid` for bad input). The host converts each into a `Problem`, which
+the group's format renders. The same holds for the host's own errors (404, 405, 413 ...).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Violation:
     message: str
 
     def __str__(self) -> str:
-        """Return both in a line, or the message alone where the body as a whole is wrong."""
+        """Return both in a line, or the message alone if it is about the body as a whole."""
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
 class Invalid(falcon.HTTPError):
-    """A request whose JSON was well-formed and whose content breaks rules: all violations at once.
+    """A well-formed request breaks rules: all violations at once.
 
     The status is the error format's `validation_status`, 400 for most.
     """
 
     def __init__(self, violations: Iterable[Violation]) -> None:
-        """Keep the violations, in the order of the fields."""
+        """Store the violations, in the order of the fields."""
         self.violations: tuple[Violation, ...] = tuple(violations)
         super().__init__(
             400, title="Constraint Violation", description="; ".join(str(each) for each in self.violations)
@@ -53,14 +53,14 @@ class Invalid(falcon.HTTPError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error on its way to a client, before a format writes it.
+    """An error for a client, before a format renders it.
 
     Attributes:
         status: The HTTP status code.
         title: A short summary, the same for every occurrence.
-        detail: What happened this time. Never empty, nothing internal.
-        violations: The invalid fields, where the request was well-formed and broke rules.
-        extensions: Further members that the resource adds.
+        detail: What happened this time. Never empty, without internal details.
+        violations: The invalid fields of a well-formed request that breaks rules.
+        extensions: Further members from the resource.
     """
 
     status: int
@@ -71,7 +71,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: falcon.HTTPError, validation_status: int = 400) -> Problem:
-        """Return the problem that a Falcon error stands for."""
+        """Return the problem for a Falcon error."""
         violations = error.violations if isinstance(error, Invalid) else ()
         status = validation_status if violations else error.status_code
         phrase = _PHRASES.get(status, "Error")
@@ -81,7 +81,7 @@ class Problem:
 
 
 class ErrorFormat(Protocol):
-    """How the errors of a route group are written."""
+    """How the errors of a route group are rendered."""
 
     @property
     def media_type(self) -> str:
@@ -97,11 +97,11 @@ class ErrorFormat(Protocol):
 
 @runtime_checkable
 class DescribedErrorFormat(ErrorFormat, Protocol):
-    """An error format that describes its bodies. Without a description, the API description has its media type only."""
+    """An error format that describes its bodies. Of others, the API description shows only the media type."""
 
     @property
     def body(self) -> Any:
-        """The type of the body, as a `Response` has it: a pydantic model, a dataclass, `str` ..."""
+        """The type of the body, as in `Response.model`: a pydantic model, a dataclass, `str` ..."""
 
 
 class ProblemJSON(BaseModel):
@@ -140,7 +140,7 @@ class ProblemDetails:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """The detail and nothing else. One `field: message` line for each invalid field (CONTRACT 4)."""
+    """The detail alone, or a `field: message` line for each invalid field (CONTRACT 4)."""
 
     media_type: str = "text/plain; charset=utf-8"
     validation_status: int = 400

@@ -1,4 +1,4 @@
-"""Server-sent events: streams that stay open, without a thread each (WHATWG HTML, 9.2)."""
+"""Server-sent events: open streams that hold no threads (WHATWG HTML, 9.2)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 MEDIA_TYPE: Final = "text/event-stream"
 
 _line_end: Final = re.compile(r"\r\n|\r|\n")
-_unfit: Final = re.compile(r"[\r\n\0]")
+_forbidden: Final = re.compile(r"[\r\n\0]")
 _HEARTBEAT: Final = b":\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSentEvent:
-    """An event that a page's `EventSource` gets.
+    """An event for a page's `EventSource`.
 
     Attributes:
-        data: A string as it is, anything else as JSON.
-        name: What the page listens for. Empty for `message`.
-        id: What a client that comes back sends as `Last-Event-ID`. None for none.
+        data: A string is sent unchanged, anything else as JSON.
+        name: The event type that the page listens for. Empty for `message`.
+        id: What a reconnecting client sends as `Last-Event-ID`. None for no id.
     """
 
     data: Any
@@ -37,15 +37,15 @@ class ServerSentEvent:
     id: str | int | None = None
 
     def render(self) -> bytes:
-        """Return its lines.
+        """Return the event as bytes to send.
 
         Raises:
             ValueError: The name or the id has a line break or NUL, or the data can't be encoded.
-            TypeError: The data has no place in JSON.
+            TypeError: JSON has no type for the data.
         """
         lines = []
         for field, value in (("event", self.name), ("id", "" if self.id is None else str(self.id))):
-            if _unfit.search(value):
+            if _forbidden.search(value):
                 raise ValueError(f"the {field} of an event is one line without NUL: {value!r}")
             if value:
                 lines.append(f"{field}: {value}\n")
@@ -55,17 +55,17 @@ class ServerSentEvent:
 
 
 class EventChannel:
-    """Where events are published, in any thread, for all who read the channel at that moment.
+    """Publishes events, from any thread, to all current readers.
 
-    A reader holds no thread while there is nothing to send. One that takes its events too slowly is let go when more
-    than `buffer` of them wait for it: its client comes back by itself, and asks for what it missed. At the drain all
-    streams end, with what was published before.
+    A reader holds no thread while there is nothing to send. If more than `buffer` events wait for a slow reader, its
+    stream ends: the client reconnects by itself and asks for what it missed. At the drain, all streams end after the
+    events published so far.
 
     Args:
-        heartbeat: Seconds without an event after which a comment is sent, so that proxies keep the connection and a
-            client that has gone is noticed.
+        heartbeat: Seconds without an event before a comment is sent: proxies then keep the connection, and the host
+            notices clients that left.
         buffer: How many events may wait for one reader.
-        retry: Seconds after which a client comes back when its stream has ended.
+        retry: Seconds after which a client reconnects when its stream has ended.
     """
 
     def __init__(self, *, heartbeat: float = 15.0, buffer: int = 100, retry: float = 2.0) -> None:
@@ -78,11 +78,11 @@ class EventChannel:
 
     @property
     def readers(self) -> int:
-        """How many read it at the moment."""
+        """The number of current readers."""
         return len(self._readers)
 
     def publish(self, event: ServerSentEvent) -> None:
-        """Send an event to everybody who reads now; return at once.
+        """Send an event to all current readers; return at once.
 
         Raises:
             ValueError: As `ServerSentEvent.render`.
@@ -94,14 +94,14 @@ class EventChannel:
                 reader.push(event.id, part)
 
     def close(self) -> None:
-        """End all streams, once what was published is sent, and those at once that begin later."""
+        """End all streams after the events published so far. Streams that begin later end at once."""
         with self._lock:
             self._closed = True
             for reader in self._readers:
                 reader.end()
 
     def open(self) -> _Reader:
-        """Begin to read."""
+        """Add a reader."""
         reader = _Reader(self)
         with self._lock:
             self._readers.add(reader)
@@ -110,7 +110,7 @@ class EventChannel:
         return reader
 
     def leave(self, reader: _Reader) -> None:
-        """End to read."""
+        """Remove a reader."""
         with self._lock:
             self._readers.discard(reader)
 
@@ -120,29 +120,29 @@ class _Reader:
 
     def __init__(self, channel: EventChannel) -> None:
         self._channel = channel
-        self._waiting: deque[tuple[str | int | None, bytes]] = deque()
+        self._queue: deque[tuple[str | int | None, bytes]] = deque()
         self._missed: list[bytes] = []
-        self._known: set[str] = set()
+        self._missed_ids: set[str] = set()
         self._ended = self._fell_behind = False
         self._pause: Pause | None = None
 
     def catch_up(self, missed: Iterable[ServerSentEvent]) -> None:
-        """Send some events first, and none of them once more."""
+        """Send missed events first, and each of them only once."""
         for event in missed:
             self._missed.append(event.render())
             if event.id is not None:
-                self._known.add(str(event.id))
+                self._missed_ids.add(str(event.id))
 
-    def push(self, key: str | int | None, part: bytes) -> None:
-        """Send an event as soon as the client takes it."""
-        if len(self._waiting) < self._channel.buffer:
-            self._waiting.append((key, part))
+    def push(self, event_id: str | int | None, part: bytes) -> None:
+        """Queue an event."""
+        if len(self._queue) < self._channel.buffer:
+            self._queue.append((event_id, part))
         else:
             self._fell_behind = True
         self._wake()
 
     def end(self) -> None:
-        """End once all is sent."""
+        """End the stream after the queued events."""
         self._ended = True
         self._wake()
 
@@ -152,35 +152,35 @@ class _Reader:
             pause.ready()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what there is to send."""
+        """Yield the events, and a pause whenever there are none."""
         channel = self._channel
         yield b"".join((b"retry: %d\n\n" % (channel.retry * 1000), *self._missed))
         self._missed = []
         is_last = False
         while not self._fell_behind:
-            part = b"".join(self._take())
+            part = b"".join(self._take_new())
             if part:
                 yield part
                 continue
-            if is_last or (self._ended and not self._waiting):
+            if is_last or (self._ended and not self._queue):
                 return
             pause = self._pause = Pause(channel.heartbeat)
-            if self._waiting or self._ended:
-                continue  # they came before there was a pause to end
+            if self._queue or self._ended:
+                continue  # they came before the pause was there to be ended
             yield pause
             self._pause = None
             is_last = pause.ended
-            if not (is_last or self._waiting or self._ended):
+            if not (is_last or self._queue or self._ended):
                 yield _HEARTBEAT
 
-    def _take(self) -> Iterator[bytes]:
-        while self._waiting:
-            key, part = self._waiting.popleft()
-            if key is None or str(key) not in self._known:
+    def _take_new(self) -> Iterator[bytes]:
+        while self._queue:
+            event_id, part = self._queue.popleft()
+            if event_id is None or str(event_id) not in self._missed_ids:
                 yield part
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._channel.leave(self)
 
 
@@ -190,16 +190,16 @@ def send_events(
     *,
     missed: Callable[[], Iterable[ServerSentEvent]] = tuple,
 ) -> None:
-    """Answer with the events of a channel, from now on until the client leaves or the drain begins.
+    """Respond with the events of a channel, from now on until the client leaves or the drain begins.
 
-    Call this last in a responder. The stream takes no thread while it waits.
+    Call this last in a responder. The stream holds no thread while it waits.
 
     Args:
         resp: The response.
         channel: Where the events are published.
-        missed: Returns the events that the client has missed, in their order, such as those in a store after the
-            request's `Last-Event-ID`. It is called once, here, when the client reads already: none is lost between,
-            and one with an id that is published at that moment, too, is sent once.
+        missed: Returns the events that the client missed, in order, such as those in a store after the request's
+            `Last-Event-ID`. It is called once, after the client became a reader: no event in between is lost, and one
+            with an id that is published meanwhile is sent only once.
     """
     reader = channel.open()
     try:
@@ -209,6 +209,6 @@ def send_events(
         raise
     resp.content_type = MEDIA_TYPE
     if resp.get_header("Cache-Control") is None:
-        resp.set_header("Cache-Control", "no-cache, no-transform")  # nor compressed: that takes 256 KiB a stream
-    resp.set_header("X-Accel-Buffering", "no")  # nginx holds a stream back until its buffer is full, otherwise
+        resp.set_header("Cache-Control", "no-cache, no-transform")  # compression would take 256 KiB a stream
+    resp.set_header("X-Accel-Buffering", "no")  # otherwise nginx holds a stream back until its buffer is full
     resp.stream = reader

@@ -1,4 +1,4 @@
-"""Files as answers: whole or a part, and only where the client hasn't got them already (RFC 9110, 8.8, 13 and 14)."""
+"""Files as responses: conditional requests and ranges (RFC 9110, 8.8, 13 and 14)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import falcon
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_OCTETS: Final = "application/octet-stream"
-# What the system says of names that are no file's.
+_OCTET_STREAM: Final = "application/octet-stream"
+# The system's errors for a path that names no file.
 _NO_FILE: Final = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
 _range: Final = re.compile(r"bytes=(?:([0-9]{1,19})-([0-9]{1,19})?|-([0-9]{1,19}))", re.IGNORECASE).fullmatch
-_unfit: Final = re.compile(r'["\\\x00-\x1f\x7f]')
+_unsafe: Final = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
 def send_file(
@@ -32,48 +32,48 @@ def send_file(
     last_modified: datetime | None = None,
     download_as: str = "",
 ) -> None:
-    """Answer a GET with a file, or with the range of it that is asked for. Call this last in a responder.
+    """Respond to a GET with a file, or with the requested range of it. Call this last in a responder.
 
-    It answers 304 or 412 where the request's conditions say so, 206 to one range, 416 to one beyond the end, and with
-    the whole file to several ranges. 64 KiB are read at a time, as the client takes them.
+    The response is 304 or 412 if the request's conditions say so, 206 for one range, 416 for a range beyond the end,
+    and the whole file for several ranges. 64 KiB are read at a time, as fast as the client takes them.
 
     Args:
         req: The request.
         resp: The response.
-        source: A path, or a binary file that can seek, which is closed once it is sent. Replace a file by renaming
-            another one over it: the one that is being sent stays whole.
-        media_type: What it is. Guessed from a path's ending by default.
-        etag: The text of its entity tag. Of a path, by default, made of its size and time.
-        last_modified: When it was changed, with a zone. Of a path, by default, its time.
-        download_as: The name under which a browser saves it. Empty to show it.
+        source: A path, or a seekable binary file, which is closed once it is sent. Replace a file by renaming
+            another one over it: responses in progress then send the old file whole.
+        media_type: The media type. For a path, guessed from its suffix by default.
+        etag: The text of the entity tag. For a path, made from its size and modification time by default.
+        last_modified: When it was modified, with a time zone. For a path, its modification time by default.
+        download_as: The name under which a browser saves it. Empty to display it.
 
     Raises:
         falcon.HTTPNotFound: There is no such file.
         falcon.HTTPPreconditionFailed: `If-Match` or `If-Unmodified-Since` fails.
         falcon.HTTPRangeNotSatisfiable: The range begins beyond the end.
     """
-    file = _opened(source)
+    file = _open(source)
     try:
         if isinstance(source, str | os.PathLike):
-            found = os.fstat(file.fileno())
-            etag = etag or f"{found.st_mtime_ns:x}-{found.st_size:x}"
-            last_modified = last_modified or datetime.fromtimestamp(found.st_mtime, UTC)
-            media_type = media_type or mimetypes.guess_type(source)[0] or _OCTETS
-        changed = last_modified.astimezone(UTC).replace(microsecond=0) if last_modified is not None else None
-        resp.content_type = media_type or _OCTETS
+            status = os.fstat(file.fileno())
+            etag = etag or f"{status.st_mtime_ns:x}-{status.st_size:x}"
+            last_modified = last_modified or datetime.fromtimestamp(status.st_mtime, UTC)
+            media_type = media_type or mimetypes.guess_type(source)[0] or _OCTET_STREAM
+        modified = last_modified.astimezone(UTC).replace(microsecond=0) if last_modified is not None else None
+        resp.content_type = media_type or _OCTET_STREAM
         resp.set_header("Accept-Ranges", "bytes")
         if etag:
             resp.etag = etag
-        if changed is not None:
-            resp.last_modified = changed
+        if modified is not None:
+            resp.last_modified = modified
         if download_as:
-            resp.downloadable_as = _unfit.sub("_", download_as)
-        if _is_current(req, etag, changed):
+            resp.downloadable_as = _unsafe.sub("_", download_as)
+        if _is_current(req, etag, modified):
             resp.status = falcon.HTTP_304
             file.close()
             return
         size = file.seek(0, os.SEEK_END)
-        start, end = _asked(req, size, etag, changed)
+        start, end = _requested_range(req, size, etag, modified)
         if end - start < size:
             resp.status = falcon.HTTP_206
             resp.content_range = (start, end - 1, size)
@@ -84,7 +84,7 @@ def send_file(
         raise
 
 
-def _opened(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
+def _open(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
     if not isinstance(source, str | os.PathLike):
         return source
     try:
@@ -92,40 +92,40 @@ def _opened(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-    except ValueError:  # a NUL, or what the file system's encoding doesn't have
+    except ValueError:  # a NUL, or a character that the file system's encoding lacks
         pass
     raise falcon.HTTPNotFound(description="There is no such file.")
 
 
-def _is_current(req: falcon.Request, etag: str, changed: datetime | None) -> bool:
-    """Return whether the client has the file already (RFC 9110, 13.2.2).
+def _is_current(req: falcon.Request, etag: str, modified: datetime | None) -> bool:
+    """Return whether the client already has the current file (RFC 9110, 13.2.2).
 
     Raises:
-        falcon.HTTPPreconditionFailed: It wants another one.
+        falcon.HTTPPreconditionFailed: `If-Match` or `If-Unmodified-Since` fails.
     """
-    wanted, known = req.if_match, req.if_none_match
-    not_after, since = _date(req, "If-Unmodified-Since"), _date(req, "If-Modified-Since")
-    if wanted is not None:
-        failed = not _has(wanted, etag, strong=True)
+    if_match, if_none_match = req.if_match, req.if_none_match
+    unmodified_since, modified_since = _date(req, "If-Unmodified-Since"), _date(req, "If-Modified-Since")
+    if if_match is not None:
+        failed = not _matches(if_match, etag, strong=True)
     else:
-        failed = changed is not None and not_after is not None and changed > not_after
+        failed = modified is not None and unmodified_since is not None and modified > unmodified_since
     if failed:
         raise falcon.HTTPPreconditionFailed(description="The file is another one than the request's condition names.")
-    if known is not None:
-        return _has(known, etag, strong=False)
-    return changed is not None and since is not None and changed <= since
+    if if_none_match is not None:
+        return _matches(if_none_match, etag, strong=False)
+    return modified is not None and modified_since is not None and modified <= modified_since
 
 
-def _asked(req: falcon.Request, size: int, etag: str, changed: datetime | None) -> tuple[int, int]:
-    """Return where the part begins and ends that is asked for; the whole where that is no single range of bytes.
+def _requested_range(req: falcon.Request, size: int, etag: str, modified: datetime | None) -> tuple[int, int]:
+    """Return start and end of the requested range; of the whole file unless it is one valid range of bytes.
 
     Raises:
-        falcon.HTTPRangeNotSatisfiable: It begins beyond the end.
+        falcon.HTTPRangeNotSatisfiable: The range begins beyond the end.
     """
-    found = _range(req.get_header("Range") or "")
-    if found is None or not _may_resume(req, etag, changed):
+    match = _range(req.get_header("Range") or "")
+    if match is None or not _if_range_holds(req, etag, modified):
         return 0, size
-    first, last, suffix = found.groups()
+    first, last, suffix = match.groups()
     if suffix is not None:
         start, end = max(0, size - int(suffix)), size
     else:
@@ -137,17 +137,17 @@ def _asked(req: falcon.Request, size: int, etag: str, changed: datetime | None) 
     return start, end
 
 
-def _may_resume(req: falcon.Request, etag: str, changed: datetime | None) -> bool:
-    """Return whether a part of the file fits what the client has of it (RFC 9110, 13.1.5)."""
+def _if_range_holds(req: falcon.Request, etag: str, modified: datetime | None) -> bool:
+    """Return whether the client's part is of the current file, by `If-Range` (RFC 9110, 13.1.5)."""
     condition = req.get_header("If-Range")
     if condition is None:
         return True
     if '"' in condition:
         return bool(etag) and condition.strip() == f'"{etag}"'
-    return changed is not None and _date(req, "If-Range") == changed
+    return modified is not None and _date(req, "If-Range") == modified
 
 
-def _has(tags: Iterable[falcon.ETag | str], etag: str, *, strong: bool) -> bool:
+def _matches(tags: Iterable[falcon.ETag | str], etag: str, *, strong: bool) -> bool:
     return any(
         tag == "*" or (tag == etag != "" and not (strong and isinstance(tag, falcon.ETag) and tag.is_weak))
         for tag in tags
@@ -155,7 +155,7 @@ def _has(tags: Iterable[falcon.ETag | str], etag: str, *, strong: bool) -> bool:
 
 
 def _date(req: falcon.Request, name: str) -> datetime | None:
-    """Return a header's date. None for one that is malformed, which counts as absent."""
+    """Return a header's date. None if it is malformed, which counts as absent."""
     try:
         return req.get_header_as_datetime(name, obs_date=True)
     except falcon.HTTPInvalidHeader:

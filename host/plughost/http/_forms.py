@@ -1,4 +1,4 @@
-"""Forms as pages send them, url-encoded or in parts with files, against a model (WHATWG URL 5, RFC 7578)."""
+"""Forms, URL-encoded or multipart with files, validated by a model (WHATWG URL 5, RFC 7578)."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
-_MEMORY_LIMIT: Final = 512 * 1024  # bytes of a file that are held in memory
-_MOST_FIELDS: Final = 1000
-_MOST_TEXT: Final = 1024 * 1024  # bytes of all fields that are no files
-_BLOCK: Final = 64 * 1024
+_MEMORY_LIMIT: Final = 512 * 1024  # bytes of a file that are kept in memory
+_MAX_FIELDS: Final = 1000
+_MAX_TEXT: Final = 1024 * 1024  # bytes of all fields that aren't files
+_BLOCK_SIZE: Final = 64 * 1024
 _integer: Final = re.compile(r"-?[0-9]{1,400}").fullmatch
 is_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
 _BOOLEANS: Final = {"true": True, "on": True, "false": False}
-_SIZE: Final = "x-max-size"
+_MAX_SIZE_KEYWORD: Final = "x-max-size"
 
 
 class Upload:
-    """A file that came with a form. It is closed and gone once nothing refers to it.
+    """An uploaded file of a form. It is closed and deleted once nothing refers to it.
 
     Attributes:
-        filename: Its name as the client says; never a path to write to.
-        content_type: Its media type as the client says.
-        file: The content, in memory or in a file without a name, from its beginning.
-        size: How many bytes it has.
+        filename: The name that the client gives; never a path to write to.
+        content_type: The media type that the client gives.
+        file: The content, in memory or in an unnamed temporary file, positioned at its start.
+        size: The size in bytes.
     """
 
     def __init__(self, filename: str, content_type: str) -> None:
@@ -52,7 +52,7 @@ class Upload:
         self.size = 0
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a path."""
+        """Write the content to a path."""
         self.file.seek(0)
         with Path(path).open("wb") as target:
             shutil.copyfileobj(self.file, target)
@@ -74,11 +74,11 @@ class Upload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File(Rule):
-    """A file of a form, as `Upload`.
+    """The rule of a form's file, an `Upload`.
 
     Attributes:
-        max_size: Most bytes of it. Beyond them, nothing of it is kept. None for what the whole body may have.
-        media_types: What the client may say that it is. Empty for anything.
+        max_size: Maximum bytes; bytes beyond aren't stored. None for the limit of the whole body.
+        media_types: The media types that the client may give. Empty for any.
     """
 
     max_size: int | None = None
@@ -96,29 +96,29 @@ class File(Rule):
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a file."""
         schema: dict[str, Any] = {"type": "string", "format": "binary"}
-        return schema if self.max_size is None else schema | {_SIZE: self.max_size}
+        return schema if self.max_size is None else schema | {_MAX_SIZE_KEYWORD: self.max_size}
 
 
 def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
-    """Return the model that a form stands for, url-encoded or `multipart/form-data`.
+    """Return the model made from a form, URL-encoded or `multipart/form-data`.
 
-    Texts become what their field is: an integer, a number, a boolean (`true`, `on`, `false`), or an item of a list.
-    An input that was left empty is absent, unless its field is a string. Files are kept only where the model has a
-    field for them, of the type `Upload` with the rule `File`, and beyond 512 KiB in a file without a name.
+    Texts are converted to their field's type: an integer, a number, a boolean (`true`, `on`, `false`), or an item of a
+    list. An empty input is absent, unless its field is a string. Files are kept only if the model has a field for them,
+    of the type `Upload` with the rule `File`; beyond 512 KiB they go to an unnamed temporary file.
 
     Raises:
         Invalid: The form breaks the model's rules.
-        falcon.HTTPUnsupportedMediaType: The body is no form.
-        falcon.HTTPContentTooLarge: Its texts have more than 1 MiB in all.
-        falcon.HTTPBadRequest: It is malformed, or has more than 1,000 fields.
+        falcon.HTTPUnsupportedMediaType: The body is not a form.
+        falcon.HTTPContentTooLarge: The form's texts have more than 1 MiB in all.
+        falcon.HTTPBadRequest: The form is malformed, or has more than 1,000 fields.
     """
     kind = (req.content_type or "").partition(";")[0].strip().lower()
     fields = _fields_of(model)
     try:
         if kind == falcon.MEDIA_URLENCODED:
-            given = _url_encoded(req)
+            inputs = _read_url_encoded(req)
         elif kind == falcon.MEDIA_MULTIPART:
-            given = _in_parts(req, fields)
+            inputs = _read_multipart(req, fields)
         else:
             raise falcon.HTTPUnsupportedMediaType(
                 description="This resource reads multipart/form-data and application/x-www-form-urlencoded.",
@@ -126,70 +126,71 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
             )
     except (ValueError, LookupError) as error:  # text that isn't UTF-8, or of an unknown encoding
         raise falcon.HTTPBadRequest(description="The form is malformed, or isn't UTF-8.") from error
-    return validate(model, _values(given, fields))
+    return validate(model, _values(inputs, fields))
 
 
-def _url_encoded(req: falcon.Request) -> list[tuple[str, str | Upload]]:
-    if (req.content_length or 0) > _MOST_TEXT:
+def _read_url_encoded(req: falcon.Request) -> list[tuple[str, str | Upload]]:
+    if (req.content_length or 0) > _MAX_TEXT:
         raise _too_large()
     text = req.stream.read().decode("ascii")
-    return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+    return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS))
 
 
-def _in_parts(req: falcon.Request, fields: Mapping[str, _Field]) -> list[tuple[str, str | Upload]]:
+def _read_multipart(req: falcon.Request, fields: Mapping[str, _Field]) -> list[tuple[str, str | Upload]]:
     options = MultipartParseOptions()
-    options.max_body_part_count = _MOST_FIELDS
-    options.max_body_part_buffer_size = _MOST_TEXT
-    given: list[tuple[str, str | Upload]] = []
-    left = _MOST_TEXT
+    options.max_body_part_count = _MAX_FIELDS
+    options.max_body_part_buffer_size = _MAX_TEXT
+    inputs: list[tuple[str, str | Upload]] = []
+    remaining = _MAX_TEXT
     for part in MultipartFormHandler(options).deserialize(req.stream, req.content_type, req.content_length):
         name = part.name or ""
         field = fields.get(name)
         if part.filename is None:
             data = part.get_data()
-            left -= len(data)
-            if left < 0:
+            remaining -= len(data)
+            if remaining < 0:
                 raise _too_large()
-            given.append((name, data.decode()))
+            inputs.append((name, data.decode()))
         elif field is not None and field.kind == "file":
-            upload = _received(part.stream, Upload(part.filename, part.content_type), field.max_size)
-            if upload.filename or upload.size:  # a page sends an empty one for an input without a choice
-                given.append((name, upload))
-    return given
+            upload = _store(part.stream, Upload(part.filename, part.content_type), field.max_size)
+            if upload.filename or upload.size:  # browsers send an empty one if no file was chosen
+                inputs.append((name, upload))
+    return inputs
 
 
-def _received(stream: Any, upload: Upload, most: int | None) -> Upload:
-    """Keep a file, and nothing more of it once it is too large."""
-    while block := stream.read(_BLOCK):
+def _store(stream: Any, upload: Upload, max_size: int | None) -> Upload:
+    """Store an uploaded file, without the blocks beyond its maximum size."""
+    while block := stream.read(_BLOCK_SIZE):
         upload.size += len(block)
-        if most is None or upload.size <= most:
+        if max_size is None or upload.size <= max_size:
             upload.file.write(block)
     upload.file.seek(0)
     return upload
 
 
 def _too_large() -> falcon.HTTPContentTooLarge:
-    return falcon.HTTPContentTooLarge(description=f"The texts of the form have more than {_MOST_TEXT} bytes.")
+    return falcon.HTTPContentTooLarge(description=f"The texts of the form have more than {_MAX_TEXT} bytes.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a field of a model takes: a type of JSON Schema, or `file`."""
+    """A field of a model. Its kind is a type of JSON Schema, or `file`."""
 
     kind: str
     is_array: bool
     max_size: int | None
 
 
-_known: Final[WeakKeyDictionary[type[BaseModel], dict[str, _Field]]] = WeakKeyDictionary()
+_fields_by_model: Final[WeakKeyDictionary[type[BaseModel], dict[str, _Field]]] = WeakKeyDictionary()
 
 
 def _fields_of(model: type[BaseModel]) -> dict[str, _Field]:
-    fields = _known.get(model)
+    fields = _fields_by_model.get(model)
     if fields is None:
         schema = model.model_json_schema()
         definitions = schema.get("$defs", {})
-        fields = _known[model] = {name: _field(each, definitions) for name, each in schema["properties"].items()}
+        fields = {name: _field(each, definitions) for name, each in schema["properties"].items()}
+        _fields_by_model[model] = fields
     return fields
 
 
@@ -203,17 +204,17 @@ def _field(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Field:
         item = _field(schema.get("items", {}), definitions)
         return _Field(item.kind, True, item.max_size)
     kind = "file" if schema.get("format") == "binary" else schema.get("type", "string")
-    return _Field(kind, False, schema.get(_SIZE))
+    return _Field(kind, False, schema.get(_MAX_SIZE_KEYWORD))
 
 
-def _values(given: list[tuple[str, str | Upload]], fields: Mapping[str, _Field]) -> dict[str, Any]:
-    """Return what a form holds as JSON would. Of a field that is given twice and is no list, the first counts."""
+def _values(inputs: list[tuple[str, str | Upload]], fields: Mapping[str, _Field]) -> dict[str, Any]:
+    """Return a form's values as JSON types. If a field comes twice and is no list, the first one counts."""
     values: dict[str, Any] = {}
-    for name, text in given:
+    for name, text in inputs:
         field = fields.get(name)
         if field is None or (text == "" and field.kind != "string"):
             continue
-        value = _converted(text, field.kind) if isinstance(text, str) else text
+        value = _convert(text, field.kind) if isinstance(text, str) else text
         if field.is_array:
             values.setdefault(name, []).append(value)
         else:
@@ -221,8 +222,8 @@ def _values(given: list[tuple[str, str | Upload]], fields: Mapping[str, _Field])
     return values
 
 
-def _converted(text: str, kind: str) -> Any:
-    """Return a text as its field's type; what it can't be stays a text, which the field refuses."""
+def _convert(text: str, kind: str) -> Any:
+    """Convert a text to its field's type. If it can't be converted, it stays a text, which the field refuses."""
     if kind == "integer":
         return int(text) if _integer(text) else text
     if kind == "number":

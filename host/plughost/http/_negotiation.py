@@ -20,10 +20,10 @@ _range = re.compile(r"\s*(\*(/\*)?|[^\s/;*]+/[^\s/;]+)\s*(;\s*q\s*=\s*(0(\.\d*)?
 
 @lru_cache(maxsize=1024)
 def best_offer(accept: str, offers: Offers) -> str | None:
-    """Return the offer that an Accept header likes best, of equals the first. None where it excludes them all.
+    """Return the offer that an Accept header prefers, the first among equals. None if it excludes them all.
 
-    Parameters of a media range other than `q` don't matter (CONTRACT 2). A header that is no list of media
-    ranges is taken for `*/*`.
+    Parameters of a media range other than `q` are ignored (CONTRACT 2). A header without any valid media range
+    counts as `*/*`.
     """
     ranges = list(filter(_range, _other_parameter.sub("", accept.lower()).split(",")))
     if not ranges:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
 
-_OWN: Final = frozenset({"page", "size", "sort", "cursor"})
+_RESERVED: Final = frozenset({"page", "size", "sort", "cursor"})
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean"})
 
 
@@ -31,20 +31,20 @@ _TYPES: Final = frozenset({"string", "integer", "number", "boolean"})
 class Paging:
     """How clients read a list: by pages or by a cursor, sorted and filtered as they ask.
 
-    Its `parameters` belong into the operation, its `headers` into the response, and `page` returns what a request asks
-    for. Fields are those of the model of an item.
+    Put its `parameters` into the operation and its `headers` into the response. `page` returns the page that a request
+    asks for. Field names are those of `model`.
 
     Attributes:
         model: The model of an item.
         sort: The fields that clients may sort by.
-        filters: The fields that clients may ask to have a value.
+        filters: The fields that clients may filter by.
         size: Items on a page unless a request asks for another number.
-        maximum: Items on a page at most. A request for more gets as many.
-        cursor: Whether a page begins after the last item of another one, instead of being counted from the first. Then
-            lists of any length are read at the same pace, and miss nothing that was there all the time. There is no
-            total, and no way to the last page.
-        key: The field that no two items have the same value of. It comes last in every order.
-        refusal: The status of a page or size that is no integer.
+        maximum: Most items on a page. A request for more gets this many.
+        cursor: Whether a page begins after the last item of another one, instead of at an offset. Then pages of a list
+            of any length are equally fast, and no item that stays in the list is missed. There is no total, and no
+            link to the last page.
+        key: A field whose value is unique to each item. Every sort order ends with it.
+        refusal: The status for a page or size that is not an integer.
     """
 
     model: type[BaseModel]
@@ -58,7 +58,7 @@ class Paging:
     _fields: Mapping[str, TypeAdapter[Any]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Look the fields up.
+        """Resolve the fields.
 
         Raises:
             ValueError: The model lacks a field, or a filter can't be a parameter.
@@ -70,26 +70,26 @@ class Paging:
                 raise ValueError(f"{self.model.__name__} has no field {name!r}, but {', '.join(known)}")
             kind: Any = Annotated[known[name].annotation, known[name]]
             fields[name] = TypeAdapter(kind)
-        for name in _OWN.intersection(self.filters):
+        for name in _RESERVED.intersection(self.filters):
             raise ValueError(f"a filter can't be called {name!r}, which is a parameter of paging itself")
         object.__setattr__(self, "_fields", fields)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What an operation that lists declares."""
+        """The parameters of an operation that lists items."""
         size = "Items on a page; below 1 as by default. The host has a maximum."
         place = (
             Parameter(
                 name="cursor", place="query", description="Where the page begins: as `Link` has it.", allow_empty=True
             )
             if self.cursor
-            else self._count("page", "Which page, from zero; below it the first.", 0)
+            else self._integer_parameter("page", "Which page, from zero; below it the first.", 0)
         )
-        return place, self._count("size", size, self.size), *self._sorting(), *self.filter_parameters
+        return place, self._integer_parameter("size", size, self.size), *self._sort_parameter(), *self.filter_parameters
 
     @property
     def filter_parameters(self) -> tuple[Parameter, ...]:
-        """What an operation that only counts declares."""
+        """The parameters of an operation that only counts items."""
         return tuple(
             Parameter(
                 name=name,
@@ -102,7 +102,7 @@ class Paging:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the response of an operation that lists declares."""
+        """The headers of a response that lists items."""
         if self.cursor:
             return {"Link": "The pages first and next."}
         return {"Link": "The pages first, last, previous, prev and next.", "X-Total-Count": "Items on all pages."}
@@ -111,11 +111,11 @@ class Paging:
         """Return the page that a request asks for.
 
         Args:
-            asked: What a responder is given as `**asked`.
-            **kept: Further parameters of the operation, which the links to other pages are to keep.
+            asked: The parameters that the responder receives as `**asked`.
+            **kept: Other parameters of the operation, which links to other pages repeat.
 
         Raises:
-            Invalid: The cursor is none of this list.
+            Invalid: The cursor doesn't belong to this list in this order.
         """
         filters = {name: asked[name] for name in self.filters if asked.get(name)}
         size, sort = asked.get("size", self.size), ",".join(asked.get("sort", ()))
@@ -131,7 +131,7 @@ class Paging:
             filters={name: values[0] for name, values in filters.items()},
             after=self._after(asked.get("cursor"), sort, order),
             is_empty=any(
-                value != values[0] or not self._possible(name, value)
+                value != values[0] or not self._is_possible(name, value)
                 for name, values in filters.items()
                 for value in values
             ),
@@ -139,13 +139,13 @@ class Paging:
             kept=tuple((name, text_of(value)) for name, value in kept.items() if value is not None),
         )
 
-    def _count(self, name: str, description: str, default: int) -> Parameter:
+    def _integer_parameter(self, name: str, description: str, default: int) -> Parameter:
         schema = {"type": "integer", "default": default}
         return Parameter(
             name=name, place="query", description=description, schema=schema, allow_empty=True, refusal=self.refusal
         )
 
-    def _sorting(self) -> tuple[Parameter, ...]:
+    def _sort_parameter(self) -> tuple[Parameter, ...]:
         if not self.sort:
             return ()
         term = f"-?({'|'.join(self.sort)})"
@@ -155,8 +155,8 @@ class Paging:
         schema = {"type": "array", "items": items, "examples": [[",-".join(self.sort[-2:])]]}
         return (Parameter(name="sort", place="query", description=text, schema=schema, allow_empty=True),)
 
-    def _possible(self, name: str, value: Any) -> bool:
-        """Tell whether an item may have a value; one that none may have need not reach the database."""
+    def _is_possible(self, name: str, value: Any) -> bool:
+        """Return whether an item may have a value; if not, the query can be skipped."""
         try:
             self._fields[name].validate_python(value)
         except ValidationError:
@@ -164,12 +164,12 @@ class Paging:
         return True
 
     def _after(self, cursor: str | None, sort: str, order: Mapping[str, bool]) -> tuple[Any, ...] | None:
-        """Return the values that the last item of the page before had. They may be anybody's."""
+        """Return the values of the item before the page, from the cursor. They are untrusted."""
         if cursor is None:
             return None
         try:
-            made_for, *values = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-            if made_for == sort:
+            cursor_sort, *values = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+            if cursor_sort == sort:
                 pairs = zip(order, values, strict=True)
                 return tuple(self._fields[name].validate_python(value) for name, value in pairs)
         except (ValueError, TypeError, MalformedJSON):
@@ -183,15 +183,15 @@ class Page:
 
     Attributes:
         paging: The declaration.
-        number: Which one, from zero; zero of a cursor.
+        number: Its number, from zero. Zero with a cursor.
         size: Items on a page.
-        sort: The order as it was asked for, such as `name,-price`.
-        order: The same as fields, each with whether it is descending; always total, by the key at last.
-        filters: Field to the value that items have.
-        after: What the item before the page has in the fields of `order`. None for the first, and without a cursor.
+        sort: The requested order, such as `name,-price`.
+        order: The same as fields, each with whether it is descending. It ends with the key, so that it is total.
+        filters: Field to the value that items must have.
+        after: The `order` fields' values in the item before the page. None for the first page or without a cursor.
         is_empty: Whether nothing can match: a filter asks for two values at once, or for one that no item may have.
-        asked: The filters as they were asked for.
-        kept: Further parameters that links keep.
+        asked: The filters as requested.
+        kept: Other parameters that links repeat.
     """
 
     paging: Paging
@@ -207,16 +207,16 @@ class Page:
 
     @property
     def offset(self) -> int:
-        """How many items come before it; none of a cursor."""
+        """The number of items before the page; 0 with a cursor."""
         return self.number * self.size
 
     @property
     def limit(self) -> int:
-        """How many items to read: of a cursor one more, which tells that there is a next page."""
+        """How many items to read: with a cursor one more, to see whether there is a next page."""
         return self.size + self.paging.cursor
 
     def query(self, **other: object) -> str:
-        """Return the page as a URL has it, or another one of the list: `page.query(page=3)`."""
+        """Return the URL query of this page, or of another one of the list: `page.query(page=3)`."""
         own = {} if self.paging.cursor else {"page": self.number}
         pairs: list[tuple[str, object]] = [*(own | other).items(), ("size", self.size)]
         if self.sort:
@@ -224,16 +224,16 @@ class Page:
         return urlencode([*pairs, *self.asked, *self.kept])
 
     def filter_query(self) -> str:
-        """Return the filters as a URL has them."""
+        """Return the URL query of the filters alone."""
         return urlencode(self.asked)
 
     def links(self, base: str, items: Sequence[object], total: int | None) -> dict[str, str]:
-        """Return the addresses of the pages around it by their relations, such as `next`.
+        """Return the URLs of related pages by their link relations, such as `next`.
 
         Args:
-            base: The absolute address of the list.
-            items: What was read, `limit` at most.
-            total: How many items there are on all pages. None of a cursor.
+            base: The absolute URL of the list.
+            items: The items that were read, `limit` at most.
+            total: How many items there are on all pages. None with a cursor.
         """
         pages: dict[str, Mapping[str, object]]
         if self.paging.cursor or total is None:
@@ -250,13 +250,13 @@ class Page:
         return {name: f"{base}?{self.query(**place)}" for name, place in pages.items()}
 
     def send(self, req: Request, resp: falcon.Response, items: Sequence[T], total: int | None = None) -> list[T]:
-        """Set `Link` and `X-Total-Count`, and return the items that the response is to have.
+        """Set `Link` and `X-Total-Count`, and return the items for the response.
 
         Args:
             req: The request.
             resp: Its response.
-            items: What was read, `limit` at most.
-            total: How many items there are on all pages. None of a cursor.
+            items: The items that were read, `limit` at most.
+            total: How many items there are on all pages. None with a cursor.
         """
         links = self.links(req.prefix + raw_path(req.env).removesuffix("/"), items, total)
         resp.set_header("Link", ", ".join(f'<{address}>; rel="{name}"' for name, address in links.items()))
@@ -270,10 +270,10 @@ class Page:
 
 
 def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """Return the type of a field alone: a value that no item can have is no error, it matches none.
+    """Return a field's type without its bounds: a value that no item can have is no error, it matches none.
 
     Raises:
-        ValueError: It is none that a parameter can have.
+        ValueError: A parameter can't have the type.
     """
     schema = adapter.json_schema()
     kinds = [each.get("type") for each in schema.get("anyOf", (schema,)) if each.get("type") != "null"]
@@ -283,5 +283,5 @@ def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 def text_of(value: object) -> str:
-    """Return a value of JSON as a request has it."""
+    """Return a JSON value as text, as in a URL."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The request that resources and middleware of a host see: Falcon's, with what the host knows about it."""
+"""Falcon's request for resources and middleware, with what the host knows about it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from plughost._apps.mounted import Mounted
 
 OVERLOADED: Final = "plughost.overloaded"
-"""In the environ of a request that no thread is to be held with: what stands for its route group, or None."""
+"""Environ key of a request that must not hold a thread. Value: its route group as mounted, or None."""
 
 FAILED: Final = "plughost.failed"
-"""In the environ of a request that failed where Falcon gives it to no handler, and is answered anew: the error."""
+"""Environ key of a request that failed outside Falcon's error handlers and is answered again. Value: the error."""
 
 BEGINS: Final = "plughost.begins"
-"""In the environ of a request whose response is a stream: what is to be called once that begins, or won't."""
+"""Environ key of a request whose response is a stream. Value: a function to call once it begins, or won't begin."""
 
 UNCHECKED: Final = "plughost.unchecked_host"
-"""In the environ of a request to a site without `allowed_hosts`: anybody can have made up its Host."""
+"""Environ key of a request to a site without `allowed_hosts`: its Host may be forged."""
 
 TRUSTED: Final = "plughost.trusted_proxy"
-"""In the environ of a request that a trusted proxy sent, with the Host that it passes on."""
+"""Environ key of a request from a trusted proxy, whose Host is the one that the proxy passes on."""
 
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 _acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
@@ -37,34 +37,34 @@ _host = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?")
 
 @lru_cache(maxsize=256)
 def is_host(text: str) -> bool:
-    """Tell whether a text is a host name or address, with an optional port (RFC 9110, 7.2)."""
-    found = _host(text)
-    return found is not None and int(found[1] or 0) <= 65535
+    """Return whether a text is a host name or address, with an optional port (RFC 9110, 7.2)."""
+    match = _host(text)
+    return match is not None and int(match[1] or 0) <= 65535
 
 
 @lru_cache(maxsize=256)
 def address_of(text: str) -> IPv4Address | IPv6Address | None:
-    """Return an IP address, of IPv4 also where a dual-stack socket shows it as one of IPv6. None for what is none."""
+    """Return a text's IP address, as IPv4 if a dual-stack socket shows it IPv4-mapped. None if it is no address."""
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return None
-    return (found.ipv4_mapped if isinstance(found, IPv6Address) else None) or found
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 class Request(falcon.Request):
-    """Falcon's request, with what the host found out on the way to the resource.
+    """Falcon's request, with what the host knows before the resource is called.
 
     Attributes:
-        arrived: When it arrived, of `time.perf_counter()`.
-        request_id: What `X-Request-ID` carries, and what its thread logs: the client's own where it is well-formed.
-        mounted: The route or group that the path belongs to. None where it belongs to none.
-        api_version: The minor version that serves this request, such as `1.0`. None where the group has none.
-        principal: Whom the authenticator found, once it was asked.
-        origin_allowed: Whether middleware that speaks CORS lets the web page in that sends the request: it sets this in
-            its `process_request`. A page of another site can't write otherwise.
-        trace_id: What middleware that traces calls the trace of this request, once it has set it: the log and problem
-            details name it.
+        arrived: When it arrived, by `time.perf_counter()`.
+        request_id: The id in `X-Request-ID` and in the log lines of its thread: the client's own if it is well-formed.
+        mounted: The route or group of the path. None if there is none.
+        api_version: The minor version that serves this request, such as `1.0`. None if the group has none.
+        principal: The principal that the authenticator found, once it was called.
+        origin_allowed: Whether CORS middleware admits the web page that sends the request; it sets this in its
+            `process_request`. Otherwise a page of another site can't write.
+        trace_id: The id of the request's trace, once tracing middleware has set it. It is in the log and in problem
+            details.
     """
 
     __slots__ = ("api_version", "arrived", "mounted", "origin_allowed", "principal", "request_id", "trace_id")
@@ -87,17 +87,16 @@ class Request(falcon.Request):
         self.origin_allowed = False
         self.trace_id = None
         if self.method == "WEBSOCKET":
-            self.method = "websocket"  # Falcon leaves out the middleware for its own name; like this, it is any other
-        given = env.get("HTTP_X_REQUEST_ID")
-        # An id for the log is no secret.
-        self.request_id = given if given and _acceptable_id(given) else f"{getrandbits(128):032x}"  # nosec B311 - no secret
+            self.method = "websocket"  # Falcon skips middleware for its pseudo-method; in lower case it is a normal one
+        sent_id = env.get("HTTP_X_REQUEST_ID")
+        self.request_id = sent_id if sent_id and _acceptable_id(sent_id) else f"{getrandbits(128):032x}"  # nosec B311 - no secret
 
     @property
     def prefix(self) -> str:
-        """What absolute links begin with, such as `https://api.example.org`: never a Host that was not checked.
+        """The start of absolute links, such as `https://api.example.org`: never an unchecked Host.
 
-        A Host is checked where the setting `allowed_hosts` names it, a trusted proxy passes it on, or it is the address
-        that the listener is bound to or one of this machine's own. Else this is `localhost`.
+        A Host is checked if the setting `allowed_hosts` names it, a trusted proxy passes it on, or it is the listener's
+        address or a loopback address. Otherwise this is `localhost`.
         """
         if has_checked_host(self):
             return super().prefix
@@ -107,12 +106,12 @@ class Request(falcon.Request):
 
     @property
     def site(self) -> str:
-        """The name of the site that it came to, such as `main`."""
+        """The name of the site that received it, such as `main`."""
         return str(getattr(self.env.get("plughost.site"), "name", ""))
 
     @property
     def is_local(self) -> bool:
-        """Whether its client is on the host's own machine, and no proxy says that it stands between."""
+        """Whether its client is on the host's own machine, and no proxy has announced itself."""
         environ = self.env
         if "plughost.forwarded" in environ or "HTTP_VIA" in environ:
             return False
@@ -121,20 +120,20 @@ class Request(falcon.Request):
 
     @property
     def may_look(self) -> bool:
-        """Whether its client may see how the host is: it came to the site `admin`, or is local."""
+        """Whether its client may see the host's state: the request came to the site `admin`, or is local."""
         return self.site == "admin" or self.is_local
 
 
 def has_checked_host(req: falcon.Request) -> bool:
-    """Tell whether links may be made from a request's Host: not from one that anybody can have made up."""
+    """Return whether links may be made from a request's Host: clients can forge an unchecked one."""
     environ = req.env
     if UNCHECKED not in environ or TRUSTED in environ:
         return True
     host = req.host.strip("[]").lower()
-    return host == environ["SERVER_NAME"] or _is_own(host)
+    return host == environ["SERVER_NAME"] or _is_loopback(host)
 
 
-def _is_own(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     address = address_of(host)
     if address is not None:
         return address.is_loopback
@@ -144,7 +143,7 @@ def _is_own(host: str) -> bool:
 def secure_url(req: falcon.Request) -> str | None:
     """Return the absolute URL of the same resource over HTTPS, with path and query as they were sent.
 
-    None where the site has no HTTPS listener.
+    None if the site has no HTTPS listener.
     """
     port = getattr(req.env.get("plughost.site"), "secure_port", None)
     if port is None:

@@ -1,4 +1,4 @@
-"""The response that a site's Falcon app makes: Falcon's, which takes what every response carries in one go."""
+"""Falcon's response, which sets the header fields of every response at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import falcon
 
-from plughost.http._fields import is_fit
+from plughost.http._fields import is_valid_header
 from plughost.http._json.codec import encode
 
 if TYPE_CHECKING:
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
 
 class Response(falcon.Response):
-    """Falcon's response, for the host's own part in it. Resources and middleware take it for Falcon's."""
+    """Falcon's response, with additions for the host. Resources and middleware use it as Falcon's."""
 
     def add_common(self, fields: Mapping[str, str], request_id: str) -> None:
-        """Set header fields known since the site was built. One by one would take three times as long.
+        """Set the header fields known since the site was built: one by one would take three times as long.
 
-        Their names are in lower case. What `vary` names is added to what the response varies by already.
+        Names are in lower case. `vary` is merged with the response's own.
 
         Raises:
-            ValueError: A field that is there already can't be sent; it is dropped.
+            ValueError: A field that the response already has is invalid; it is dropped.
         """
         headers = self._headers
-        unfit: tuple[str, ...] = ()
+        invalid: tuple[str, ...] = ()
         for name, value in headers.items():
-            if not is_fit(name, value):
-                unfit += (name,)
-        for name in unfit:
+            if not is_valid_header(name, value):
+                invalid += (name,)
+        for name in invalid:
             del headers[name]
         vary = headers.get("vary")
         headers.update(fields)
         headers["x-request-id"] = request_id
         if vary is not None and "vary" in fields:
-            headers["vary"] = _merged(vary, fields["vary"])
-        if unfit:
-            raise ValueError(f"the names or values of these headers can't be sent: {unfit!r}")
+            headers["vary"] = _merge_lists(vary, fields["vary"])
+        if invalid:
+            raise ValueError(f"the names or values of these headers can't be sent: {invalid!r}")
 
     def check_body(self) -> None:
-        """Render the body, and look whether it can be sent, as far as that is known before it is.
+        """Render the body and check, as far as possible beforehand, that it can be sent.
 
         Raises:
-            TypeError: It, or a part of it, is not bytes (PEP 3333).
+            TypeError: The body, or a part of it, is not bytes (PEP 3333).
         """
         if self._media is not None or self.text is not None:
             self.render_body()
@@ -54,7 +54,7 @@ class Response(falcon.Response):
                 check_part(part)
 
     def render_body(self) -> bytes | None:
-        """Return the body; of media without a type, which is JSON then, and goes no detour by its handler."""
+        """Return the body. Media without a Content-Type is encoded as JSON directly, without a media handler."""
         headers = self._headers
         if self._media is not None and "content-type" not in headers and self.text is None and self._data is None:
             headers["content-type"] = falcon.MEDIA_JSON
@@ -65,7 +65,7 @@ class Response(falcon.Response):
         return body
 
     def _wsgi_headers(self, media_type: str | None = None) -> list[tuple[str, str]]:
-        """Return what Falcon sends, but for the Content-Type which it gives to every body where that is empty."""
+        """Return Falcon's headers, without the Content-Type that Falcon sets even for an empty body."""
         headers = self._headers
         if headers.get("content-length") == "0":
             headers.pop("content-type", None)
@@ -77,7 +77,7 @@ class Response(falcon.Response):
 
 
 def check_part(part: object) -> None:
-    """Refuse what no server takes for a body or a part of one.
+    """Check a body, or a part of one.
 
     Raises:
         TypeError: It is not bytes (PEP 3333).
@@ -86,8 +86,8 @@ def check_part(part: object) -> None:
         raise TypeError(f"a response's body is made of bytes (PEP 3333), not of {type(part).__name__}")
 
 
-def _merged(one: str, other: str) -> str:
-    """Return the names of two comma-separated lists, each once whatever its case."""
+def _merge_lists(one: str, other: str) -> str:
+    """Merge two comma-separated lists of names; each name stays once, whatever its case."""
     names: dict[str, str] = {}
     for name in f"{one},{other}".split(","):
         names.setdefault(name.strip().lower(), name.strip())

@@ -25,21 +25,21 @@ _encoded_unreserved = re.compile("%(?:2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1
 
 
 def raw_path(environ: Mapping[str, Any]) -> str:
-    """Return the path as it was sent, still percent-encoded, but for encoded unreserved characters (RFC 3986, 6.2.2.2).
+    """Return the path as sent, percent-encoded except for unreserved characters (RFC 3986, 6.2.2.2).
 
     Without `REQUEST_URI`, as in falcon.testing, `PATH_INFO` is encoded again.
     """
     target = environ.get("REQUEST_URI")
     path: str = target.partition("?")[0] if target else quote(environ["PATH_INFO"].encode("latin-1"))
     if "%" in path:
-        path = _encoded_unreserved.sub(lambda found: chr(int(found[0][1:], 16)), path)
+        path = _encoded_unreserved.sub(lambda match: chr(int(match[0][1:], 16)), path)
     return path
 
 
 def parse_id(text: str) -> int | None:
-    """Return the number in 1 .. 2^63-1 that a path segment names.
+    """Return the id from 1 to 2^63-1 that a path segment holds.
 
-    None where the text is not plain ASCII digits or outside (CONTRACT 2).
+    None if the text is not plain ASCII digits, or if the number is out of range (CONTRACT 2).
     """
     if not (text.isascii() and text.isdigit()) or len(text) > 19:
         return None
@@ -47,7 +47,7 @@ def parse_id(text: str) -> int | None:
     return number if 1 <= number <= MAX_ID else None
 
 
-class NothingHere:
+class NotFoundResource:
     """The resource of every path below a group's prefix that no route matches."""
 
     def refuse(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
@@ -56,40 +56,40 @@ class NothingHere:
 
 
 class RawPathRouter(CompiledRouter):
-    """Falcon's router on raw paths. It also notes a request's route group.
+    """Falcon's router on raw paths. It also sets a request's route group.
 
-    One trailing slash is the same resource. Fields match one raw segment each and are handed on decoded. A field
-    that is not UTF-8, or holds NUL, names nothing that can exist. What no route matches but a group's prefix
-    covers is a 404 in that group's format. HEAD follows from GET.
+    One trailing slash is ignored. Fields match one raw segment each and are passed on decoded. A field that is not
+    UTF-8, or holds NUL, matches nothing. A path below a group's prefix that no route matches is a 404 in that
+    group's format. HEAD follows from GET.
     """
 
     def __init__(self, routes: Mapping[str, Mounted], prefixes: Mapping[str, Mounted], *, dev: bool = False) -> None:
-        """Take the routes by their full URI template, and what stands for the rest of a group by its prefix.
+        """Take the routes by their full URI template, and the groups by their prefix.
 
-        With `dev`, a responder that returns something fails.
+        With `dev`, a responder fails if it returns a value or sets an unknown attribute of the response.
         """
         super().__init__()
         self._dev = dev
         self._routes = routes
         self._prefixes = prefixes
-        self._nothing = NothingHere()
+        self._not_found = NotFoundResource()
         self._literals: dict[str | None, tuple[object, dict[str, Any], str, Mounted]] = {}  # by the request's target
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> dict[str, Any]:
-        """Map methods to responders, HEAD to the one of GET."""
+        """Map methods to responders. HEAD follows from GET."""
         methods: dict[str, Any] = super().map_http_methods(resource, **kwargs)
         if self._dev:
-            methods = {method: _without_mistakes(responder) for method, responder in methods.items()}
+            methods = {method: _check_responder(responder) for method, responder in methods.items()}
         if "GET" in methods:
             methods.setdefault("HEAD", methods["GET"])
-        if "OPTIONS" not in methods:  # Falcon's own would leave itself out of Allow (RFC 9110, 10.2.1)
+        if "OPTIONS" not in methods:  # Falcon's own leaves OPTIONS out of Allow (RFC 9110, 10.2.1)
             methods["OPTIONS"] = create_default_options(sorted((*methods, "OPTIONS")))
         return methods
 
     def find(self, uri: str, req: Request | None = None) -> Found | None:  # type: ignore[override] # Falcon's stub says Request | None of its own kind
         """Find the route of a request by its raw path, and set the request's `mounted`.
 
-        None for a path that no route group covers. The decoded path is used only where there is no request.
+        None for a path that no route group covers. The decoded path is used only without a request.
         """
         if req is None:
             return super().find(uri)
@@ -108,7 +108,7 @@ class RawPathRouter(CompiledRouter):
                 return self._below_prefix(path, req)
             resource, methods, params, template = found  # type: ignore[assignment] # only routes without one have none
             mounted = self._routes[template]
-            if not params and template == path:  # a template without fields, of which there are few
+            if not params and template == path:  # only templates without fields, so the cache stays small
                 self._literals[path] = resource, methods, template, mounted
         req.mounted = environ["plughost.mounted"] = mounted
         if req.method not in methods:
@@ -118,15 +118,15 @@ class RawPathRouter(CompiledRouter):
         return resource, methods, params, template
 
     def _below_prefix(self, path: str, req: Request) -> Found | None:
-        mounted = covering(self._prefixes, path)
+        mounted = find_group(self._prefixes, path)
         if mounted is None:
             return None
         req.mounted = req.env["plughost.mounted"] = mounted
-        return self._nothing, {req.method: self._nothing.refuse}, {}, mounted.template
+        return self._not_found, {req.method: self._not_found.refuse}, {}, mounted.template
 
 
-def covering(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
-    """Return what stands for the prefix that covers a raw path. None where none does."""
+def find_group(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
+    """Return the group whose prefix covers a raw path. None if there is none."""
     while path:
         mounted = prefixes.get(path)
         if mounted is not None:
@@ -135,10 +135,10 @@ def covering(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
     return None
 
 
-def _without_mistakes(responder: Callable[..., object]) -> Callable[..., None]:
-    """Return a responder that fails where this one returns something, or sets what no response has.
+def _check_responder(responder: Callable[..., object]) -> Callable[..., None]:
+    """Return a responder that fails if this one returns a value or sets an unknown attribute of the response.
 
-    Falcon would send an empty 200.
+    Falcon ignores both and would send an empty 200.
     """
 
     @functools.wraps(responder)
@@ -147,10 +147,10 @@ def _without_mistakes(responder: Callable[..., object]) -> Callable[..., None]:
         result = responder(req, resp, **params)
         for name in sorted(vars(resp).keys() - before):
             if not hasattr(falcon.Response, name):
-                meant = difflib.get_close_matches(name, dir(falcon.Response), 1)
+                similar = difflib.get_close_matches(name, dir(falcon.Response), 1)
                 raise AttributeError(
                     f"{responder.__qualname__} set resp.{name}, which Falcon ignores"
-                    + (f": did you mean resp.{meant[0]}?" if meant else ": keep what is yours in resp.context")
+                    + (f": did you mean resp.{similar[0]}?" if similar else ": keep what is yours in resp.context")
                 )
         if result is not None:
             raise TypeError(
@@ -162,9 +162,9 @@ def _without_mistakes(responder: Callable[..., object]) -> Callable[..., None]:
 
 
 def _decode(params: dict[str, Any]) -> bool:
-    """Percent-decode the fields in place. Return whether all of them can name something."""
+    """Percent-decode the fields in place. Return whether all of them are valid."""
     for name, raw in params.items():
-        if raw == "":  # what stands between two slashes
+        if raw == "":  # between two slashes
             return False
         if isinstance(raw, str) and ("%" in raw or not raw.isascii()):
             try:

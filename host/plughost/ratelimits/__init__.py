@@ -1,13 +1,13 @@
-"""Rate limits: who may ask how often, counted in memory or, for several hosts together, in Redis.
+"""Rate limits: how often clients may send requests, counted in memory or, for several hosts together, in Redis.
 
-A plugin that limits its requests declares a middleware, and has headers and 429 in its own error format:
+To limit its requests, a plugin declares a middleware. It sets the headers and sends 429 in the plugin's error format:
 
     Middleware(name="notes-rate-limit", component=RateLimit(context, context.settings.rate_limit))
 
-with `rate_limit: Limit = "100/minute"` in its settings. One that counts something else, such as failed logins, takes a
-counter: `context.counter("5/minute", "failed-logins")`, then `counter.hit(key)` and `counter.look(key)`.
+with `rate_limit: Limit = "100/minute"` in its settings. To count something else, such as failed logins, use a counter:
+`context.counter("5/minute", "failed-logins")`, then `counter.hit(key)` and `counter.look(key)`.
 
-The operator decides once for the host, in `[rate_limits]`, where all of that is counted.
+The operator chooses one storage for all counts of the host, in `[rate_limits]`.
 """
 
 from __future__ import annotations

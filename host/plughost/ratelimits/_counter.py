@@ -19,10 +19,10 @@ from plughost.ratelimits._shared import SharedWindows, StorageUnavailable
 if TYPE_CHECKING:
     import structlog
 
-_LONGEST_KEY: Final = 64
+_MAX_KEY_LENGTH: Final = 64
 
 
-def _limit(text: str) -> str:
+def _validate_limit(text: str) -> str:
     from limits import parse_many  # noqa: PLC0415 - takes long to import, and few commands count
 
     with suppress(ValueError):
@@ -33,7 +33,7 @@ def _limit(text: str) -> str:
     raise ValueError(message)
 
 
-Limit = Annotated[str, AfterValidator(_limit)]
+Limit = Annotated[str, AfterValidator(_validate_limit)]
 """A limit in a plugin's settings: an amount per time, such as `100/minute` or `5 per 2 hours`."""
 
 
@@ -43,7 +43,7 @@ class Usage:
 
     Attributes:
         limit: What is allowed in a window.
-        used: How much was counted in this one.
+        used: How much was counted in this window.
         reset: Whole seconds until the window ends, at least one.
     """
 
@@ -58,19 +58,19 @@ class Usage:
 
     @property
     def exceeded(self) -> bool:
-        """Whether what was counted last was too much."""
+        """Whether the last hit exceeded the limit."""
         return self.used > self.limit
 
 
 class Counter:
     """Counts by key, in fixed windows that begin with a key's first hit.
 
-    One with `longest` begins a key's window anew with each hit: a key is forgotten once it has not been hit for the
-    length of a window. Each hit beyond the limit makes that wait a sixth longer, up to `longest` seconds.
+    With `longest`, each hit restarts the key's window: a key is forgotten after a window's length without hits. Each
+    hit beyond the limit adds a sixth of the window to that wait, up to `longest` seconds.
 
     Attributes:
-        limit: What it was made with, such as `100/minute`.
-        amount: What is allowed in a window.
+        limit: The limit as given, such as `100/minute`.
+        amount: How many hits are allowed in a window.
         seconds: The length of a window.
     """
 
@@ -90,16 +90,16 @@ class Counter:
             name: Distinguishes it from the other counters of all plugins.
             limit: An amount per time. See `Limit`.
             shared: Redis. None to count in memory.
-            refuse: Whether to raise rather than let through while Redis is away.
-            always: Count in memory while Redis is away, whatever `refuse` says.
-            longest: Seconds of the longest wait of growing ones. None for fixed windows.
+            refuse: Raise, instead of letting hits through, while Redis is unavailable.
+            always: Count in memory while Redis is unavailable, whatever `refuse` says.
+            longest: Maximum seconds of growing waits. None for fixed windows.
         """
         from limits import parse  # noqa: PLC0415 - see above
 
         self.limit = limit
         try:
-            self._item = parse(_limit(limit))
-        except ValueError as error:  # of a default, which pydantic doesn't look at
+            self._item = parse(_validate_limit(limit))
+        except ValueError as error:  # a default, which pydantic doesn't validate
             message = f"the limit of the counter {name} {error}"
             raise ValueError(message) from None
         self._name = name
@@ -109,17 +109,17 @@ class Counter:
         self.amount: int = int(self._item.amount)
         self.seconds: int = int(self._item.get_expiry())
         self._longest = max(longest or 0, self.seconds)
-        self._length = None if longest is None else self._growing
+        self._length = None if longest is None else self._growing_length
         self._memory = MemoryWindows(self.seconds, length=self._length)
 
     def hit(self, key: str) -> Usage:
         """Count one for a key.
 
         Args:
-            key: Anything. Long ones are kept as a hash, so that clients can't fill memory with them.
+            key: Any text. Long ones are stored as a hash, so that clients can't fill the memory.
 
         Raises:
-            StorageUnavailable: Redis is away, and the settings say not to let anything through uncounted.
+            StorageUnavailable: Redis is unavailable, and the settings let nothing through uncounted.
         """
         return self._count(key, hit=True)
 
@@ -128,7 +128,7 @@ class Counter:
         return self._count(key, hit=False)
 
     def _count(self, key: str, *, hit: bool) -> Usage:
-        if len(key) > _LONGEST_KEY or not key.isascii():
+        if len(key) > _MAX_KEY_LENGTH or not key.isascii():
             key = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         if self._shared is not None:
             try:
@@ -144,16 +144,16 @@ class Counter:
         return self._usage(*(self._memory.hit(key) if hit else self._memory.look(key)))
 
     def _usage(self, used: int, seconds: float) -> Usage:
-        # A window that ended just now, or another host's clock, must not show as zero, below or for ever.
+        # A window that has just ended, or another host's clock, must not give zero, negative or endless seconds.
         return Usage(self.amount, used, min(max(1, math.ceil(seconds)), self._longest))
 
-    def _growing(self, used: int) -> int:
-        """Return the seconds that a key with so many hits is remembered for."""
+    def _growing_length(self, used: int) -> int:
+        """Return for how many seconds a key with this many hits is remembered."""
         return min(self._longest, self.seconds + max(0, used - self.amount) * self.seconds // 6)
 
 
 class RateLimits:
-    """Where a host counts.
+    """The counters of a host, in one storage.
 
     Attributes:
         settings: The table `[rate_limits]`.
@@ -162,7 +162,7 @@ class RateLimits:
     def __init__(
         self, settings: RateLimitSettings | None = None, logger: structlog.stdlib.BoundLogger | None = None
     ) -> None:
-        """Prepare what the settings say. By default to count in memory."""
+        """Prepare the storage of the settings. Memory by default."""
         self.settings: RateLimitSettings = settings or RateLimitSettings()
         self._refuses = self.settings.on_storage_failure == "refuse"
         self._shared = None
@@ -175,10 +175,10 @@ class RateLimits:
         return Counter(name, limit, self._shared, refuse=self._refuses, always=always, longest=longest)
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the health check of Redis. None where counting is done in memory.
+        """Return the health check of Redis. Empty if counts are in memory.
 
-        While requests are let through without Redis, its absence shows in the health and makes no probe fail: it must
-        not take every host out of service at once.
+        If requests are let through without Redis, its outage shows in the health but fails no probe: it must not take
+        all hosts out of service at once.
         """
         if self._shared is None:
             return ()
@@ -186,8 +186,8 @@ class RateLimits:
 
     def _health(self) -> Health:
         assert self._shared is not None, "there is no check without Redis"
-        data = {"storage": self._shared.place, "on_storage_failure": self.settings.on_storage_failure}
-        return Health(up=self._shared.answers(), data=data)
+        data = {"storage": self._shared.masked_url, "on_storage_failure": self.settings.on_storage_failure}
+        return Health(up=self._shared.is_available(), data=data)
 
     def close(self) -> None:
         """Close the connections to Redis."""

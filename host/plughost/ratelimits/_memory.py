@@ -1,4 +1,4 @@
-"""Counting in this process: fixed windows, as many as there is room for."""
+"""Counting in this process, in a limited number of windows."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-MOST_CLIENTS: Final = 100_000
-"""How many clients one counter remembers, which takes about 25 MB."""
+MAX_KEYS: Final = 100_000
+"""How many keys one counter remembers, which takes about 25 MB."""
 
 
 class MemoryWindows:
     """The windows of one counter.
 
-    Not limits' own MemoryStorage, which starts a thread to look at every key each time it is used, keeps as many keys
-    as clients think of, and miscounts when two threads meet as a window ends. The oldest window is mostly the first to
-    end: forgetting what has ended takes no search. The clock is one that nobody can turn back.
+    Not the MemoryStorage of `limits`: each use starts a thread that scans all keys, clients can make any number of
+    keys, and it miscounts if two threads meet as a window ends. Here, mostly the oldest window ends first: dropping
+    ended ones takes no search. The clock is monotonic.
     """
 
-    def __init__(self, seconds: int, most: int = MOST_CLIENTS, length: Callable[[int], int] | None = None) -> None:
-        """Prepare for windows of a length; past `most` of them, the oldest is forgotten before its time.
+    def __init__(self, seconds: int, max_keys: int = MAX_KEYS, length: Callable[[int], int] | None = None) -> None:
+        """Prepare windows of some seconds. Beyond `max_keys` of them, the oldest is dropped early.
 
-        With `length`, each hit begins the window anew, as long as that returns for the number of hits.
+        With `length`, each hit restarts the window; `length` returns its seconds for a number of hits.
         """
         self._seconds = seconds
-        self._most = most
+        self._max_keys = max_keys
         self._length = length
         self._lock = threading.Lock()
         self._windows: dict[str, tuple[int, float]] = {}
@@ -34,14 +34,14 @@ class MemoryWindows:
         return len(self._windows)
 
     def hit(self, key: str) -> tuple[int, float]:
-        """Count one. Return how many that makes in this window, and the seconds until it ends."""
+        """Count a hit. Return the hits in this window, and the seconds until it ends."""
         now = time.monotonic()
         with self._lock:
             count, end = self._windows.get(key, (0, 0.0))
             if end <= now:
                 count = 0
             if count == 0 or self._length is not None:
-                self._windows.pop(key, None)  # so that the new window stands last
+                self._windows.pop(key, None)  # so that the new window comes last
                 end = now + (self._seconds if self._length is None else self._length(count + 1))
                 self._make_room(now)
             self._windows[key] = (count + 1, end)
@@ -56,6 +56,6 @@ class MemoryWindows:
     def _make_room(self, now: float) -> None:
         while self._windows:
             oldest = next(iter(self._windows))
-            if self._windows[oldest][1] > now and len(self._windows) < self._most:
+            if self._windows[oldest][1] > now and len(self._windows) < self._max_keys:
                 return
             del self._windows[oldest]

@@ -1,4 +1,4 @@
-"""The middleware that limits how often a client may ask."""
+"""The middleware that limits how often a client may send requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import falcon
 
 from plughost.http._authentication import principal_of
 from plughost.http._request import address_of
-from plughost.ratelimits._shared import PAUSE, StorageUnavailable
+from plughost.ratelimits._shared import RETRY_DELAY, StorageUnavailable
 
 if TYPE_CHECKING:
     from plughost._api.context import PluginContext
@@ -18,27 +18,26 @@ if TYPE_CHECKING:
 
 
 class RateLimit:
-    """Answers 429 to a client that asks too often, and shows every client how much is left (CONTRACT 7).
+    """Answers 429 to a client that sends too many requests, and shows every client what is left (CONTRACT 7).
 
-    That is in `RateLimit` and `RateLimit-Policy`, as draft-ietf-httpapi-ratelimit-headers-10 has them, each limit by
-    its name, and in the three fields of earlier drafts, which show the limit that is reached first.
+    The headers are `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10, with each limit by
+    its name, and the three of earlier drafts, for the limit that is reached first.
 
-    A client is the principal that the host's authenticator finds behind a request, else the address it comes from.
-    Behind a trusted proxy that is the address that the proxy names. Every request below the plugin's prefixes counts,
-    those that end in an error too.
+    A client is the principal of a request, else its address; behind a trusted proxy, the address that the proxy names.
+    Every request below the plugin's prefixes counts, including those that end in an error.
     """
 
     def __init__(self, context: PluginContext[Any], limit: str, name: str = "requests") -> None:
         """Make a component for a `Middleware`.
 
         Args:
-            context: The plugin's.
+            context: The plugin's context.
             limit: What is allowed, such as `100/minute`.
-            name: Tells it from the plugin's other counters, and clients which limit is meant: letters, digits, hyphens.
+            name: Its name among the plugin's counters, also for clients: letters, digits, hyphens.
         """
         self._counter = context.counter(limit, name)
         self._policy = f'"{name}";q={self._counter.amount};w={self._counter.seconds}'
-        self._left = f'"{name}";r='
+        self._remaining_prefix = f'"{name}";r='
         self._authenticator = context.authenticator
         self._key = f"rate_limit:{context.plugin}:{name}"
 
@@ -46,15 +45,15 @@ class RateLimit:
         """Count the request.
 
         Raises:
-            falcon.HTTPTooManyRequests: It is one too many.
-            falcon.HTTPServiceUnavailable: Redis is away, and the settings say to refuse then.
+            falcon.HTTPTooManyRequests: The client has exceeded the limit.
+            falcon.HTTPServiceUnavailable: Redis is unavailable, and the settings say to refuse then.
         """
         try:
             usage = self._count(req)
         except StorageUnavailable:
             raise falcon.HTTPServiceUnavailable(
                 description="Requests can't be counted at the moment. Try again in a few seconds.",
-                retry_after=int(PAUSE) + 1,
+                retry_after=int(RETRY_DELAY) + 1,
             ) from None
         if usage.exceeded:
             raise falcon.HTTPTooManyRequests(
@@ -63,7 +62,7 @@ class RateLimit:
             )
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Tell the client how much is left, and count what was refused before it came this far (406, 413 ...)."""
+        """Tell the client how much is left, and count requests that were refused earlier (406, 413 ...)."""
         usage: Usage | None = req.context.get(self._key)
         if usage is None:
             try:
@@ -71,7 +70,7 @@ class RateLimit:
             except StorageUnavailable:
                 return
         resp.append_header("RateLimit-Policy", self._policy)
-        resp.append_header("RateLimit", f"{self._left}{usage.remaining};t={usage.reset}")
+        resp.append_header("RateLimit", f"{self._remaining_prefix}{usage.remaining};t={usage.reset}")
         shown = resp.get_header("RateLimit-Remaining")
         if shown is None or int(shown) > usage.remaining:  # of several limits, the one that is reached first
             resp.set_header("RateLimit-Limit", str(usage.limit))
@@ -82,7 +81,7 @@ class RateLimit:
         try:
             principal = principal_of(req, self._authenticator)
         except falcon.HTTPError:
-            principal = None  # who guesses tokens is counted by address; refusing them is the resource's business
+            principal = None  # token guesses count by address; the resource refuses them
         client = f"user:{principal.name}" if principal else f"address:{network_of(req.remote_addr)}"
         usage = self._counter.hit(client)
         req.context[self._key] = usage
@@ -90,9 +89,9 @@ class RateLimit:
 
 
 def network_of(address: str) -> str:
-    """Return an IPv4 address as it is, and the /64 network of an IPv6 one: a single customer has all of it.
+    """Return an IPv4 address unchanged, and the /64 network of an IPv6 one, since one customer has all of it.
 
-    What is no address, as on a Unix socket, is returned as it is.
+    A text that is no address, as on a Unix socket, is returned unchanged.
     """
     ip = address_of(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):

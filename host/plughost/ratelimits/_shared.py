@@ -1,4 +1,4 @@
-"""Counting in Redis, which may go away at any time without slowing a request down for long."""
+"""Counting in Redis. An outage never slows a request down for long."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAUSE: Final = 1.0
-"""Seconds after a failure in which Redis is left alone; after that, one request tries it again."""
+RETRY_DELAY: Final = 1.0
+"""Seconds after a failure without another try; then one request tries Redis again."""
 
 
 class StorageUnavailable(Exception):  # noqa: N818 - reads better where it is caught
@@ -24,20 +24,20 @@ class StorageUnavailable(Exception):  # noqa: N818 - reads better where it is ca
 
 
 class SharedWindows:
-    """Windows in Redis, of every counter of every host that uses it."""
+    """The windows of all counters of all hosts that share a Redis."""
 
     def __init__(self, url: str, timeout: float, logger: structlog.stdlib.BoundLogger) -> None:
         """Prepare to connect. Nothing is sent before the first use.
 
-        Connecting and each answer may take `timeout` seconds. Losing and finding Redis is logged, once each.
+        Connecting and each response may take `timeout` seconds. Each outage and each return of Redis is logged once.
         """
         from limits.errors import StorageError  # noqa: PLC0415 - takes long to import
         from limits.storage import RedisStorage  # noqa: PLC0415 - as above
         from redis.backoff import NoBackoff  # noqa: PLC0415 - the extra `redis` is not always installed
         from redis.retry import Retry  # noqa: PLC0415 - as above
 
-        self.place: str = mask_password(url)
-        # redis-py would try again for seconds. What fails here is noticed below, for all requests at once.
+        self.masked_url: str = mask_password(url)
+        # redis-py would retry for seconds. Failures are handled below, for all requests at once.
         options: dict[str, Any] = {
             "socket_timeout": timeout,
             "socket_connect_timeout": timeout,
@@ -45,16 +45,16 @@ class SharedWindows:
         }
         self._failures = (StorageError, OSError)
         self._storage = RedisStorage(url, wrap_exceptions=True, **options)
-        self._logger = logger.bind(storage=self.place)
+        self._logger = logger.bind(storage=self.masked_url)
         self._lock = threading.Lock()
         self._down = False
         self._retry_at = 0.0
-        self._found = 0
+        self._recoveries = 0
 
     def hit(self, key: str, seconds: int, length: Callable[[int], int] | None = None) -> tuple[int, float]:
-        """Count one. Return how many that makes in this window, and the seconds until it ends.
+        """Count a hit. Return the hits in this window, and the seconds until it ends.
 
-        With `length`, each hit begins the window anew, as long as that returns for the number of hits.
+        With `length`, each hit restarts the window; `length` returns its seconds for a number of hits.
 
         Raises:
             StorageUnavailable: Redis can't be used.
@@ -73,8 +73,8 @@ class SharedWindows:
         """Return the same without counting. Raises as `hit`."""
         return self._use(lambda storage: (storage.get(key), storage.get_expiry(key) - time.time()))
 
-    def answers(self) -> bool:
-        """Tell whether it can be used."""
+    def is_available(self) -> bool:
+        """Return whether Redis can be used."""
         try:
             self._use(lambda storage: storage.get("ping"))  # its own check() hides why it fails
         except StorageUnavailable:
@@ -86,39 +86,39 @@ class SharedWindows:
         self._storage.storage.close()
 
     def _use(self, operation: Callable[[RedisStorage], T]) -> T:
-        if self._down and not self._may_try():
+        if self._down and not self._may_retry():
             raise StorageUnavailable
-        found = self._found
+        recoveries = self._recoveries
         try:
             result = operation(self._storage)
         except self._failures as error:
-            self._lose(error, found)
+            self._mark_unavailable(error, recoveries)
             raise StorageUnavailable from error
         if self._down:
-            self._find()
+            self._mark_available()
         return result
 
-    def _may_try(self) -> bool:
-        """Return whether to try again. Only one caller gets True."""
+    def _may_retry(self) -> bool:
+        """Return whether to try again. Only one caller per delay gets True."""
         with self._lock:
             now = time.monotonic()
             if now < self._retry_at:
                 return False
-            self._retry_at = now + PAUSE
+            self._retry_at = now + RETRY_DELAY
             return True
 
-    def _lose(self, error: Exception, found: int) -> None:
+    def _mark_unavailable(self, error: Exception, recoveries: int) -> None:
         with self._lock:
-            if found != self._found:  # it was asked before it was found again, and says nothing about now
+            if recoveries != self._recoveries:  # the call began before Redis came back
                 return
-            self._retry_at = time.monotonic() + PAUSE
-            known, self._down = self._down, True
-        if not known:
+            self._retry_at = time.monotonic() + RETRY_DELAY
+            was_down, self._down = self._down, True
+        if not was_down:
             self._logger.warning("the storage of rate limits is not available", reason=str(error))
 
-    def _find(self) -> None:
+    def _mark_available(self) -> None:
         with self._lock:
-            known, self._down = self._down, False
-            self._found += known
-        if known:
+            was_down, self._down = self._down, False
+            self._recoveries += was_down
+        if was_down:
             self._logger.info("the storage of rate limits is back")

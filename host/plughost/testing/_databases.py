@@ -1,4 +1,4 @@
-"""Stores of a test's own, on each kind of database, so that one suite tests a plugin on both.
+"""Temporary databases for tests, on SQLite and PostgreSQL, so that one suite tests a plugin on both.
 
 ```python
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -35,10 +35,10 @@ _LOCALE: Final = "TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOC
 
 @contextmanager
 def store_settings(dialect: str) -> Iterator[dict[str, Any]]:
-    """Return a host's settings that put every store on SQLite or PostgreSQL, into a database that is gone afterwards.
+    """Return host settings that put every store into a temporary database, on SQLite or PostgreSQL.
 
     Args:
-        dialect: `sqlite` or `postgresql`. The latter as `fresh_postgresql`.
+        dialect: `sqlite` or `postgresql`. The latter uses `fresh_postgresql`.
     """
     if dialect == "sqlite":
         yield {"stores": {}}
@@ -49,12 +49,12 @@ def store_settings(dialect: str) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def fresh_postgresql() -> Iterator[str]:
-    """Return the URL of a database that is made for the length of a `with` block.
+    """Return the URL of a database that exists for the length of a `with` block.
 
-    The server is the one that the environment variable `PLUGHOST_TEST_POSTGRESQL` names, as the URL of a database on
-    it whose user may make others. `postgresql://postgres@127.0.0.1:5432/test` by default. Where the driver is
-    missing or nothing answers, the test is skipped and says so. Where the server can, the database sorts text as
-    people do and not by code points, so that a plugin that relies on either shows.
+    The environment variable `PLUGHOST_TEST_POSTGRESQL` names the server: the URL of a database on it whose user may
+    create others. `postgresql://postgres@127.0.0.1:5432/test` by default. If the driver is missing or no server
+    answers, the test is skipped and says so. If the server can, the database sorts text as people do, not by code
+    points as SQLite does: a plugin that relies on one order then fails.
     """
     driver = pytest.importorskip("psycopg2", reason="PostgreSQL is not tested: psycopg2 is not installed")
     url = os.environ.get(SERVER_VARIABLE, DEFAULT_SERVER)

@@ -1,4 +1,4 @@
-"""Plugins for tests that are not installed: an object in this process, dressed as a distribution; one issues tokens."""
+"""Plugins for tests without installation: objects of this process as distributions. One of them issues tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _EntryPoint(metadata.EntryPoint):
-    """An entry point that leads to an object at hand."""
+    """An entry point of an object in this process."""
 
     def load(self) -> Any:
         loaded = vars(self)["plugin"]
@@ -30,7 +30,7 @@ class _EntryPoint(metadata.EntryPoint):
 
 
 class _Distribution(metadata.Distribution):
-    """A distribution that is on no disk."""
+    """A distribution that exists only in memory."""
 
     def __init__(self, text: str, points: metadata.EntryPoints) -> None:
         self._text = text
@@ -55,13 +55,13 @@ def plugin_distribution(
     requires: Sequence[str] = (),
     distribution: str | None = None,
 ) -> metadata.Distribution:
-    """Return a distribution that brings one plugin.
+    """Return a distribution that contains one plugin.
 
     Args:
         name: The plugin's name.
-        plugin: The module or object with the hook implementations. An exception to raise at import.
+        plugin: The module or object with the hook implementations, or an exception to raise at import.
         version: The distribution's version.
-        requires: What the distribution requires, as pip writes it.
+        requires: The distribution's requirements, in pip's syntax.
         distribution: The distribution's name. By default the plugin's, prefixed with `plughost-`.
     """
     point = _EntryPoint(name, "in_memory:plugin", ENTRY_POINT_GROUP)
@@ -72,12 +72,12 @@ def plugin_distribution(
 
 
 class Tokens:
-    """Issues tokens to whomever a test names, with any roles, and is the authenticator of hosts that have it.
+    """An authenticator for tests, which issues tokens for any name and roles.
 
-    `running_host(beside=[tokens.distribution])` has it, and a request with `headers=tokens.headers("admin")` gets in.
+    Add it with `running_host(beside=[tokens.distribution])`, and send requests with `headers=tokens.headers("admin")`.
 
     Attributes:
-        distribution: What to put beside the plugins of a host. No other plugin there is an authenticator.
+        distribution: The distribution to pass as `beside`. No other plugin of the host may be an authenticator.
     """
 
     def __init__(self) -> None:
@@ -85,14 +85,14 @@ class Tokens:
         self.distribution: metadata.Distribution = plugin_distribution("test-tokens", self)
 
     def headers(self, *roles: str, name: str = "tester@example.org") -> dict[str, str]:
-        """Return the header field with a new token of a principal, which is good until this object is gone."""
+        """Return the header with a new token for a principal, valid as long as this object exists."""
         token = secrets.token_urlsafe()
         self._principals[token] = Principal(name, frozenset(roles))
         return {"Authorization": f"Bearer {token}"}
 
     @hookimpl
     def register_authenticator(self) -> Callable[[Request], Principal | None]:
-        """Return what finds the principal behind a request."""
+        """Return the function that finds the principal of a request."""
         return self._principal
 
     def _principal(self, req: Request) -> Principal | None:

@@ -1,4 +1,4 @@
-"""Part of the conformance suite: schemathesis, which makes requests of a description, and checks every answer by it."""
+"""Part of the conformance suite: schemathesis makes requests from the description and checks the responses by it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 from plughost.http._events import MEDIA_TYPE
 from plughost.testing._operations import Suite
 
-_PATIENCE: Final = 600
-# A precondition that fails is a right answer to a valid request.
+_TIMEOUT: Final = 600
+# A failed precondition is a right response to a valid request.
 _CONFIGURATION: Final = """
 hooks = "hooks.py"
 
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "3xx", "401", "403", "404", "409", "412", "429", "5xx"]
 """
-# A target that is too long is refused by the server (414): the description is of what resources answer.
+# The server refuses a target that is too long (414); the description covers only the responses of resources.
 _HOOKS: Final = """
 from urllib.parse import urlencode
 
@@ -36,11 +36,11 @@ def filter_case(context, case):
 """
 
 
-class Fuzzing(Suite):
+class FuzzingTests(Suite):
     """Tests of a plugin's description."""
 
     def test_every_answer_is_as_described(self, tmp_path: Path) -> None:
-        """Whatever schemathesis makes of the description, no operation answers what it doesn't declare."""
+        """No operation sends a response that it doesn't declare, whatever schemathesis requests."""
         if find_spec("schemathesis") is None or find_spec("plughost_openapi") is None:
             pytest.skip("answers are not compared with the description: install schemathesis and plughost-openapi")
         with self.serving("openapi") as host, host.client() as client:
@@ -54,11 +54,11 @@ class Fuzzing(Suite):
 
 
 def _fuzz(described: dict[str, Any], url: str, folder: Path, plugin: str) -> str:
-    """Return what schemathesis finds wrong with a plugin's answers, and nothing where all are as they are described.
+    """Return the output of schemathesis if a plugin's responses differ from their description, else nothing.
 
-    Operations that send events are left out, since their answers have no end.
+    Operations that send events are left out, since their responses don't end.
     """
-    document = _exact(described)
+    document = _with_multiple_of(described)
     document["paths"] = {
         path: wanted
         for path, operations in document["paths"].items()
@@ -74,10 +74,10 @@ def _fuzz(described: dict[str, Any], url: str, folder: Path, plugin: str) -> str
     command += ["--checks", "all", "--max-examples", "3", "--seed", "1", "--phases", "examples,fuzzing"]
     command += ["--suppress-health-check", "all", "--continue-on-failure", "--no-color"]
     done = subprocess.run(  # noqa: S603 - a program of this environment  # nosec B603
-        command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        command, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT, check=False
     )
-    said = done.stdout + done.stderr
-    return said if done.returncode or "Tested: 0" in done.stdout else ""
+    output = done.stdout + done.stderr
+    return output if done.returncode or "Tested: 0" in done.stdout else ""
 
 
 def _is_wanted(operation: Mapping[str, Any], plugin: str) -> bool:
@@ -85,11 +85,11 @@ def _is_wanted(operation: Mapping[str, Any], plugin: str) -> bool:
     return plugin in operation["tags"] and MEDIA_TYPE not in kinds
 
 
-def _exact(found: Any) -> Any:
-    """Return a description with what JSON Schema says of digits only by `multipleOf`, which JavaScript can't check."""
-    if isinstance(found, dict):
-        exact = {key: _exact(each) for key, each in found.items()}
-        if "x-fraction-digits" in exact:
-            exact["multipleOf"] = 10 ** -exact["x-fraction-digits"]
-        return exact
-    return [_exact(each) for each in found] if isinstance(found, list) else found
+def _with_multiple_of(node: Any) -> Any:
+    """Add `multipleOf` for decimal digits, which descriptions leave out since JavaScript can't check it."""
+    if isinstance(node, dict):
+        copy = {key: _with_multiple_of(each) for key, each in node.items()}
+        if "x-fraction-digits" in copy:
+            copy["multipleOf"] = 10 ** -copy["x-fraction-digits"]
+        return copy
+    return [_with_multiple_of(each) for each in node] if isinstance(node, list) else node

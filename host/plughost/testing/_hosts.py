@@ -1,4 +1,4 @@
-"""A host for the length of a test, on ports of its own, with data that is gone afterwards; a context without one."""
+"""A host for the length of a test, with its own ports and temporary data; a plugin context without a host."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 
 SettingsT = TypeVar("SettingsT")
 
-_OF_TRANSPORTS: Final = frozenset({"verify", "cert", "http1", "http2", "limits"})
+_TRANSPORT_OPTIONS: Final = frozenset({"verify", "cert", "http1", "http2", "limits"})
 
 
-class SetClock(Clock):
-    """A time that stands still until it is advanced."""
+class ManualClock(Clock):
+    """A clock that stands still until it is advanced."""
 
     def __init__(self, now: datetime) -> None:
-        """Begin at a moment, which has a time zone."""
+        """Start at a time with a time zone."""
         if now.tzinfo is None:
             message = f"a clock is set to a time with a time zone, and {now.isoformat()} has none; add tzinfo=UTC"
             raise ValueError(message)
-        self._began = now.astimezone(UTC)
-        self._passed = 0.0
+        self._start = now.astimezone(UTC)
+        self._elapsed = 0.0
 
     def now(self) -> datetime:
-        """Return the moment that it was set to."""
-        return self._began + timedelta(seconds=self._passed)
+        """Return the start time plus the seconds it was advanced."""
+        return self._start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
-        """Return the seconds that it was advanced."""
-        return self._passed
+        """Return the seconds it was advanced."""
+        return self._elapsed
 
     def patience(self, seconds: float) -> float | None:
         """Return None: nothing happens until it is advanced."""
@@ -65,7 +65,7 @@ class SetClock(Clock):
 
     def advance(self, seconds: float) -> None:
         """Let some seconds pass."""
-        self._passed += seconds
+        self._elapsed += seconds
 
 
 class RunningHost:
@@ -87,7 +87,7 @@ class RunningHost:
         return self.host.ports[site, scheme]
 
     def url(self, site: str = "main", scheme: str = "http") -> str:
-        """Return the address of a listener, without a slash at the end."""
+        """Return the URL of a listener, without a slash at the end."""
         name = "localhost" if scheme == "https" else "127.0.0.1"
         return f"{scheme}://{name}:{self.port(site, scheme)}"
 
@@ -97,30 +97,30 @@ class RunningHost:
         Args:
             site: The site.
             scheme: `http` or `https`.
-            **options: What `httpx.Client` takes, such as `http2=True`: over HTTP/2, each thread has its own connection.
+            **options: Arguments of `httpx.Client`, such as `http2=True`: over HTTP/2, each thread has a connection.
         """
         if scheme == "https":
             assert self.host.tls is not None, "a host with an HTTPS listener has a certificate"
             options.setdefault("verify", ssl.create_default_context(cafile=str(self.host.tls.certificate)))
-        options.setdefault("verify", False)  # there is nothing to verify, and to load what one would takes its time
+        options.setdefault("verify", False)  # plain HTTP has nothing to verify, and loading certificates is slow
         options.setdefault("timeout", 30.0)
         if options.get("http2"):
-            kept = {name: options.pop(name) for name in _OF_TRANSPORTS & options.keys()}
-            options["transport"] = _ConnectionPerThread(trust_env=False, **kept)
+            own = {name: options.pop(name) for name in _TRANSPORT_OPTIONS & options.keys()}
+            options["transport"] = _ConnectionPerThread(trust_env=False, **own)
         return httpx.Client(base_url=self.url(site, scheme), trust_env=False, **options)
 
     def advance(self, seconds: float) -> None:
-        """Let some seconds pass on the host's clock, and its jobs begin that are due then.
+        """Advance the host's clock by some seconds; jobs that become due then begin.
 
-        The clock is that of jobs and of `PluginContext.now`, and of nothing else.
+        Only jobs and `PluginContext.now` use this clock.
         """
         clock = self.host.clock
-        assert isinstance(clock, SetClock), "give running_host the time `now` that its clock is to show first"
+        assert isinstance(clock, ManualClock), "give running_host the time `now` that its clock is to show first"
         clock.advance(seconds)
         self.host.jobs.wake()
 
     def store(self, name: str) -> OpenStore[Any]:
-        """Return an open store, for tests of what a plugin does with it.
+        """Return an open store, for tests of a plugin's use of it.
 
         Raises:
             KeyError: No active plugin offers it.
@@ -146,27 +146,28 @@ def running_host(
     """Run a host for the length of a `with` block.
 
     Args:
-        plugins: The plugins to serve, beside those that they require. All that are installed by default.
-        settings: What `plughost.toml` would hold, as nested mappings. Ports are chosen by the system unless set.
+        plugins: The plugins to serve, with those that they require. All installed ones by default.
+        settings: The contents of `plughost.toml`, as nested mappings. The system chooses ports that are not set.
         dev: Whether it runs with `--dev`.
         without: Plugins to skip.
         strict: Refuse to start when any plugin fails.
-        distributions: What is installed, for plugins that are not. See `plugin_distribution`. A list may be
-            changed while the host runs, and is looked at again by a reload.
-        beside: What is installed beside that; its plugins are served whatever `plugins` names. It may be changed, too.
-        logger: Where it logs. Nowhere by default.
-        data_dir: Where it keeps its data. A folder that is removed afterwards by default.
-        now: What its clock shows until `RunningHost.advance`, with a time zone. The machine's time by default.
+        distributions: Distributions to use instead of the installed ones. See `plugin_distribution`. A list may change
+            while the host runs: a reload reads it again.
+        beside: Distributions in addition to those; their plugins are served whatever `plugins` names. It may change,
+            too.
+        logger: The host's logger. By default, nothing is logged.
+        data_dir: The host's data folder. A temporary folder by default.
+        now: The time on its clock until `RunningHost.advance`, with a time zone. The machine's time by default.
 
     Raises:
-        GenerationRefused: A plugin that is required does not serve.
+        GenerationRefused: A required plugin does not serve.
     """
 
     def installed() -> Iterator[metadata.Distribution]:
-        yield from beside or ()  # first: of one name, that one counts
+        yield from beside or ()  # first, since the first one of a name counts
         yield from metadata.distributions() if distributions is None else distributions
 
-    with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder, Path(os.devnull).open("w") as nowhere:
+    with tempfile.TemporaryDirectory(prefix="plughost-test-") as folder, Path(os.devnull).open("w") as devnull:
         file = Path(folder, "plughost.toml")
         complete = _with_free_ports(settings or {}, data_dir or Path(folder, "data"))
         if dev and data_dir is None:
@@ -178,15 +179,15 @@ def running_host(
             dev=dev,
             without=without,
             strict=strict,
-            logger=logger if logger is not None else make_logger(LogSettings(level="debug"), nowhere, lines),
+            logger=logger if logger is not None else make_logger(LogSettings(level="debug"), devnull, lines),
             distributions=None if distributions is None and beside is None else installed,
             lines=lines,
-            clock=SetClock(now) if now is not None else None,
+            clock=ManualClock(now) if now is not None else None,
         )
         environment = host.environment()
         if plugins is not None:
             own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
-            host.skip(_others(environment, {*plugins, *own}))
+            host.skip(_skipped(environment, {*plugins, *own}))
         host.start(environment)
         try:
             yield RunningHost(host)
@@ -225,7 +226,7 @@ def plugin_context(
 
 @cache
 def certificate() -> dict[str, str]:
-    """Return settings with a certificate for all hosts of this process: to make one for each takes its time."""
+    """Return settings with one certificate for all hosts of this process: making one for each is slow."""
     folder = tempfile.mkdtemp(prefix="plughost-test-tls-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = ensure_self_signed(Path(folder), ())
@@ -256,7 +257,7 @@ class _ConnectionPerThread(httpx.BaseTransport):
             self._made.pop().close()
 
 
-def _others(environment: Environment, wanted: Collection[str]) -> set[str]:
+def _skipped(environment: Environment, wanted: Collection[str]) -> set[str]:
     found = {each.name: each for each in environment.plugins}
     unknown = sorted(set(wanted) - set(found))
     if unknown:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from plughost import Operation, RouteGroup
 
 Prepare = Callable[[RunningHost, httpx.Client], None]
-"""What is done with a client before it asks."""
+"""Prepares a client before its first request."""
 
 _FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
 
 DENIED: Final = frozenset({401, 403})
-"""What somebody is answered who may not ask."""
+"""The statuses for a client without access."""
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class OperationCall:
     """An operation, and how to call it: each field of the path has a value."""
 
     site: str
@@ -43,7 +43,7 @@ class Called:
 
     @property
     def label(self) -> str:
-        """What a message calls it."""
+        """Its name in messages."""
         return f"{self.method} {self.path}"
 
     @property
@@ -53,7 +53,7 @@ class Called:
 
     @property
     def denials(self) -> frozenset[int]:
-        """What it may answer, whatever is sent, to somebody who may not ask."""
+        """The statuses for a client without access, whatever is sent."""
         return DENIED if self.operation.security else frozenset()
 
     @property
@@ -63,7 +63,7 @@ class Called:
 
     @property
     def consumes(self) -> tuple[str, ...]:
-        """The media types of its body. None where it reads no body."""
+        """The media types of its body. Empty if it reads no body."""
         return self.operation.consumes or (() if self.operation.request is None else (falcon.MEDIA_JSON,))
 
     @property
@@ -73,12 +73,12 @@ class Called:
 
     @property
     def streams_events(self) -> bool:
-        """Whether its answers have no end of their own."""
+        """Whether its responses are event streams, which don't end by themselves."""
         return MEDIA_TYPE in self.operation.produces
 
 
 class Suite:
-    """What each part of the conformance suite is given, see `conformance`."""
+    """The base of each part of the conformance suite. See `conformance` for the attributes."""
 
     plugin: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]]
@@ -99,7 +99,7 @@ class Suite:
 
     @contextmanager
     def clients(self, host: RunningHost, **options: Any) -> Iterator[Callable[[str], httpx.Client]]:
-        """Give what returns the client of a site, the same one each time, prepared for its first request."""
+        """Return a function from a site to its client: the same one each time, prepared for requests."""
         with ExitStack() as stack:
 
             @cache
@@ -112,13 +112,13 @@ class Suite:
 
 
 def unprepared(host: RunningHost, client: httpx.Client) -> None:
-    """Do nothing: anybody may ask."""
+    """Do nothing: anybody may send requests."""
 
 
-def calls_of(host: RunningHost, plugin: str) -> list[Called]:
+def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
     """Return every operation of a plugin."""
     return [
-        Called(
+        OperationCall(
             site=site,
             group=group,
             path=_FIELD.sub("1", group.prefix + route.path) or "/",

@@ -29,16 +29,16 @@ class Fault:
 def query_faults(source: str) -> list[Fault]:
     """Return the ternaries and chained comparisons in Pony's queries from generators and lambdas.
 
-    A test asserts that there are none: `assert query_faults(Path(module.__file__).read_text()) == []`. In the source of
-    a module that doesn't import Pony, nothing is found.
+    A test asserts that there are none: `assert query_faults(Path(module.__file__).read_text()) == []`. A module that
+    doesn't import Pony has no faults.
 
     Raises:
-        SyntaxError: It is no Python.
+        SyntaxError: The source is not valid Python.
     """
     tree = ast.parse(source)
     if not any(_imports_pony(node) for node in ast.walk(tree)):
         return []
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in _QUERIES)
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _function_name(node) in _QUERIES)
     queries = (each for call in calls for each in call.args if isinstance(each, (ast.GeneratorExp, ast.Lambda)))
     return [fault for query in queries for fault in _faults_in(query)]
 
@@ -51,7 +51,7 @@ def _faults_in(query: ast.AST) -> Iterator[Fault]:
             yield Fault(node.lineno, "Pony can't do a chained comparison: write `a <= x and x <= b`")
 
 
-def _called(call: ast.Call) -> str:
+def _function_name(call: ast.Call) -> str:
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
     return call.func.id if isinstance(call.func, ast.Name) else ""

@@ -1,1 +1,1 @@
-"""JSON, the same everywhere: exact numbers, all errors at once, CONTRACT 2's texts."""
+"""JSON for the host and all plugins: exact numbers, all errors at once, CONTRACT 2's texts."""

@@ -1,4 +1,4 @@
-"""Bodies as JSON: those of requests, arrays of any length, and Falcon's `req.media` and `resp.media` the same way."""
+"""JSON bodies: of requests, arrays of any length, and Falcon's `req.media` and `resp.media`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from falcon.typing import ReadableIO
 
 DEFAULT_BODY_LIMIT: Final = 1024 * 1024
-"""Bytes; what holds for a request that belongs to no mounted route (CONTRACT 2)."""
+"""Bytes; the limit for a request without a mounted route (CONTRACT 2)."""
 
 
 def read_body(req: falcon.Request, model: type[ModelT]) -> ModelT:
-    """Return the model that a request's body stands for.
+    """Return the model made from a request's JSON body.
 
     Raises:
         Invalid: The body breaks the model's rules.
@@ -31,13 +31,13 @@ def read_body(req: falcon.Request, model: type[ModelT]) -> ModelT:
 
 
 def read_json(req: falcon.Request) -> Any:
-    """Return the value of a request's JSON body. A request that names no Content-Type sends JSON (CONTRACT 2).
+    """Return the value of a request's JSON body. Without a Content-Type, the body counts as JSON (CONTRACT 2).
 
     Raises:
-        falcon.HTTPUnsupportedMediaType: The body is said to be something else, or is compressed.
-        falcon.HTTPContentTooLarge: It is over the default limit, and the request belongs to no mounted route. The
-            host sees to the limit of those that do before a resource is called.
-        MalformedJSON: It isn't JSON.
+        falcon.HTTPUnsupportedMediaType: The Content-Type isn't JSON, or the body is compressed.
+        falcon.HTTPContentTooLarge: The body exceeds the default limit, and the request has no mounted route. The host
+            checks the limits of mounted routes before it calls a resource.
+        MalformedJSON: The body isn't JSON.
     """
     content_type = req.content_type
     if content_type is not None and content_type != "application/json" and not _is_json(content_type):
@@ -53,12 +53,12 @@ def read_json(req: falcon.Request) -> Any:
         raise falcon.HTTPContentTooLarge(
             description=f"The request body is larger than the {DEFAULT_BODY_LIMIT} bytes accepted here."
         )
-    # Not `bounded_stream`: what an engine hands on ends where the body does, and its wrapper costs a microsecond.
+    # Not `bounded_stream`: an engine's stream ends with the body, and the wrapper costs a microsecond.
     return decode(req.stream.read())
 
 
 def _is_json(content_type: str) -> bool:
-    """Whether a Content-Type is JSON: `application/json` or a `+json` type (RFC 6839), in UTF-8."""
+    """Return whether a Content-Type is JSON: `application/json` or a `+json` type (RFC 6839), in UTF-8."""
     media_type, parameters = falcon.parse_header(content_type)
     main, _, sub = media_type.strip().lower().partition("/")
     charset = parameters.get("charset", "utf-8").lower()
@@ -66,15 +66,15 @@ def _is_json(content_type: str) -> bool:
 
 
 def send_array(resp: falcon.Response, batches: Iterable[Sequence[object]]) -> None:
-    """Answer with a JSON array. Call this last in a responder.
+    """Respond with a JSON array. Call this last in a responder.
 
-    What fits in one batch is sent with its Content-Length, the rest streams. The first two batches are fetched at
-    once, so that their errors are answered as any other. A later one cuts the response short, and the client sees
-    that it is incomplete.
+    A single batch is sent with its Content-Length; several are streamed. The first two batches are fetched at once, so
+    that their errors become ordinary error responses. A later error cuts the response off, and the client sees that
+    it is incomplete.
 
     Args:
         resp: The response.
-        batches: The items in their order, such as from `OpenStore.batches`. Anything that `encode` knows.
+        batches: The items in order, such as from `OpenStore.batches`: anything that `encode` accepts.
     """
     remaining = iter(batches)
     first = next(remaining, ())
@@ -86,12 +86,12 @@ def send_array(resp: falcon.Response, batches: Iterable[Sequence[object]]) -> No
 
 
 def _parts(batches: Iterable[Sequence[object]]) -> Iterator[bytes]:
-    before = b"["
+    separator = b"["
     for batch in batches:
         if batch:
-            yield before + encode(batch)[1:-1]
-            before = b","
-    yield b"]" if before == b"," else b"[]"
+            yield separator + encode(batch)[1:-1]
+            separator = b","
+    yield b"]" if separator == b"," else b"[]"
 
 
 class JSONHandler(falcon.media.BaseHandler):
@@ -106,8 +106,8 @@ class JSONHandler(falcon.media.BaseHandler):
 
         Raises:
             falcon.MediaNotFoundError: There is no body.
-            falcon.HTTPContentTooLarge: It is over the limit, so that the engine handed on nothing of it.
-            MalformedJSON: It isn't JSON.
+            falcon.HTTPContentTooLarge: The body exceeds the limit, so the engine passed on nothing of it.
+            MalformedJSON: The body isn't JSON.
         """
         raw = stream.read()
         if raw:

@@ -1,4 +1,4 @@
-"""Bytes to values and back: every number exact, and nothing that a client sends can do worse than a 400."""
+"""JSON to values and back: numbers are exact, and no client's input causes worse than a 400."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import pydantic_core
 from pydantic import BaseModel
 
 MAX_DEPTH: Final = 100
-"""How many arrays and objects may stand within one another."""
+"""How deep arrays and objects may be nested."""
 
 MAX_EXPONENT: Final = 324
-"""Largest power of ten of a number's first digit, either way: enough for each finite binary float (5e-324)."""
+"""Largest exponent of a number's first digit, positive or negative: enough for each finite binary float (5e-324)."""
 
 _MAX_NUMBER_LENGTH: Final = 1000
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_PLACE: Final = re.compile(r"^JSON is malformed: (?P<what>.*) \(byte (?P<byte>\d+)\)$")
+_SYNTAX_ERROR: Final = re.compile(r"^JSON is malformed: (?P<what>.*) \(byte (?P<byte>\d+)\)$")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # signed: one level down, one up
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _E, _N, _I = b"ENI"
-_NEEDS_CARE: Final = re.compile(rb"\dE[+-]\d|(?:^|[\[:,])-?(?:s?NaN|Infinity)")
+_NEEDS_REWRITE: Final = re.compile(rb"\dE[+-]\d|(?:^|[\[:,])-?(?:s?NaN|Infinity)")
 
 
 class MalformedJSON(falcon.HTTPBadRequest):
-    """A body that isn't JSON, or holds numbers or nesting beyond all use (CONTRACT 2): 400."""
+    """A body isn't JSON, or exceeds the limits of numbers or nesting (CONTRACT 2): 400."""
 
     def __init__(self, reason: str) -> None:
         """Take what is wrong, and where, as a sentence for API clients."""
@@ -39,16 +39,16 @@ class MalformedJSON(falcon.HTTPBadRequest):
 
 
 def decode(raw: bytes) -> Any:
-    """Return the value that a JSON text stands for: UTF-8 without a byte order mark (RFC 8259, section 8.1).
+    """Return the value of a JSON text: UTF-8 without a byte order mark (RFC 8259, section 8.1).
 
-    Integers become `int`, other numbers `Decimal`, exactly. Of members with one name the last counts.
+    Integers become `int`, other numbers `Decimal`, exactly. If a member is repeated, the last one counts.
 
     Raises:
-        MalformedJSON: It is empty or malformed, isn't UTF-8, has a lone surrogate or NaN, nests deeper than
+        MalformedJSON: The text is empty or malformed, isn't UTF-8, has a lone surrogate or NaN, nests deeper than
             100 levels, or has a number with an exponent beyond 324, an integer of more than 4300 digits or
             another number of more than 1000 characters.
     """
-    # A text this short can't nest too deep, and one with fewer brackets can't either.
+    # A text with so few bytes or opening brackets can't be nested too deep.
     if len(raw) > MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(raw):
         raise MalformedJSON(_TOO_DEEP)
     try:
@@ -60,25 +60,25 @@ def decode(raw: bytes) -> Any:
 def encode(value: object) -> bytes:
     """Return a value as JSON text.
 
-    Decimals are written as numbers with all their digits and, up to the exponent 324, without one.
-    Dates and times as ISO 8601, binary data as base64. Pydantic models (by alias), dataclasses, msgspec structs,
-    enumerations, sets, mappings and `msgspec.Raw`, which is JSON already, may stand anywhere. A binary float that isn't
-    finite becomes null.
+    Decimals are written as numbers with all their digits; those up to the exponent 324 without an exponent. Dates and
+    times are written as ISO 8601, binary data as base64. Pydantic models (by alias), dataclasses, msgspec structs,
+    enumerations, sets, mappings and `msgspec.Raw`, which is JSON already, may appear anywhere. A binary float that
+    isn't finite becomes null.
 
     Raises:
         ValueError: A Decimal is NaN or infinite, or a string has a lone surrogate.
-        TypeError: A value has no place in JSON.
+        TypeError: JSON has no type for a value.
     """
     encoded = _ENCODER.encode(value)
-    # msgspec writes `str(decimal)`, and `1E+2` or `NaN` are rare: looking for them beats walking every value.
-    if _may_need_care(encoded) and _NEEDS_CARE.search(encoded):
+    # msgspec writes `str(decimal)`, and `1E+2` or `NaN` are rare: searching for them beats visiting each value.
+    if _may_need_rewrite(encoded) and _NEEDS_REWRITE.search(encoded):
         builtins = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=_to_builtin)
         return _ENCODER.encode(_without_exponents(builtins))
     return encoded
 
 
-def _may_need_care(encoded: bytes) -> bool:
-    """Tell quickly, from single bytes: looking for one takes a tenth of the time that looking for two does."""
+def _may_need_rewrite(encoded: bytes) -> bool:
+    """Check quickly, single bytes first: searching for one takes a tenth of the time of searching for two."""
     return (
         (_E in encoded and (b"E+" in encoded or b"E-" in encoded))
         or (_N in encoded and b"NaN" in encoded)
@@ -87,7 +87,7 @@ def _may_need_care(encoded: bytes) -> bool:
 
 
 def _number(text: str) -> Decimal:
-    """Return a number that isn't an integer. Refuse it here, before anybody computes with it or writes it out."""
+    """Return a number that isn't an integer, or refuse it before anything computes with it or formats it."""
     number = Decimal(text)
     if len(text) > _MAX_NUMBER_LENGTH or not -MAX_EXPONENT <= number.adjusted() <= MAX_EXPONENT:
         raise MalformedJSON(_OUT_OF_RANGE)
@@ -95,15 +95,15 @@ def _number(text: str) -> Decimal:
 
 
 def _to_builtin(value: object) -> object:
-    """Return what stands in JSON for a value that msgspec doesn't know."""
+    """Convert a value that msgspec doesn't know."""
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, msgspec.Raw):
         return _DECODER.decode(value)
-    # Pydantic knows paths and, as of its later releases, URLs, addresses and masked secrets. Only what it makes a
-    # string of is taken: containers it would fill with Decimals as strings.
+    # Pydantic converts paths and, in later releases, URLs, addresses and masked secrets. Only strings are taken: in
+    # containers, pydantic would convert Decimals to strings.
     text = pydantic_core.to_jsonable_python(value, fallback=lambda _: None)
     if isinstance(text, str):
         return text
@@ -125,7 +125,7 @@ def _without_exponents(value: Any) -> Any:
 
 
 def _is_too_deep(raw: bytes) -> bool:
-    """Tell how a text nests before it is decoded: on Python 3.13 msgspec overflows the stacks of granian's threads."""
+    """Check the nesting before decoding: on Python 3.13 msgspec overflows the stacks of granian's threads."""
     outside_strings = b"".join(raw.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
     steps = outside_strings.translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) > MAX_DEPTH
@@ -135,30 +135,30 @@ def _reason(raw: bytes, error: Exception) -> str:
     """Return why a text was refused, as a sentence."""
     if isinstance(error, ArithmeticError):
         return _OUT_OF_RANGE
-    if isinstance(error, msgspec.ValidationError):  # what msgspec calls an integer beyond Python's limit of digits
+    if isinstance(error, msgspec.ValidationError):  # msgspec's error for an integer beyond Python's limit of digits
         return "The request body holds an integer with too many digits."
     if not raw.strip():
         return "The request body is missing; a JSON value is expected."
     try:
         raw.decode()
-    except UnicodeDecodeError as flaw:
-        return f"The request body is not valid UTF-8{_where(raw, flaw.start)}."
-    return f"The request body is not valid JSON: {_flaw(raw, str(error))}."
+    except UnicodeDecodeError as invalid:
+        return f"The request body is not valid UTF-8{_at_position(raw, invalid.start)}."
+    return f"The request body is not valid JSON: {_describe_syntax_error(raw, str(error))}."
 
 
-def _flaw(raw: bytes, message: str) -> str:
+def _describe_syntax_error(raw: bytes, message: str) -> str:
     """Return what is malformed, and where."""
     if raw.startswith(_BYTE_ORDER_MARK):
         return "it starts with a byte order mark"
-    place = _PLACE.match(message)
+    match = _SYNTAX_ERROR.match(message)
     surrogate = _LONE_SURROGATE.search(raw)
-    if place is None:  # "Input data was truncated": msgspec looks ahead for the second half of a pair
-        return f"a lone surrogate{_where(raw, surrogate.start())}" if surrogate else "it ends too early"
-    what = "a lone surrogate" if "surrogate" in place["what"] else place["what"]
-    return what + _where(raw, int(place["byte"]))
+    if match is None:  # "Input data was truncated": msgspec looks ahead for the second half of a pair
+        return f"a lone surrogate{_at_position(raw, surrogate.start())}" if surrogate else "it ends too early"
+    what = "a lone surrogate" if "surrogate" in match["what"] else match["what"]
+    return what + _at_position(raw, int(match["byte"]))
 
 
-def _where(raw: bytes, byte: int) -> str:
+def _at_position(raw: bytes, byte: int) -> str:
     before = raw[:byte]
     line = before.count(b"\n") + 1
     column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1

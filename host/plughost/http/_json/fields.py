@@ -1,8 +1,8 @@
 """Rules of a model's fields, which refuse with CONTRACT 2's texts and show their bounds in the API description.
 
-Each stands in an annotation beside the type that the checked value has. A field without a default is required.
-One that may be left out gets `absent()`: null in the body is refused all the same, and the model's
-`model_fields_set` holds the fields that were sent.
+Put a rule into an annotation, after the type of the checked value. A field without a default is required. An optional
+field has the default `absent()`: null in the body is still refused, and the model's `model_fields_set` holds the
+fields that were sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RULE: Final = "plughost_rule"
 NOT_BLANK: Final = "must not be blank"
 NOT_NULL: Final = "must not be null"
 
-# The characters of Unicode's property White_Space; str.isspace() knows four control characters more.
+# The characters of Unicode's property White_Space; str.isspace() accepts four more control characters.
 _WHITE_SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
@@ -34,7 +34,7 @@ _NOT_BLANK_PATTERN: Final = (
 
 
 def absent() -> Any:
-    """Return the default of a field that may be left out of a body, where it is None then, but may not be null."""
+    """Return the default of an optional field: None if the body lacks it, while null in the body is refused."""
     return Field(default_factory=lambda: None)
 
 
@@ -44,7 +44,7 @@ def refusal(text: str) -> PydanticCustomError:
 
 
 class Rule:
-    """What the rules have in common: pydantic asks them for the check and for the JSON Schema."""
+    """The base of the rules: pydantic gets the check and the JSON Schema from them."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class Text(Rule):
     """A string without NUL, kept exactly as sent.
 
     Attributes:
-        max_length: Its most Unicode code points. None for no limit.
+        max_length: Maximum length in Unicode code points. None for no limit.
         blank: Whether it may be empty or only Unicode white space.
     """
 
@@ -107,8 +107,8 @@ class Integer(Rule):
     """An integer, also when written `5.0` or `5e2`.
 
     Attributes:
-        minimum: The smallest one accepted.
-        maximum: The largest one accepted.
+        minimum: The smallest accepted value.
+        maximum: The largest accepted value.
     """
 
     minimum: int | None = None
@@ -142,11 +142,11 @@ class Number(Rule):
     """An exact number, as `Decimal`. Digits are counted by value, so `1.50000` has one after the point.
 
     Attributes:
-        minimum: The smallest one accepted.
-        exclusive_minimum: What it must be greater than.
-        maximum: The largest one accepted.
-        integer_digits: Most digits before the decimal point. Goes with `fraction_digits`.
-        fraction_digits: Most digits after it.
+        minimum: The smallest accepted value.
+        exclusive_minimum: The value must be greater than this.
+        maximum: The largest accepted value.
+        integer_digits: Maximum digits before the decimal point. Requires `fraction_digits`.
+        fraction_digits: Maximum digits after it. Requires `integer_digits`.
     """
 
     minimum: int | Decimal | None = None
@@ -178,14 +178,14 @@ class Number(Rule):
         """Return the JSON Schema of the number."""
         schema: dict[str, Any] = {"type": "number"}
         bounds = {"minimum": self.minimum, "exclusiveMinimum": self.exclusive_minimum, "maximum": self.maximum}
-        schema |= {name: _plain(bound) for name, bound in bounds.items() if bound is not None}
+        schema |= {name: _to_json_number(bound) for name, bound in bounds.items() if bound is not None}
         if self.integer_digits is not None and self.fraction_digits is not None:
             limit = 10**self.integer_digits
             if self.maximum is None or self.maximum >= limit:
                 schema["exclusiveMaximum"] = limit
             if schema.keys().isdisjoint({"minimum", "exclusiveMinimum"}):
                 schema["exclusiveMinimum"] = -limit
-            # Not multipleOf: validators that compute in binary, as JavaScript's do, refuse 0.0003 by it.
+            # Not multipleOf: validators that compute in binary, such as JavaScript's, would refuse 0.0003.
             schema["x-fraction-digits"] = self.fraction_digits
         return schema
 
@@ -201,7 +201,7 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _to_scale(number: Decimal, integer: int, fraction: int) -> Decimal:
-    """Count digits, and drop zeros and exponents that the value can do without."""
+    """Check the number of digits, and remove needless zeros and exponents."""
     before, _, after = str(number).partition(".")
     if len(before) <= integer and len(after) <= fraction and "E" not in before and "E" not in after:
         return number
@@ -214,7 +214,7 @@ def _to_scale(number: Decimal, integer: int, fraction: int) -> Decimal:
     return Decimal(format(scaled, "f").rstrip("0").rstrip(".")) if fraction else scaled
 
 
-def _plain(bound: int | Decimal) -> int | float:
+def _to_json_number(bound: int | Decimal) -> int | float:
     return int(bound) if bound == int(bound) else float(bound)
 
 

@@ -1,4 +1,4 @@
-"""A decoded value against a pydantic model: all invalid fields at once, one text for each (CONTRACT 2)."""
+"""Validation of decoded values by pydantic models: all invalid fields at once, one text for each (CONTRACT 2)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_VIOLATIONS: Final = 1000
-"""How many violations are listed at most, so that an answer can't dwarf its request."""
+"""Maximum violations in a response, so that it can't dwarf its request."""
 
 Location = tuple[int | str, ...]
 
 
 def validate(model: type[ModelT], value: Any) -> ModelT:
-    """Return the model that a JSON value stands for, as `decode` returned it.
+    """Return the model made from a JSON value that `decode` returned.
 
-    A field counts as invalid once, in the order of the model. Nested names are dotted and items are numbered from
-    zero, `items[0].name`. The body as a whole is the empty name. Unknown members are ignored unless the model
+    Each invalid field is listed once, in the order of the model. Nested names are dotted and items are numbered from
+    zero, as in `items[0].name`. The empty name is the body as a whole. Unknown members are ignored unless the model
     forbids them.
 
-    Fields of ordinary pydantic types take what JSON can't say otherwise, such as dates, times, UUIDs, enumerations,
-    sets or Decimals from strings, but no number or boolean from a string and no number for a boolean or the reverse
-    (except within sets, tuples and dataclasses).
+    Fields of ordinary pydantic types also accept a string or array for what JSON has no type for, such as dates, times,
+    UUIDs, enumerations, Decimals or sets. They accept no string for a number or boolean, and no number for a boolean or
+    the reverse (except within sets, tuples and dataclasses).
 
     Raises:
-        Invalid: Rules are broken.
+        Invalid: The value breaks rules.
     """
     try:
-        # Strict first: that is right for every rule of `fields` and every scalar of JSON, and fastest.
+        # Strict first: it is right for every rule of `fields` and every JSON scalar, and fastest.
         validated: ModelT = model.__pydantic_validator__.validate_python(value, strict=True)
         return validated
     except ValidationError as error:
@@ -56,7 +56,7 @@ def validate(model: type[ModelT], value: Any) -> ModelT:
 
 
 def _violations_with_missing(model: type[BaseModel], value: Any, missing: Iterable[Location]) -> list[Violation]:
-    """Return the violations of a value that lacks members: a missing one is refused in the words for null."""
+    """Return the violations of a value that lacks members: a missing one gets the text for null."""
     filled = value
     for location in missing:
         filled = _with_null(filled, location)
@@ -71,7 +71,7 @@ def _violations_with_missing(model: type[BaseModel], value: Any, missing: Iterab
 
 
 def _with_null(value: Any, location: Location) -> Any:
-    """Return a copy of a value that has a null where a member is missing."""
+    """Return a copy of a value with null for a missing member."""
     part, rest = location[0], location[1:]
     if not rest:
         return {**value, part: None} if isinstance(value, Mapping) and part not in value else value
@@ -83,9 +83,9 @@ def _with_null(value: Any, location: Location) -> Any:
 
 
 def _violations(value: Any, strict: Iterable[ErrorDetails], lax: Iterable[ErrorDetails]) -> list[Violation]:
-    """Return the violations among what strict mode and pydantic's ordinary, lax mode found wrong.
+    """Return the violations among the errors of pydantic's strict mode and of its ordinary, lax mode.
 
-    What both refuse is wrong. What only strict mode refuses is wrong where a member has another JSON type than
+    An error in both modes is a violation. An error only in strict mode is one if the member's JSON type differs from
     every type that the field allows.
     """
     refused = _by_name(value, lax)
@@ -106,7 +106,7 @@ def _by_name(value: Any, errors: Iterable[ErrorDetails]) -> dict[str, list[Error
 
 
 def _name(value: Any, location: Location) -> str:
-    """Return a violation's field: of a location the parts that the value has, since unions add parts of their own."""
+    """Return a violation's field: the location's parts that exist in the value, since unions add their own parts."""
     name = ""
     for depth, part in enumerate(location):
         if _has(value, part):
@@ -124,7 +124,7 @@ def _has(value: Any, part: int | str) -> bool:
 
 
 def _is_other_type(error: ErrorDetails) -> bool:
-    """Whether strict mode refused a member for its JSON type, and not for want of a date, set or Decimal type."""
+    """Return whether strict mode refused a member's JSON type, not only since JSON has no date, set or Decimal."""
     if error["type"] in ("int_type", "float_type"):
         return isinstance(error["input"], bool | str)
     return error["type"] in ("bool_type", "string_type")
@@ -150,7 +150,7 @@ def _text_of(error: ErrorDetails) -> str:
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 
-# What pydantic says otherwise than "Input should be ...", or in words that are not JSON's.
+# Errors whose pydantic message doesn't start with "Input should be", or doesn't use JSON's terms.
 _TEXTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("string_type", "string_sub_type"), "must be a string"),
     **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "must be an integer"),

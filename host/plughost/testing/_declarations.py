@@ -1,4 +1,4 @@
-"""Part of the conformance suite: what a plugin says of itself is complete, and it owns what it declares and makes."""
+"""Part of the conformance suite: a plugin's declarations are complete, and it owns what it declares and makes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ _TABLES: Final = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
     "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
 }
-_OF_THE_HOST: Final = "plughost_"  # what the names of the tables begin with that the host makes for itself
-_SHOWN_AS: Final = {"counter": ("", "_total"), "gauge": ("",), "histogram": ("", "_bucket", "_count", "_sum")}
+_HOST_PREFIX: Final = "plughost_"  # of the host's own tables
+_PROMETHEUS_SUFFIXES: Final = {
+    "counter": ("", "_total"),
+    "gauge": ("",),
+    "histogram": ("", "_bucket", "_count", "_sum"),
+}
 
-_SHOWN: Final = 5
+_MAX_SHOWN: Final = 5
 
 
-class Declaring(Suite):
-    """Tests of declarations and annotations, and of what a plugin declares beside all that are installed."""
+class DeclarationTests(Suite):
+    """Tests of declarations and annotations, and of conflicts with all other installed plugins."""
 
     def test_every_operation_is_documented(self, host: RunningHost) -> None:
-        """Clients are told what each operation is for, what it takes, and what they get where all is well."""
+        """The description tells the purpose of each operation, its parameters, and its successful responses."""
         missing = [
             f"{method} {group.prefix}{route.path} {fault}"
             for view in host.host.view.sites.values()
@@ -43,14 +47,14 @@ class Declaring(Suite):
         assert not missing, f"{self.plugin}: {'; '.join(missing)}"
 
     def test_it_declares_the_tables_that_it_makes(self, host: RunningHost) -> None:
-        """A table that a store makes and doesn't declare outlives a purge, and meets another plugin's unnoticed."""
+        """A store declares each table it makes: others outlive a purge, and may conflict with another plugin's."""
         generation = host.host.generation
         assert generation is not None, "a host that runs has a generation"
         stores = list(generation.stores.values())
         declared = {table for store in stores for table in store.declared.tables}
         for store in (each for each in stores if each.plugin == self.plugin):
             with store.database.administer() as db:
-                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(_OF_THE_HOST)}
+                made = {name for (name,) in db.rows(_TABLES[store.dialect]) if not name.startswith(_HOST_PREFIX)}
             undeclared = ", ".join(sorted(made - declared))
             assert not undeclared, (
                 f"the store {store.name} makes the table {undeclared}, which it doesn't declare: add it to `tables`"
@@ -65,11 +69,13 @@ class Declaring(Suite):
         with running_host(settings={"stores": {}, **self.settings}) as host:
             assert host.host.generation is not None, "a host that runs has a generation"
             faults = [*_claims(self.plugin, host.host.generation.registry)]
-            faults += [fault for look in (_tables, _prefixes, _metrics) for fault in look(self.plugin, host.host.view)]
+            faults += [
+                fault for check in (_tables, _prefixes, _metrics) for fault in check(self.plugin, host.host.view)
+            ]
         assert not faults, f"{self.plugin} declares what it doesn't own: {'; '.join(faults)}"
 
     def test_it_says_that_it_is_typed(self) -> None:
-        """Who imports the plugin gets its types: its package has the file `py.typed` (PEP 561)."""
+        """Importers of the plugin get its types: its package has the file `py.typed` (PEP 561)."""
         folders = self._folders()
         typed = not folders or any((folder / "py.typed").is_file() for folder in folders)
         assert typed, (
@@ -78,15 +84,16 @@ class Declaring(Suite):
 
     def test_what_is_public_is_annotated(self) -> None:
         """A package that says it is typed annotates what others may call, and its hooks."""
-        bare = [
+        missing = [
             f"{file.relative_to(folder.parent)}:{line}"
             for folder in self._folders()
             for file in sorted(folder.rglob("*.py"))
             for line in _unannotated(ast.parse(file.read_bytes()).body)
         ]
-        more = f" and {len(bare) - _SHOWN} more" if len(bare) > _SHOWN else ""
-        assert not bare, (
-            f"the package {self.package} has public functions without annotations at {', '.join(bare[:_SHOWN])}{more}:"
+        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
+        shown = ", ".join(missing[:_MAX_SHOWN])
+        assert not missing, (
+            f"the package {self.package} has public functions without annotations at {shown}{more}:"
             " annotate each argument and what is returned"
         )
 
@@ -97,7 +104,7 @@ class Declaring(Suite):
 
 
 def _undocumented(operation: Operation) -> Iterator[str]:
-    """Yield what an operation doesn't say, and what to do."""
+    """Yield what an operation's documentation lacks, and what to do."""
     if not operation.summary.strip():
         yield "has no summary: say in a line what it does"
     for parameter in operation.parameters:
@@ -121,16 +128,16 @@ def _unannotated(body: Iterable[ast.stmt], *, in_class: bool = False) -> Iterato
         elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if each.name.startswith("_") and each.name != "__init__":
                 continue
-            given = each.args
-            arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            spec = each.args
+            arguments = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
             is_bound = in_class and not any(getattr(to, "id", "") == "staticmethod" for to in each.decorator_list)
-            bare = any(one is not None and one.annotation is None for one in arguments[is_bound:])
-            if bare or (each.returns is None and each.name != "__init__"):
+            missing = any(one is not None and one.annotation is None for one in arguments[is_bound:])
+            if missing or (each.returns is None and each.name != "__init__"):
                 yield each.lineno
 
 
 def _claims(plugin: str, registry: Registry) -> Iterator[str]:
-    """Yield what the host refuses, to this plugin or to another for the sake of this one."""
+    """Yield conflicts for which the host refuses this plugin, or another one because of it."""
     (own,) = (entry for entry in registry.entries if entry.name == plugin)
     if own.failure is not None:
         how = ": give it a name of its own" if own.failure.stage == "conflict" else ""
@@ -145,12 +152,12 @@ def _tables(plugin: str, view: HostView) -> Iterator[str]:
     """Yield tables that the host makes for itself."""
     (own,) = (each for each in view.plugins if each.name == plugin)
     for table in chain.from_iterable(store.tables for store in own.declared.stores):
-        if table.lower().startswith(_OF_THE_HOST):
+        if table.lower().startswith(_HOST_PREFIX):
             yield f"the table {table} is the host's: remove it from `tables`, or a purge drops it"
 
 
 def _prefixes(plugin: str, view: HostView) -> Iterator[str]:
-    """Yield prefixes where another plugin answers for all that is below."""
+    """Yield prefixes below a prefix of another plugin."""
     for site in view.sites.values():
         for (owner, group), (other, above) in permutations(site.groups, 2):
             if owner == plugin != other and group.prefix.startswith(f"{above.prefix}/"):
@@ -158,7 +165,7 @@ def _prefixes(plugin: str, view: HostView) -> Iterator[str]:
 
 
 def _metrics(plugin: str, view: HostView) -> Iterator[str]:
-    """Yield metrics that are shown by a name of another."""
+    """Yield metrics that Prometheus shows under another metric's name."""
     for metric, other in permutations(view.metrics, 2):
         if metric.plugin == plugin and (both := _series(metric) & _series(other)):
             whose = f"{other.name} of {other.plugin}"
@@ -168,4 +175,4 @@ def _metrics(plugin: str, view: HostView) -> Iterator[str]:
 def _series(metric: MetricView) -> set[str]:
     """Return the names that Prometheus sees of a metric."""
     name = f"{metric.plugin.replace('-', '_').replace('.', '_')}_{metric.name}"
-    return {name + ending for ending in _SHOWN_AS[metric.kind]}
+    return {name + ending for ending in _PROMETHEUS_SUFFIXES[metric.kind]}

@@ -1,4 +1,4 @@
-"""Part of the conformance suite: a plugin lives through reloads, and leaves nothing behind when it goes."""
+"""Part of the conformance suite: a plugin survives reloads, and leaves nothing behind when it is removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import httpx
 
 from plughost.http._events import MEDIA_TYPE
 from plughost.testing._hosts import certificate
-from plughost.testing._operations import Suite, calls_of
+from plughost.testing._operations import Suite, operation_calls
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,45 +27,45 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PATIENCE: Final = 15.0
-_TIMES: Final = 3
+_TIMEOUT: Final = 15.0
+_ATTEMPTS: Final = 3
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
-class Leaving(Suite):
-    """Tests of reloads, drains and what is there afterwards."""
+class LifecycleTests(Suite):
+    """Tests of reloads and drains, and of what is left afterwards."""
 
     def test_it_serves_on_after_a_reload_and_leaves_no_thread(self) -> None:
-        """A host reloads with the plugin and stops; a thread of the plugin's that goes on then was never ended."""
+        """The host reloads with the plugin and stops; then no thread of the plugin is left."""
         before = set(threading.enumerate())
         with self.serving() as host:
             report = host.host.reload()
             why = "; ".join((*report.problems, *report.restart_needed))
             assert report.ok, f"{self.plugin} does not live through a reload: {why}"
-        left = _patiently(lambda: _threads_since(before))
+        left = _eventually(lambda: _threads_since(before))
         assert not left, f"{self.plugin} leaves the threads {left} behind when its host stops: end them in `stopping`"
 
     def test_its_event_streams_end_when_the_drain_begins(self) -> None:
-        """A client that reads events gets a whole end from a host that stops, which nothing else tells it to expect."""
+        """When the host stops, a client that reads events gets a complete end, not a cut connection."""
         with self.serving() as host, self.clients(host) as client_of, ExitStack() as stack:
             streams = []
-            for called in calls_of(host, self.plugin):
-                if called.method == "GET" and called.streams_events:
-                    begun = client_of(called.site).stream("GET", called.path, headers={"Accept": MEDIA_TYPE})
+            for call in operation_calls(host, self.plugin):
+                if call.method == "GET" and call.streams_events:
+                    begun = client_of(call.site).stream("GET", call.path, headers={"Accept": MEDIA_TYPE})
                     answer = stack.enter_context(begun)
                     if answer.status_code == 200:
-                        streams.append((called, answer))
+                        streams.append((call, answer))
             with ThreadPoolExecutor(max(1, len(streams))) as pool:
-                reading = [(called, pool.submit(_read_to_its_end, answer)) for called, answer in streams]
+                reading = [(call, pool.submit(_ends_completely, answer)) for call, answer in streams]
                 host.host.stop()
-            cut = [called.label for called, whole in reading if not whole.result()]
+            cut = [call.label for call, whole in reading if not whole.result()]
             assert not cut, (
                 f"the event streams of {', '.join(cut)} don't end when the host drains:"
                 " send them with plughost.http.send_events, or end them in `draining`"
             )
 
     def test_it_leaves_no_file_and_no_connection(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What it opened is closed once its host has stopped; what it writes belongs into its data folder."""
+        """Once its host has stopped, all it opened is closed; it has written only into its data folder."""
         certificate()  # which all hosts of this process share
         with monkeypatch.context() as patched:
             for name in ("working", "temporary"):
@@ -73,11 +73,11 @@ class Leaving(Suite):
             patched.chdir(tmp_path / "working")
             patched.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
             self._serve_once(tmp_path / "data")  # what a process opens once, and keeps, is no leak
-            # What leaks does so each time; another host of these tests may open a file meanwhile.
-            for _ in range(_TIMES):
+            # A leak recurs each time. A file that is open once may be another test host's.
+            for _ in range(_ATTEMPTS):
                 before = _open_files()
                 self._serve_once(tmp_path / "data")
-                open_files = _patiently(lambda before=before: sorted({file for _, file in _open_files() - before}))  # type: ignore[misc] # mypy can't type a lambda's default
+                open_files = _eventually(lambda before=before: sorted({file for _, file in _open_files() - before}))  # type: ignore[misc] # mypy can't type a lambda's default
                 if not open_files:
                     break
         written = [
@@ -89,33 +89,33 @@ class Leaving(Suite):
         assert not written, f"{self.plugin} leaves {', '.join(written)} behind: write into `context.data_dir`"
 
     def test_its_modules_can_be_replaced(self) -> None:
-        """As an upgrade does, a host imports its modules afresh; those from before are not held on to."""
-        earlier = _taken_out(self.package)
+        """When a host imports its modules afresh, as in an upgrade, nothing holds the old ones."""
+        earlier = _remove_modules(self.package)
         path = list(sys.path)
         try:
             with self.serving():
                 pass
-            fresh = [(name, weakref.ref(module)) for name, module in _taken_out(self.package).items()]
+            fresh = [(name, weakref.ref(module)) for name, module in _remove_modules(self.package).items()]
         finally:
             added = [each for each in sys.path if each not in path]
             sys.path[:] = path
             sys.modules.update(earlier)
         assert not added, f"{self.plugin} leaves {', '.join(added)} in sys.path"
-        kept = _patiently(lambda: sorted(name for name, module in fresh if module() is not None))
+        kept = _eventually(lambda: sorted(name for name, module in fresh if module() is not None))
         assert not kept, (
             f"{self.plugin} leaves the modules {', '.join(kept)} held after an upgrade: undo it in `stopping`"
         )
 
     def _serve_once(self, data_dir: Path) -> None:
-        """Run a host, and ask each operation that reads, since much is opened only then."""
+        """Run a host and call each operation that reads, since much is opened only then."""
         with self.serving(data_dir=data_dir) as host, self.clients(host) as client_of:
-            for called in calls_of(host, self.plugin):
-                if called.method == "GET" and not called.streams_events:
-                    client_of(called.site).get(called.path)
+            for call in operation_calls(host, self.plugin):
+                if call.method == "GET" and not call.streams_events:
+                    client_of(call.site).get(call.path)
 
 
-def _read_to_its_end(answer: httpx.Response) -> bool:
-    """Tell whether a response has an end, as opposed to being cut off."""
+def _ends_completely(answer: httpx.Response) -> bool:
+    """Return whether a response ends completely, instead of being cut off."""
     try:
         for _ in answer.iter_raw():
             pass
@@ -124,9 +124,9 @@ def _read_to_its_end(answer: httpx.Response) -> bool:
     return True
 
 
-def _patiently(find: Callable[[], Collection[T]]) -> Collection[T]:
-    """Return what is found at last: what ends by itself may take a moment."""
-    until = monotonic() + _PATIENCE
+def _eventually(find: Callable[[], Collection[T]]) -> Collection[T]:
+    """Return what `find` finds once it finds nothing or time is up: cleanup may take a moment."""
+    until = monotonic() + _TIMEOUT
     while found := find():
         if monotonic() > until:
             break
@@ -136,13 +136,13 @@ def _patiently(find: Callable[[], Collection[T]]) -> Collection[T]:
 
 
 def _threads_since(before: set[threading.Thread]) -> list[str]:
-    """Return the names of threads that began since, but for the host's own."""
+    """Return the names of threads that began since, except the host's own."""
     left = set(threading.enumerate()) - before
     return sorted(each.name for each in left if not each.name.startswith("plughost-"))
 
 
 def _open_files() -> set[tuple[str, str]]:
-    """Return the descriptors of this process, with what they are of; none where the system doesn't tell."""
+    """Return the descriptors of this process and what they refer to; none if the system doesn't tell."""
     found = set()
     for each in _DESCRIPTORS.iterdir() if _DESCRIPTORS.is_dir() else ():
         with suppress(OSError):  # such as the one of the folder itself
@@ -150,7 +150,7 @@ def _open_files() -> set[tuple[str, str]]:
     return found
 
 
-def _taken_out(package: str) -> dict[str, ModuleType]:
-    """Take a package's modules out of `sys.modules`, and return them."""
+def _remove_modules(package: str) -> dict[str, ModuleType]:
+    """Remove a package's modules from `sys.modules`, and return them."""
     names = [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
     return {name: sys.modules.pop(name) for name in names}

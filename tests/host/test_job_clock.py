@@ -1,0 +1,28 @@
+"""The clock that jobs go by, where somebody sets it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tests.host.plugins import until
+from tests.host.test_jobs import MORNING, Runs, job, with_jobs
+
+from plughost import Job
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_a_clock_that_was_set_back_holds_no_job_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next time is one of those to come, also where the host had started in a year far ahead."""
+    runs = Runs()
+    plugin = with_jobs(Job(name="hourly", run=runs, cron="0 * * * *"))
+    ahead = datetime(2036, 1, 1, tzinfo=UTC)
+    with running_host(distributions=[plugin_distribution("a", plugin)], now=ahead) as host:
+        monkeypatch.setattr(host.host.clock, "_began", MORNING)
+        host.advance(60)
+        until(lambda: job(host).due == MORNING + timedelta(hours=1))
+        host.advance(3600)
+        until(lambda: len(runs.due) == 1)
