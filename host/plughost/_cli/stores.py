@@ -35,7 +35,7 @@ from plughost._runtime.audit import command_audit
 from plughost._settings.errors import did_you_mean
 from plughost.stores import Stores, purge
 from plughost.stores._errors import SetupError, StoreError
-from plughost.stores._looking import Statistics, statistics
+from plughost.stores._inspection import Statistics, statistics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -238,5 +238,5 @@ def _refuse_if_served(stores: Iterable[OpenStore[Any]]) -> None:
     with as_click_error(StoreError):
         for store in stores:
             if store.database.exists():
-                with store.database.alone():
+                with store.database.exclusive_claim():
                     pass
