@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeGuard
 import click
 import falcon
 
-from plughost._apps.application import _DETAILS
+from plughost._apps.application import _DEFAULT_DESCRIPTIONS
 from plughost._cli import options
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, InstalledPlugin
 from plughost._plugins.failures import Failure, advised
@@ -98,7 +98,7 @@ def reference() -> str:
     """Return the page."""
     sources = _sources()
     parts = [_HEAD, _ANSWERS, "\n| status | title | detail |\n|---|---|---|\n"]
-    parts.extend(f"| {status} | | {_code(text)} |\n" for status, text in sorted(_DETAILS.items()))
+    parts.extend(f"| {status} | | {_code(text)} |\n" for status, text in sorted(_DEFAULT_DESCRIPTIONS.items()))
     parts.append(_by_package("Answers", sources, _answers(sources), ("status", "title", "detail")))
     parts.append(f"{_FAILURES}\n{_table(('stage', 'what happened', 'what to do'), _failures(sources))}")
     parts.append(_EXITS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import pytest
 
-from plughost._apps.compression import _choose, _Stream, zstd
+from plughost._apps.compression import _choose_encoding, _CompressedStream, zstd
 from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.optional import ZSTD, LibraryError, optional
 
@@ -125,7 +125,7 @@ def test_zstd_is_served_where_set() -> None:
 )
 def test_accept_encoding_decides(accept: str, chosen: str | None) -> None:
     """Qualities and the star count as RFC 9110 has them."""
-    assert _choose(accept, ("zstd", "gzip")) == chosen
+    assert _choose_encoding(accept, ("zstd", "gzip")) == chosen
 
 
 def test_errors_are_compressed_as_well_and_short_bodies_are_not() -> None:
@@ -154,7 +154,7 @@ def test_a_stream_keeps_flowing(encoding: Encoding) -> None:
     """What is sent for a part is enough to read that part; the source is closed at the end."""
     parts = [b"first " * 100, b"", b"second " * 100, b"third " * 100]
     source = Source(parts)
-    stream = _Stream(source, encoding)
+    stream = _CompressedStream(source, encoding)
     decompressor = zlib.decompressobj(31) if encoding == "gzip" else zstd().ZstdDecompressor()
     read = [decompressor.decompress(sent) for sent in stream]
     assert read == [*(part for part in parts if part), b""]

@@ -9,7 +9,7 @@ from inspect import Parameter as Argument
 from typing import TYPE_CHECKING, Final
 
 from plughost._apps.mounting import BEARER
-from plughost._apps.parameters import Reader
+from plughost._apps.parameters import ParameterReader
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Operation, Route
@@ -22,16 +22,16 @@ def misfit(route: Route, method: str, responder: Callable[..., object]) -> str |
     """Return why an operation can't be served as it is declared, and what to do. None where it can."""
     fields = _field.findall(route.path)
     operation = route.operations.get(method)
-    readers: list[Reader] = []
+    readers: list[ParameterReader] = []
     for declared in operation.parameters if operation is not None else ():
         try:
-            readers.append(Reader(declared))
+            readers.append(ParameterReader(declared))
         except (ValueError, TypeError, AttributeError) as error:
             return f"the parameter {declared.name!r} can't be enforced: {error}"
     return next(_of_parameters(operation, readers, fields), None) or next(_of_call(responder, readers, fields), None)
 
 
-def _of_parameters(operation: Operation | None, readers: list[Reader], fields: list[str]) -> Iterator[str]:
+def _of_parameters(operation: Operation | None, readers: list[ParameterReader], fields: list[str]) -> Iterator[str]:
     """Yield what is wrong with the parameters and the roles of an operation."""
     seen: set[str] = set()
     for reader in readers:
@@ -47,7 +47,7 @@ def _of_parameters(operation: Operation | None, readers: list[Reader], fields: l
         yield f"it declares roles, which only the security {BEARER!r} has: declare that, too"
 
 
-def _of_call(responder: Callable[..., object], readers: list[Reader], fields: list[str]) -> Iterator[str]:
+def _of_call(responder: Callable[..., object], readers: list[ParameterReader], fields: list[str]) -> Iterator[str]:
     """Yield how a responder's arguments differ from what it is called with.
 
     What decorates a responder, such as a hook of Falcon's, may add arguments of its own.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from plughost._apps.application import SiteApp, assemble
-from plughost._apps.edge import SAFE, is_loopback
+from plughost._apps.application import SiteApp, build_site_apps
+from plughost._apps.edge import SAFE_METHODS, is_loopback
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.allowed import only_allowed
 from plughost._plugins.environment import Environment
@@ -124,7 +124,7 @@ class Generation:
         """Return the plugins that use stores, and which methods of theirs wait for nothing: reads of SQLite."""
         stores = {entry.name: entry.context.stores.values() for entry in self.registry.active() if entry.context.stores}
         return {
-            name: SAFE if all(store.dialect == "sqlite" for store in used) else frozenset()
+            name: SAFE_METHODS if all(store.dialect == "sqlite" for store in used) else frozenset()
             for name, used in stores.items()
         }
 
@@ -200,7 +200,7 @@ def build(
     registration.give_stores(registry, stores)
     registration.declare_authenticator(registry)
     registration.declare(registry)
-    sites = assemble(registry, _settle(registry), settings, logger, request_log, dev=dev)
+    sites = build_site_apps(registry, _settle(registry), settings, logger, request_log, dev=dev)
     _log_failures(registry, logger)
     return Generation(
         settings=settings,
@@ -282,7 +282,7 @@ def _with_stores(generation: Generation, stores: Stores, previous: Stores | None
         before = {entry.name for entry in registry if entry.failure is not None}
         if _fail_for_stores(registry, stores):
             middleware, logger = _settle(registry), generation.logger
-            sites = assemble(
+            sites = build_site_apps(
                 registry, middleware, generation.settings, logger, generation.request_log, dev=generation.dev
             )
             _log_failures(registry, logger, known=before)
