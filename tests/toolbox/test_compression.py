@@ -1,4 +1,4 @@
-"""Compression: what the client reads, where it is worth it, and nothing that must stay as it is."""
+"""Compression: only for clients that accept it, and only of bodies that are worth it and may be changed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_by_default_nothing_is_compressed() -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_body_is_gzipped_for_who_reads_it(scheme: str) -> None:
-    """The same JSON comes out, in fewer bytes; caches are told; who doesn't ask gets it plain."""
+    """It decompresses to the same JSON, `Vary` tells caches, and other clients get the plain body."""
     with client_of(scheme=scheme) as client:
         plain, body = get(client, "identity")
         answer, compressed = get(client, "gzip")
@@ -151,7 +151,7 @@ def test_head_is_get_without_the_body() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", pytest.param("zstd", marks=needs_zstd)])
 def test_a_stream_keeps_flowing(encoding: Encoding) -> None:
-    """What is sent for a part is enough to read that part; the source is closed at the end."""
+    """Each part can be decompressed as soon as it is sent; the source is closed at the end."""
     parts = [b"first " * 100, b"", b"second " * 100, b"third " * 100]
     source = Source(parts)
     stream = _CompressedStream(source, encoding)
