@@ -1,4 +1,4 @@
-"""A request with an Idempotency-Key that came before is answered as it was then, also after kill -9, and done once."""
+"""Requests with the same Idempotency-Key are carried out once and get the same response, even after kill -9."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_repeated_request_is_answered_as_before(client: Client) -> None:
 
 
 def test_an_error_of_the_request_is_an_answer(client: Client) -> None:
-    """What was refused is refused again, without another look."""
+    """A refused request is refused again, without calling the responder."""
     assert [client.order("refused").json()["detail"] for _ in range(2)] == ["Sold out."] * 2
     assert client.calls == 1
 
@@ -84,7 +84,7 @@ def test_what_was_not_done_may_be_asked_again(client: Client) -> None:
 
 @pytest.mark.parametrize("order", ["broken", "unwritable"])
 def test_what_failed_may_have_been_done(client: Client, order: str) -> None:
-    """It is not begun again, and nobody is told that it is in progress still."""
+    """It is not repeated, and its outcome is reported as unknown, not as in progress."""
     failed, again = client.order(order), client.order(order)
     assert (failed.status_code, again.status_code, again.json()["title"]) == (500, 503, "Outcome Unknown")
     assert ("Retry-After" in again.headers, client.calls) == (False, 1)
@@ -97,7 +97,7 @@ def test_what_was_done_is_answered_so_though_its_answer_cannot_be_kept(client: C
 
 
 def test_an_answer_that_streams_is_not_given_again_as_an_empty_one(client: Client) -> None:
-    """Nobody knows then what it was, so the key has no answer."""
+    """A streamed response is not saved, so the outcome of its key is unknown."""
     assert client.order("streamed").content == b"ab"
     assert (client.order("streamed").json()["title"], client.calls) == ("Outcome Unknown", 1)
 
@@ -112,7 +112,7 @@ def test_a_key_is_for_one_request(client: Client) -> None:
 
 
 def test_a_repeated_answer_names_the_version_that_made_it(tmp_path: Path) -> None:
-    """Whatever version serves a request without API-Version by now, spoken or not, the answer is not of that."""
+    """A replayed response keeps its API-Version, even if that is not supported any more."""
     for versions in (("1.0",), ("1.0", "1.1"), ("2.0",)):
         orders = plugin_distribution("orders", Orders(tmp_path / "count", versions))
         with running_host(distributions=[orders], data_dir=tmp_path / "data") as host, host.client() as client:
@@ -122,7 +122,7 @@ def test_a_repeated_answer_names_the_version_that_made_it(tmp_path: Path) -> Non
 
 
 def test_a_request_in_progress_is_not_begun_again(client: Client) -> None:
-    """The second is told to come back, and gets the answer then."""
+    """The second gets 409 with Retry-After, and later the response."""
     first = threading.Thread(target=client.order, args=("hang",))
     first.start()
     until(lambda: client.calls == 1)
@@ -170,7 +170,7 @@ def _ask(url: str, headers: dict[str, str]) -> None:
 
 
 def test_a_plugin_without_the_store_is_told() -> None:
-    """Its answers could not be kept."""
+    """Without the store, its responses could not be saved."""
     routes = (Route("", Orders(Path()), {"POST": Operation(summary="Order", idempotent=True)}),)
     plugin: Any = Plugin(register_routes=lambda context: [RouteGroup(prefix="/orders", routes=routes)])
     with running_host(distributions=[plugin_distribution("orders", plugin)]) as host:

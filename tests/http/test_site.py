@@ -1,4 +1,4 @@
-"""A site: whose word about the client is believed, and where its secure address is."""
+"""A site: which forwarded headers it trusts, its HTTPS address, and draining."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 
 
 def seen(headers: dict[str, str], peer: str = "10.0.0.1", trusted: Iterable[Any] = PROXIES) -> dict[str, Any]:
-    """Return the environ that an app on a site sees."""
+    """Return the environ that an app on a site gets."""
     given: list[dict[str, Any]] = []
 
     def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
@@ -47,8 +47,8 @@ FORWARDED = {
 
 
 @pytest.mark.parametrize("trusted", [[], PROXIES])
-def test_nobody_else_is_believed(trusted: list[Any]) -> None:
-    """What a client that is no trusted proxy claims is dropped, so that no plugin believes it either."""
+def test_forwarded_headers_of_others_are_dropped(trusted: list[Any]) -> None:
+    """Forwarded headers of clients that are no trusted proxies are dropped, so that plugins don't trust them either."""
     environ = seen(FORWARDED, peer="198.51.100.1", trusted=trusted)
     assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("198.51.100.1", "http")
     assert environ["HTTP_HOST"] == "falconframework.org"
@@ -56,8 +56,8 @@ def test_nobody_else_is_believed(trusted: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("peer", "client"), [("10.0.0.1", "192.0.2.7"), ("198.51.100.1", "198.51.100.1")])
-def test_whom_a_limit_concerns_is_told_by_a_trusted_proxy(peer: str, client: str) -> None:
-    """The address that holds too much is that of the client behind a trusted proxy; nobody else can name one."""
+def test_a_limit_counts_the_client_behind_a_trusted_proxy(peer: str, client: str) -> None:
+    """`client_of` returns the address that a trusted proxy forwards, and ignores those of other clients."""
     environ = create_environ(headers=FORWARDED, remote_addr=peer)
     del environ["wsgi.url_scheme"]  # an engine asks before it has one
     before = dict(environ)
@@ -203,8 +203,8 @@ def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
     assert gone() is None, "what was swapped out is kept until the next swap"
 
 
-def test_requests_in_flight_are_told_by_plugin_also_when_their_app_was_swapped_out() -> None:
-    """Each is told as its plugin's until it is answered, whichever app answers it."""
+def test_requests_in_flight_are_listed_by_plugin_even_in_a_swapped_out_app() -> None:
+    """Each request is listed with its plugin until its response ends, whichever app serves it."""
 
     def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         environ["plughost.mounted"] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).fallback
@@ -251,7 +251,7 @@ class Broken:
         raise ValueError("broken")
 
     def close(self) -> None:
-        """Take note."""
+        """Count the call."""
         self.closed += 1
 
 
@@ -269,8 +269,8 @@ def test_a_body_that_fails_before_it_begins_is_answered_by_the_app_to_its_end() 
     assert (failed.closed, site.in_flight) == (1, 0)
 
 
-def test_a_body_is_noted_once_whether_or_not_it_is_sent() -> None:
-    """What is to happen when a body begins happens with its first part, or when it is closed without any."""
+def test_the_beginning_of_a_body_is_reported_once() -> None:
+    """It is reported with the first part, or when the body is closed without any."""
     site = Site("main", lambda environ, start_response: iter([b"a", b"b"]))  # type: ignore[arg-type] # any app
     begun: list[int] = []
     for number, parts in enumerate(([], [b"a", b"b"])):

@@ -14,7 +14,7 @@ import pytest
 from tests.host.plugins import Plugin, Speaker, until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
-from plughost._apps.edge import SAFE
+from plughost._apps.edge import SAFE_METHODS
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_reads_wait_for_nothing_where_the_store_is_a_file(
     """Methods that only read are answered in turn on SQLite; on PostgreSQL none is. Who has no store is not in it."""
     running, _ = host
     assert running.host.generation is not None
-    assert running.host.generation.nonblocking_methods() == {"notes": frozenset() if url else SAFE}
+    assert running.host.generation.nonblocking_methods() == {"notes": frozenset() if url else SAFE_METHODS}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

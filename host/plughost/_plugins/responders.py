@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from plughost._apps.mounting import BEARER
-from plughost._apps.parameters import Reader
+from plughost._apps.parameters import ParameterReader
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Operation, Route
@@ -23,17 +23,19 @@ def responder_problem(route: Route, method: str, responder: Callable[..., object
     """Return why an operation can't be served as declared, and what to do, or None."""
     fields = _field.findall(route.path)
     operation = route.operations.get(method)
-    readers: list[Reader] = []
+    readers: list[ParameterReader] = []
     for declared in operation.parameters if operation is not None else ():
         try:
-            readers.append(Reader(declared))
+            readers.append(ParameterReader(declared))
         except (ValueError, TypeError, AttributeError) as error:
             return f"the parameter {declared.name!r} can't be enforced: {error}"
     problems = chain(_parameter_problems(operation, readers, fields), _signature_problems(responder, readers, fields))
     return next(problems, None)
 
 
-def _parameter_problems(operation: Operation | None, readers: list[Reader], fields: list[str]) -> Iterator[str]:
+def _parameter_problems(
+    operation: Operation | None, readers: list[ParameterReader], fields: list[str]
+) -> Iterator[str]:
     """Yield problems of an operation's parameters and roles."""
     used_arguments: set[str] = set()
     for reader in readers:
@@ -49,7 +51,9 @@ def _parameter_problems(operation: Operation | None, readers: list[Reader], fiel
         yield f"it declares roles, which only the security {BEARER!r} has: declare that, too"
 
 
-def _signature_problems(responder: Callable[..., object], readers: list[Reader], fields: list[str]) -> Iterator[str]:
+def _signature_problems(
+    responder: Callable[..., object], readers: list[ParameterReader], fields: list[str]
+) -> Iterator[str]:
     """Yield differences between a responder's signature and the arguments of its call.
 
     A decorator, such as a Falcon hook, may add further arguments.

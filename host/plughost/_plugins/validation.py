@@ -20,7 +20,7 @@ from plughost._api.errors import PluginError
 from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
-from plughost._apps.mounting import moment
+from plughost._apps.mounting import utc_datetime
 from plughost._plugins.field_types import type_problem
 from plughost._plugins.responders import responder_problem
 from plughost._settings.models import Sites
@@ -236,7 +236,7 @@ def _check_common(declared: Operation | RouteGroup, where: str) -> None:
         _require(not is_naive, f"{where}: {name} {day} has no zone: add tzinfo=datetime.UTC, or give a date")
     deprecated, sunset = declared.deprecated, declared.sunset
     _require(
-        deprecated is None or sunset is None or moment(deprecated) <= moment(sunset),
+        deprecated is None or sunset is None or utc_datetime(deprecated) <= utc_datetime(sunset),
         f"{where}: its sunset {sunset} is before {deprecated}, from when on it is deprecated (RFC 9745)",
     )
     is_link = not any(each in declared.successor for each in '<>" \r\n')

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from plughost._apps.application import SiteApp, assemble
-from plughost._apps.edge import SAFE, is_loopback
+from plughost._apps.application import SiteApp, build_site_apps
+from plughost._apps.edge import SAFE_METHODS, is_loopback
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.environment import Environment
@@ -126,7 +126,7 @@ class Generation:
             record.name: record.context.stores.values() for record in self.registry.active() if record.context.stores
         }
         return {
-            name: SAFE if all(store.dialect == "sqlite" for store in used) else frozenset()
+            name: SAFE_METHODS if all(store.dialect == "sqlite" for store in used) else frozenset()
             for name, used in stores.items()
         }
 
@@ -203,7 +203,7 @@ def build(
     registration.set_stores(registry, stores)
     registration.declare_authenticator(registry)
     registration.declare(registry)
-    sites = assemble(registry, _resolve_conflicts(registry), settings, logger, request_log, dev=dev)
+    sites = build_site_apps(registry, _resolve_conflicts(registry), settings, logger, request_log, dev=dev)
     _log_failures(registry, logger)
     return Generation(
         settings=settings,
@@ -285,7 +285,7 @@ def _with_stores(generation: Generation, stores: Stores, previous: Stores | None
         before = {record.name for record in registry if record.failure is not None}
         if _fail_for_stores(registry, stores):
             middleware, logger = _resolve_conflicts(registry), generation.logger
-            sites = assemble(
+            sites = build_site_apps(
                 registry, middleware, generation.settings, logger, generation.request_log, dev=generation.dev
             )
             _log_failures(registry, logger, known=before)
