@@ -129,11 +129,15 @@ def test_an_import_that_hangs_is_named_where_the_next_one_waits_for_it(
     go_on = threading.Event()
     monkeypatch.setattr(sys, "go_on", go_on, raising=False)
     with running_host(distributions=InFolder(folder), settings={"hook_timeout": 0.5}) as host:
+        before = {*threading.enumerate()}
         install(folder, "base", "__import__('sys').go_on.wait()", "1.0")
         assert "Mend the plugin, or raise" in host.host.reload().failed[0][1]
         install(folder, "base", "'mended'", "2.0")
         told = host.host.reload().failed[0][1]
         go_on.set()
+        for thread in {*threading.enumerate()} - before:  # the imports would end in the middle of another test
+            if thread.name == "base:import":
+                thread.join()
     assert "waited for an earlier import, which has not returned either. Mend the plugin, then restart" in told
 
 
