@@ -22,6 +22,15 @@ def make_folder(folder: Path) -> None:
             each.mkdir(mode=0o700, exist_ok=True)
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove a folder that holds nothing but folders. One that holds a file stays as it is."""
+    tree = list(os.walk(folder, topdown=False))
+    if not any(files for *_, files in tree):
+        for path, *_ in tree:
+            with suppress(OSError):  # it is in use by now
+                Path(path).rmdir()
+
+
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """Hold a folder's lock, so that only one thread of all processes writes there at a time.

@@ -45,6 +45,16 @@ def register_settings():
     return Settings
 """
 
+USES_ITS_FOLDER = """
+from plughost import hookimpl
+
+
+@hookimpl
+def register_routes(context):
+    assert context.data_dir.is_dir()
+    return []
+"""
+
 
 def test_the_help_begins_with_the_most_used_command(line: Line) -> None:
     """This is `serve`; every command has its line, and none is cut off."""
@@ -356,3 +366,11 @@ def test_a_traceback_on_a_terminal_begins_in_the_plugin(line: Line, serving: Cal
     assert re.findall(r'File ".*?([^/"]*)", line (\d+)', errors) == [*early, *late]
     told = line.run("plugins", "--dev", "--why", "hello").output
     assert re.findall(r'File ".*?([^/"]*)", line (\d+)', told) == late
+
+
+@pytest.mark.parametrize("command", ["plugins", "routes", "settings", "doctor", "check", "stores"])
+def test_a_command_that_only_looks_makes_no_data_folder(line: Line, command: str) -> None:
+    """Before the first start, a command that only looks leaves no data folder, whose owner might not be the host's."""
+    line.install("demo", USES_ITS_FOLDER)
+    line.run(command)
+    assert not (line.folder / "plughost-data").exists()

@@ -206,6 +206,6 @@ def test_ignored_single_files_are_reported(folder: str, address: str, told: str,
     """A missing folder is a warning, and so is a folder whose files others can change."""
     settings = tmp_path / "plughost.toml"
     settings.write_text(f'plugins_dir = "{folder}"\naddress = "{address}"\n')
-    (warning,) = Discovery(list).look(read_settings(settings), dev=True).warnings
+    (warning,) = Discovery(list).discover(read_settings(settings), dev=True).warnings
     assert warning.startswith("plugins_dir: ")
     assert told in warning

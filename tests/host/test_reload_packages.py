@@ -115,7 +115,7 @@ def test_modules_of_an_inspected_plugin_are_imported_afresh(folder: Path) -> Non
     install(folder, "other", "'early'", "1.0")
     with running_host(distributions=InFolder(folder), settings={"disabled": ["other"]}) as host:
         state = host.host
-        state.beside(state.settings.with_all_enabled())
+        state.preview_host(state.settings.with_all_enabled())
         install(folder, "other", "'late'", "2.0")
         assert state.switch("other", enabled=True).added == ("other",)
         with host.client() as client:

@@ -233,6 +233,13 @@ def test_no_message_about_the_environment_holds_a_secret(tmp_path: Path) -> None
     assert SECRET not in problems("", tmp_path, PLUGHOST_PLUGINS__SHOP__TOKENS=SECRET)
 
 
+def test_a_variable_that_is_not_in_capitals_sets_nothing(tmp_path: Path) -> None:
+    """Variables of other cases are other variables: one such as PLUGHOST_strict sets nothing, and is warned of."""
+    settings = read("", tmp_path, PLUGHOST_strict="true")
+    assert not settings.host.strict
+    assert "PLUGHOST_strict is no setting" in settings.unknown_variables({})[0]
+
+
 def test_other_programs_variables_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable without the prefix, such as ADDRESS or STRICT of another service, is no setting."""
     for name, value in (("ADDRESS", "192.0.2.1"), ("STRICT", "true"), ("LOG", '{"level": "debug"}')):

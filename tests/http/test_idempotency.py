@@ -1,4 +1,4 @@
-"""A repeated Idempotency-Key gets the first answer again, even after kill -9, and is executed once."""
+"""Requests with the same Idempotency-Key are carried out once and get the same response, even after kill -9."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_repeated_request_is_answered_as_before(client: Client) -> None:
 
 
 def test_a_refusal_is_repeated(client: Client) -> None:
-    """A request that was refused gets the same refusal again, without another call."""
+    """A refused request is refused again, without calling the responder."""
     assert [client.order("refused").json()["detail"] for _ in range(2)] == ["Sold out."] * 2
     assert client.calls == 1
 
@@ -84,7 +84,7 @@ def test_a_request_that_was_not_executed_may_be_repeated(client: Client) -> None
 
 @pytest.mark.parametrize("order", ["broken", "unwritable"])
 def test_a_failed_request_is_not_executed_again(client: Client, order: str) -> None:
-    """It may have taken effect, so it is not repeated, and is not reported as still in progress."""
+    """It is not repeated, and its outcome is reported as unknown, not as in progress."""
     failed, again = client.order(order), client.order(order)
     assert (failed.status_code, again.status_code, again.json()["title"]) == (500, 503, "Outcome Unknown")
     assert ("Retry-After" in again.headers, client.calls) == (False, 1)
@@ -97,7 +97,7 @@ def test_an_executed_request_is_answered_even_if_its_answer_cannot_be_stored(cli
 
 
 def test_a_streamed_answer_is_not_repeated_as_an_empty_one(client: Client) -> None:
-    """Its content is not stored, so the key has no answer."""
+    """A streamed response is not saved, so the outcome of its key is unknown."""
     assert client.order("streamed").content == b"ab"
     assert (client.order("streamed").json()["title"], client.calls) == ("Outcome Unknown", 1)
 
@@ -112,7 +112,7 @@ def test_a_key_is_for_one_request(client: Client) -> None:
 
 
 def test_a_repeated_answer_names_its_original_version(tmp_path: Path) -> None:
-    """This holds even if another version now serves requests without API-Version."""
+    """A replayed response keeps its API-Version, even if that is not supported any more."""
     for versions in (("1.0",), ("1.0", "1.1"), ("2.0",)):
         orders = plugin_distribution("orders", Orders(tmp_path / "count", versions))
         with running_host(distributions=[orders], data_dir=tmp_path / "data") as host, host.client() as client:
@@ -122,7 +122,7 @@ def test_a_repeated_answer_names_its_original_version(tmp_path: Path) -> None:
 
 
 def test_a_request_in_progress_is_not_started_again(client: Client) -> None:
-    """The second request is asked to try again later, and then gets the answer."""
+    """The second gets 409 with Retry-After, and later the response."""
     first = threading.Thread(target=client.order, args=("hang",))
     first.start()
     until(lambda: client.calls == 1)
@@ -170,7 +170,7 @@ def _ask(url: str, headers: dict[str, str]) -> None:
 
 
 def test_a_plugin_without_the_store_fails_with_the_reason() -> None:
-    """Its answers could not be stored."""
+    """Without the store, its responses could not be saved."""
     routes = (Route("", Orders(Path()), {"POST": Operation(summary="Order", idempotent=True)}),)
     plugin: Any = Plugin(register_routes=lambda context: [RouteGroup(prefix="/orders", routes=routes)])
     with running_host(distributions=[plugin_distribution("orders", plugin)]) as host:

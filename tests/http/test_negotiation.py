@@ -50,23 +50,23 @@ def test_the_best_offer(accept: str, best: str | None) -> None:
 def test_versions_are_ordered_by_number() -> None:
     """1.10 is newer than 1.9, and a major version stands for its newest minor version."""
     versions = Versions(["2.0", "1.10", "1.9"])
-    assert (versions.spoken, versions.newest) == (("1.9", "1.10", "2.0"), "2.0")
+    assert (versions.supported, versions.newest) == (("1.9", "1.10", "2.0"), "2.0")
     assert [versions.choose(asked) for asked in (None, "1", "1.9", " 2 ")] == ["2.0", "1.10", "1.9", "2.0"]
 
 
 @pytest.mark.parametrize("asked", ["", "3", "1.1", "1.", ".1", "-1", "1.9.0", "latest", "9" * 5000])
 def test_an_unknown_version_is_refused_with_the_known_ones(asked: str) -> None:
-    """The error names every known version."""
+    """The error names every version that is supported."""
     with pytest.raises(falcon.HTTPBadRequest) as raised:
         Versions(["1.9", "1.10"]).choose(asked)
     assert "1.9, 1.10" in (raised.value.description or "")
 
 
-@pytest.mark.parametrize("spoken", [[], ["1"], ["v1.0"], ["1.0.0"], ["01.0"], ["1.x"], [""]])
-def test_malformed_versions_are_refused(spoken: list[str]) -> None:
+@pytest.mark.parametrize("supported", [[], ["1"], ["v1.0"], ["1.0.0"], ["01.0"], ["1.x"], [""]])
+def test_malformed_versions_are_refused(supported: list[str]) -> None:
     """A declared version is `major.minor`, without leading zeros."""
     with pytest.raises(ValueError, match="minor version"):
-        Versions(spoken)
+        Versions(supported)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A site: which proxies it trusts about the client, its secure address, and requests in flight."""
+"""A site: which forwarded headers it trusts, its HTTPS address, and draining."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 
 
 def seen(headers: dict[str, str], peer: str = "10.0.0.1", trusted: Iterable[Any] = PROXIES) -> dict[str, Any]:
-    """Return the environ that a site's app receives."""
+    """Return the environ that an app on a site gets."""
     given: list[dict[str, Any]] = []
 
     def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
@@ -47,8 +47,8 @@ FORWARDED = {
 
 
 @pytest.mark.parametrize("trusted", [[], PROXIES])
-def test_only_trusted_proxies_are_believed(trusted: list[Any]) -> None:
-    """Forwarding headers of any other client are dropped, so that no plugin believes them either."""
+def test_forwarded_headers_of_others_are_dropped(trusted: list[Any]) -> None:
+    """Forwarded headers of clients that are no trusted proxies are dropped, so that plugins don't trust them either."""
     environ = seen(FORWARDED, peer="198.51.100.1", trusted=trusted)
     assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("198.51.100.1", "http")
     assert environ["HTTP_HOST"] == "falconframework.org"
@@ -56,8 +56,8 @@ def test_only_trusted_proxies_are_believed(trusted: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("peer", "client"), [("10.0.0.1", "192.0.2.7"), ("198.51.100.1", "198.51.100.1")])
-def test_limits_apply_to_the_client_behind_a_trusted_proxy(peer: str, client: str) -> None:
-    """A limit counts the address that a trusted proxy names; no other client can name one."""
+def test_a_limit_counts_the_client_behind_a_trusted_proxy(peer: str, client: str) -> None:
+    """`client_of` returns the address that a trusted proxy forwards, and ignores those of other clients."""
     environ = create_environ(headers=FORWARDED, remote_addr=peer)
     del environ["wsgi.url_scheme"]  # an engine asks before it knows the scheme
     before = dict(environ)
@@ -203,8 +203,8 @@ def test_a_replaced_app_is_drained_by_its_last_answer() -> None:
     assert gone() is None, "what was swapped out is kept until the next swap"
 
 
-def test_requests_in_flight_are_counted_by_plugin_after_their_app_was_replaced() -> None:
-    """Each counts for its plugin until it is answered, whichever app answers it."""
+def test_requests_in_flight_are_listed_by_plugin_even_in_a_swapped_out_app() -> None:
+    """Each request is listed with its plugin until its response ends, whichever app serves it."""
 
     def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         environ["plughost.mounted"] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).fallback
@@ -269,8 +269,8 @@ def test_a_body_that_fails_before_it_begins_is_replaced_by_an_error() -> None:
     assert (failed.closed, site.in_flight) == (1, 0)
 
 
-def test_a_body_calls_back_once_whether_or_not_it_is_sent() -> None:
-    """The callback runs with the first part, or at the close of a body without parts."""
+def test_the_beginning_of_a_body_is_reported_once() -> None:
+    """It is reported with the first part, or when the body is closed without any."""
     site = Site("main", lambda environ, start_response: iter([b"a", b"b"]))  # type: ignore[arg-type] # any app
     begun: list[int] = []
     for number, parts in enumerate(([], [b"a", b"b"])):

@@ -25,7 +25,7 @@ from tests.integration.kit import ALL, LANES, Lane
 from plughost.testing import RunningHost, running_host
 
 if TYPE_CHECKING:
-    from plughost._apps.mounted import Mounted
+    from plughost._apps.mounted import MountedRoute
 
 THOROUGH: Final = bool(os.environ.get("PLUGHOST_TEST_THOROUGH"))
 SITES: Final = ("main", "library")
@@ -56,7 +56,7 @@ class Target:
     site: str
     path: str
     methods: frozenset[str]
-    mounted: Mounted
+    mounted: MountedRoute
 
     def at(self, value: str = "1") -> str:
         """Return the path with a value for each field."""

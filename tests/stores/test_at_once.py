@@ -14,7 +14,7 @@ import pytest
 from tests.host.plugins import Plugin, Speaker, until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
-from plughost._apps.edge import SAFE
+from plughost._apps.edge import SAFE_METHODS
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_only_reads_of_a_file_run_in_turn(host: tuple[RunningHost, list[Notes]],
     """On SQLite, methods that only read run in turn; on PostgreSQL none do, and neither do plugins without a store."""
     running, _ = host
     assert running.host.generation is not None
-    assert running.host.generation.beside() == {"notes": frozenset() if url else SAFE}
+    assert running.host.generation.nonblocking_methods() == {"notes": frozenset() if url else SAFE_METHODS}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -18,7 +18,7 @@ from tests.stores.operations import add, count, skus
 from plughost._backups import backup, restore
 from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check, statistics
+from plughost.stores._inspection import check, statistics
 from plughost.stores._sqlite_files import connect, copy, scratch
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_purge_refuses_after_a_failed_breaking_migration(
 
 def test_a_store_opens_after_its_purge(opening: Callable[..., Stores], config: StoresConfig, products: Store) -> None:
     """A host that starts during a purge neither fails nor disturbs it."""
-    with prepared(config, products).database.alone():
+    with prepared(config, products).database.exclusive_claim():
         stores = opening(config, products)
         assert (stores.failures, check(stores["catalog"]).up) == ({}, False)
     stores["catalog"].run(add, "a")

@@ -24,7 +24,7 @@ from plughost.stores import (
     StoresConfig,
     Unavailable,
 )
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -252,8 +252,8 @@ def test_a_lock_is_waited_for_only_in_the_remaining_time(
 ) -> None:
     """The server receives the limit with the statement, for reads and for writes."""
     store = opening(StoresConfig(folder=tmp_path, url=postgresql, patience=30), plain_products)["catalog"]
-    assert store._presence.opened is not None
-    session = store._presence.opened.sessions.session(mode, time.monotonic() + 5)
+    assert store._availability.handle is not None
+    session = store._availability.handle.sessions.session(mode, time.monotonic() + 5)
     ((lasting,),) = session.rows("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")
     session.undo()
     assert 0 < lasting <= 5000
@@ -268,9 +268,9 @@ def test_an_unanswered_claim_blocks_nobody(
 ) -> None:
     """The code that cuts connections does not itself wait for the connection that would hold the claim."""
     store = opening(through_proxy, plain_products)["catalog"]
-    assert store._presence.opened is not None
+    assert store._availability.handle is not None
     proxy.swallow, proxy.attempts = b"pg_try_advisory_lock_shared", 0
-    store._presence.opened.sessions.pool.disconnect()
+    store._availability.handle.sessions.pool.disconnect()
     wait_for(lambda: proxy.attempts)
     with ThreadPoolExecutor(1) as thread:
         try:

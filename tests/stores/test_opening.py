@@ -61,7 +61,7 @@ def test_older_code_continues_after_a_failed_breaking_migration(
     assert list(new.failures) == ["catalog-plugin"]
     old["catalog"].run(add, "a")
     old.close()
-    with database_for("catalog", config.of("catalog")).alone():
+    with database_for("catalog", config.of("catalog")).exclusive_claim():
         pass
 
 
@@ -123,7 +123,7 @@ def test_a_blocked_migration_cannot_be_previewed(
     config = StoresConfig(folder=tmp_path, url=postgresql, patience=0.1)
     opening(config, products)
     with database_for("catalog", config.of("catalog")).administer() as other:
-        other.begin()
+        other.begin_transaction()
         other.rows("LOCK TABLE products")
         tried = try_stores(prepare_stores(breaking(NOTE), config))
     assert tried.failures == {}

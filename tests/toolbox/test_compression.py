@@ -1,4 +1,4 @@
-"""Compression: only what the client accepts, where it saves bytes, and nothing that must stay unchanged."""
+"""Compression: only for clients that accept it, and only of bodies that are worth it and may be changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import pytest
 
-from plughost._apps.compression import _choose, _Stream, zstd
+from plughost._apps.compression import _choose_encoding, _CompressedStream, zstd
 from plughost._runtime.generation import GenerationRefused
-from plughost._runtime.optional import ZSTD, LibraryError, optional
+from plughost._runtime.optional import ZSTD, LibraryError, import_optional
 
 from .conftest import NotesPlugin, notes_host
 
@@ -31,7 +31,7 @@ BOTH = ["zstd", "gzip"]
 def has_zstd() -> bool:
     """Tell whether Zstandard can be tested here."""
     try:
-        optional(ZSTD, extra="compression")
+        import_optional(ZSTD, extra="compression")
     except LibraryError:
         return False
     return True
@@ -82,8 +82,8 @@ def test_by_default_nothing_is_compressed() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_body_is_gzipped_on_request(scheme: str) -> None:
-    """The JSON is the same in fewer bytes, with Vary for caches; a client that doesn't ask gets it plain."""
+def test_a_body_is_gzipped_for_who_reads_it(scheme: str) -> None:
+    """It decompresses to the same JSON, `Vary` tells caches, and other clients get the plain body."""
     with client_of(scheme=scheme) as client:
         plain, body = get(client, "identity")
         answer, compressed = get(client, "gzip")
@@ -124,8 +124,8 @@ def test_zstd_is_served_where_the_settings_prefer_it() -> None:
     ],
 )
 def test_accept_encoding_decides(accept: str, chosen: str | None) -> None:
-    """Qualities and the star count according to RFC 9110."""
-    assert _choose(accept, ("zstd", "gzip")) == chosen
+    """Qualities and the star count as RFC 9110 has them."""
+    assert _choose_encoding(accept, ("zstd", "gzip")) == chosen
 
 
 def test_errors_are_compressed_as_well_and_short_bodies_are_not() -> None:
@@ -151,10 +151,10 @@ def test_head_is_get_without_the_body() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", pytest.param("zstd", marks=needs_zstd)])
 def test_a_stream_keeps_flowing(encoding: Encoding) -> None:
-    """Each sent part can be decoded at once; the source is closed at the end."""
+    """Each part can be decompressed as soon as it is sent; the source is closed at the end."""
     parts = [b"first " * 100, b"", b"second " * 100, b"third " * 100]
     source = Source(parts)
-    stream = _Stream(source, encoding)
+    stream = _CompressedStream(source, encoding)
     decompressor = zlib.decompressobj(31) if encoding == "gzip" else zstd().ZstdDecompressor()
     read = [decompressor.decompress(sent) for sent in stream]
     assert read == [*(part for part in parts if part), b""]

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from plughost._files import remove_empty
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
 from plughost._settings.sources import DEFAULT_FILE, Settings, default_settings, read_settings
@@ -143,16 +144,23 @@ def preview_generation(
     strict: bool = False,
     rehearsed: bool = False,
 ) -> Generation:
-    """Build and close the generation that a host would serve if it started now, even if plugins fail."""
+    """Build and close the generation that a host would serve if it started now, even if plugins fail.
+
+    Where no host has started before, the folders that plugins ask for are removed again. Otherwise root's
+    `plughost check` would make them, and the host's user couldn't write there.
+    """
+    is_first = not settings.data_dir.exists()
     gc.disable()  # all that is built here lives as long as the command, so a collection would find nothing
     try:
         from plughost._logging import silent_logger  # noqa: PLC0415 - commands to a running host need none of it
         from plughost._runtime.host import Host  # noqa: PLC0415 - as above
 
         host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
-        generation = host.look(rehearsed=rehearsed)
+        generation = host.dry_run(rehearsed=rehearsed)
         generation.close()
     finally:
+        if is_first:
+            remove_empty(settings.data_dir)
         gc.freeze()  # nor at the end of the command
         gc.enable()
     return generation

@@ -71,10 +71,10 @@ def test_a_later_loss_is_reported_again(
     """This holds even if no operation has succeeded since the first loss, as the failed one was at fault itself."""
     store = opening(replace(sqlite_config, patience=0.05), products)["catalog"]
     for _ in range(2):
-        store._presence.note(ConnectionLost("its server has gone"))
+        store._availability.record_loss(ConnectionLost("its server has gone"))
         with pytest.raises(ZeroDivisionError):
             store.read(lambda db: 1 / 0)
-        wait_for(store._presence._stays)
+        wait_for(store._availability._is_stable)
     assert [line["event"] for line in told[1:]] == ["the store is not available"] * 2
 
 
