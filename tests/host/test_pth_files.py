@@ -1,4 +1,4 @@
-"""In place: what files of site-packages name is importable while they are there, and no longer."""
+"""Folders that `.pth` files in site-packages name are importable exactly as long as the files exist."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def install():
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in place of site-packages; what is imported from there is forgotten afterwards."""
+    """A folder that replaces site-packages; modules imported from it are removed afterwards."""
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(folder)])
@@ -48,7 +48,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def install(packages: Path) -> Install:
-    """Install a distribution whose `.pth` file holds some lines, in place or not."""
+    """Install a distribution, editable by default, whose `.pth` file holds the given lines."""
 
     def install(name: str, *lines: str, editable: bool = True, version: str = "1.0") -> None:
         direct = {"url": "file:///project", "dir_info": {"editable": editable}}
@@ -59,7 +59,7 @@ def install(packages: Path) -> Install:
 
 
 def look(pth_files: PthFiles, packages: Path, *plugins: str) -> list[str]:
-    """Look at what is installed, as each reload does, and return the names of the test's folders on `sys.path`."""
+    """Check what is installed, as each reload does, and return the names of the test's folders on `sys.path`."""
     pth_files.unload_removed()
     environment = Environment(metadata.distributions(path=[str(packages)]))
     pth_files.load_new(environment, plugins)
@@ -67,14 +67,14 @@ def look(pth_files: PthFiles, packages: Path, *plugins: str) -> list[str]:
 
 
 def folders(packages: Path, *names: str) -> tuple[str, ...]:
-    """Make folders beside site-packages, and return their paths."""
+    """Create folders beside site-packages, and return their paths."""
     for name in names:
         (packages.parent / name).mkdir()
     return tuple(str(packages.parent / name) for name in names)
 
 
-def test_a_folder_is_importable_from_its_installation_to_its_removal(packages: Path, install: Install) -> None:
-    """It comes once, goes with its file, and another takes its place where the file is written anew."""
+def test_a_folder_is_importable_while_it_is_installed(packages: Path, install: Install) -> None:
+    """It is added once, removed with its file, and replaced when the file names another."""
     old, new = folders(packages, "old", "new")
     pth_files = PthFiles()
     install("edited", old)
@@ -86,8 +86,8 @@ def test_a_folder_is_importable_from_its_installation_to_its_removal(packages: P
     assert look(pth_files, packages) == ["packages"]
 
 
-def test_only_what_plugins_are_made_of_is_read_and_only_in_place(packages: Path, install: Install) -> None:
-    """Of a copy, and of what no plugin needs, no file runs in a host that serves; those that come after are read."""
+def test_only_files_of_editable_plugins_and_their_needs_are_read(packages: Path, install: Install) -> None:
+    """A running host executes no `.pth` file of a copy or of an unneeded distribution; a needed one is read later."""
     one, two, three = folders(packages, "one", "two", "three")
     pth_files = PthFiles()
     install("copied", one, editable=False)
@@ -98,8 +98,8 @@ def test_only_what_plugins_are_made_of_is_read_and_only_in_place(packages: Path,
     assert look(pth_files, packages, "copied", "unrecorded", "zealous") == ["packages", "three"]
 
 
-def test_files_elsewhere_are_none(packages: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for Python, those of other folders of `sys.path` mean nothing, nor of a site-packages that is not on it."""
+def test_files_elsewhere_are_ignored(packages: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Python, `.pth` files count only in a site-packages folder that is on `sys.path`."""
     one, _ = folders(packages, "one", "elsewhere")
     for elsewhere in ("getsitepackages", "path"):
         with monkeypatch.context() as patch:
@@ -113,8 +113,8 @@ def test_files_elsewhere_are_none(packages: Path, install: Install, monkeypatch:
             remove_package(packages, "edited")
 
 
-def test_what_was_there_at_the_start_is_not_read_again(packages: Path, install: Install) -> None:
-    """Python has read it; the host only forgets it once it is gone."""
+def test_files_present_at_the_start_are_not_read_again(packages: Path, install: Install) -> None:
+    """Python has read them already; the host only removes their folders when they are gone."""
     (folder,) = folders(packages, "early")
     install("edited", folder)
     pth_files = PthFiles()
@@ -125,7 +125,7 @@ def test_what_was_there_at_the_start_is_not_read_again(packages: Path, install: 
 
 
 def test_a_folder_stays_while_another_file_names_it(packages: Path, install: Install) -> None:
-    """It goes with the last file that names it."""
+    """It is removed with the last file that names it."""
     (folder,) = folders(packages, "both")
     pth_files = PthFiles()
     install("one", folder)
@@ -137,8 +137,8 @@ def test_a_folder_stays_while_another_file_names_it(packages: Path, install: Ins
     assert look(pth_files, packages) == ["packages"]
 
 
-def test_lines_that_name_no_folder_take_none_away(packages: Path, install: Install) -> None:
-    """Empty lines, comments and imports are none: site-packages stays on `sys.path` when their file goes."""
+def test_lines_without_a_folder_remove_nothing(packages: Path, install: Install) -> None:
+    """Empty lines, comments and imports name no folder: site-packages stays on `sys.path` without their file."""
     (folder,) = folders(packages, "indented")
     pth_files = PthFiles()
     install("edited", "", "  ", "# packages", "import os", "import\tos", f"{folder}  ")
@@ -149,8 +149,8 @@ def test_lines_that_name_no_folder_take_none_away(packages: Path, install: Insta
     assert sys.path == others
 
 
-def test_a_finder_goes_with_its_file(packages: Path, install: Install) -> None:
-    """It is asked no more, and a later one of its name is imported afresh; other finders stay."""
+def test_an_import_finder_is_removed_with_its_file(packages: Path, install: Install) -> None:
+    """It is no longer called, and a later one of its name is imported afresh; other finders stay."""
     before = list(sys.meta_path)
     pth_files = PthFiles()
     (packages / "in_place_finder.py").write_text(FINDER)
@@ -164,7 +164,7 @@ def test_a_finder_goes_with_its_file(packages: Path, install: Install) -> None:
 
 
 def test_a_library_that_a_file_imports_stays(packages: Path, install: Install) -> None:
-    """Only what lies beside the file goes with it: others use `os`, and a second `sys` has lost what the first knew."""
+    """Only modules beside the file are removed with it: others use `os`, and a new `sys` would have lost its state."""
     pth_files = PthFiles()
     install("edited", "import os; os.getcwd()", "import sys; sys.path")
     look(pth_files, packages, "edited")
@@ -173,8 +173,8 @@ def test_a_library_that_a_file_imports_stays(packages: Path, install: Install) -
     assert (sys.modules.get("os"), sys.modules.get("sys")) == (os, sys)
 
 
-def test_a_file_in_no_known_encoding_hinders_nobody(packages: Path, install: Install) -> None:
-    """What Python itself could not read at its start keeps no other file from being read."""
+def test_a_file_of_unknown_encoding_prevents_nothing(packages: Path, install: Install) -> None:
+    """A file that Python couldn't read at its start doesn't stop others from being read."""
     (folder,) = folders(packages, "good")
     (packages / "bad.pth").write_bytes(b"\xff\xfe\n")
     pth_files = PthFiles()

@@ -59,7 +59,7 @@ def test_forwarded_headers_of_others_are_dropped(trusted: list[Any]) -> None:
 def test_a_limit_counts_the_client_behind_a_trusted_proxy(peer: str, client: str) -> None:
     """`client_of` returns the address that a trusted proxy forwards, and ignores those of other clients."""
     environ = create_environ(headers=FORWARDED, remote_addr=peer)
-    del environ["wsgi.url_scheme"]  # an engine asks before it has one
+    del environ["wsgi.url_scheme"]  # an engine asks before it knows the scheme
     before = dict(environ)
     assert Site("main", None, PROXIES).client_of(environ) == client  # type: ignore[arg-type] # no app is called
     assert environ == before
@@ -95,8 +95,8 @@ def test_a_trusted_proxy_is_believed(peer: str) -> None:
         ("", "10.0.0.1"),
     ],
 )
-def test_the_client_is_the_last_address_that_no_trusted_proxy_has(chain: str, client: str) -> None:
-    """A chain is read from its end while it names trusted proxies; a port is no matter, what no address is ends it."""
+def test_the_client_is_the_last_address_of_no_trusted_proxy(chain: str, client: str) -> None:
+    """A chain is read backwards through trusted proxies; ports are ignored, and anything but an address ends it."""
     assert seen({"X-Forwarded-For": chain})["REMOTE_ADDR"] == client
 
 
@@ -118,19 +118,19 @@ def test_the_client_is_the_last_address_that_no_trusted_proxy_has(chain: str, cl
     ],
 )
 def test_a_forwarded_host_is_a_host_or_nothing(headers: dict[str, str], host: str) -> None:
-    """Only a well-formed host gets into absolute URLs; the last of several counts."""
+    """Only a well-formed host gets into absolute URLs; if there are several, the last one counts."""
     assert seen(headers)["HTTP_HOST"] == host
 
 
 @pytest.mark.parametrize(("chain", "scheme"), [("http, https", "https"), ("https, http", "http"), ("HTTPS ", "https")])
 def test_the_last_scheme_counts(chain: str, scheme: str) -> None:
-    """Of several schemes that proxies name, the one of the proxy next to this host is taken."""
+    """If proxies name several schemes, that of the nearest proxy counts."""
     assert seen({"X-Forwarded-Proto": chain})["wsgi.url_scheme"] == scheme
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "javascript", "", "https://x"])
-def test_a_scheme_that_is_none_is_ignored(scheme: str) -> None:
-    """Only http and https are taken from a proxy."""
+def test_an_unknown_scheme_is_ignored(scheme: str) -> None:
+    """Only http and https are accepted from a proxy."""
     assert seen({"X-Forwarded-Proto": scheme})["wsgi.url_scheme"] == "http"
 
 
@@ -163,7 +163,7 @@ def test_the_secure_address_has_the_hosts_name_and_the_secure_port(host: str | N
 
 
 def test_the_default_port_is_not_named() -> None:
-    """Port 443 needs no mention, and without a secure listener there is no address."""
+    """Port 443 is left out, and without a secure listener there is no address."""
     assert address("/a", "localhost", 443) == "https://localhost/a"
     assert address("/a", "localhost", None) is None
 
@@ -173,8 +173,8 @@ def test_a_target_in_absolute_form_has_a_secure_address_too() -> None:
     assert address("http://localhost/a?b=c", "localhost") == "https://localhost:8443/a?b=c"
 
 
-def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
-    """Draining waits for the request that the old app is answering, while the new one answers others."""
+def test_a_replaced_app_is_drained_by_its_last_answer() -> None:
+    """Draining waits for the old app's request, while the new app answers others."""
     answering, go_on = threading.Event(), threading.Event()
 
     def old(environ: dict[str, Any], start_response: Any) -> list[bytes]:
@@ -222,7 +222,7 @@ def test_requests_in_flight_are_listed_by_plugin_even_in_a_swapped_out_app() -> 
 
 
 def test_a_stream_is_in_flight_until_it_is_closed() -> None:
-    """A body that streams counts until the server closes it, and an app that raises counts no more."""
+    """A streamed body counts until the server closes it; an app that raises counts no more."""
 
     def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         return iter([b"a"])
@@ -243,7 +243,7 @@ def test_a_stream_is_in_flight_until_it_is_closed() -> None:
 
 
 class Broken:
-    """A body that fails before its first part, and counts how often it is closed."""
+    """A body that fails before its first part, and counts its calls of `close`."""
 
     closed = 0
 
@@ -255,8 +255,8 @@ class Broken:
         self.closed += 1
 
 
-def test_a_body_that_fails_before_it_begins_is_answered_by_the_app_to_its_end() -> None:
-    """The error's own body is whole, and the one that failed is closed once."""
+def test_a_body_that_fails_before_it_begins_is_replaced_by_an_error() -> None:
+    """The error's own body is complete, and the failed one is closed once."""
     failed = Broken()
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
