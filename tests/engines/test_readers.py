@@ -105,9 +105,9 @@ def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pyt
         assert reader.taken > PARTS * PART - 1
 
 
-@pytest.mark.parametrize("beside", [{}, {"": ()}], ids=["in turn", "beside"])
+@pytest.mark.parametrize("blocking_plugins", [{}, {"": ()}], ids=["in turn", "in pool"])
 def test_streams_without_an_end_let_others_in(
-    serve: Serve, lane: Lane, release: threading.Event, until: Until, beside: dict[str, tuple[str, ...]]
+    serve: Serve, lane: Lane, release: threading.Event, until: Until, blocking_plugins: dict[str, tuple[str, ...]]
 ) -> None:
     """Of one plugin, more fast readers than it has threads are served side by side, and others beside them."""
 
@@ -122,7 +122,7 @@ def test_streams_without_an_end_let_others_in(
         while not reader.ended:
             reader.take(1 << 20)
 
-    served = serve(application, lane, threads=2, beside=beside)
+    served = serve(application, lane, threads=2, blocking_plugins=blocking_plugins)
     with ExitStack() as stack:
         readers = [stack.enter_context(Reader(served)) for _ in range(4)]
         threads = [threading.Thread(target=read, args=(reader,), daemon=True) for reader in readers]

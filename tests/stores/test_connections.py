@@ -96,7 +96,7 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
 
     def wait() -> None:
         holds.wait(30)
-        this_thread.give_way = turns.append
+        this_thread.yield_turn = turns.append
         store.read(come, "waited")
 
     with ThreadPoolExecutor(1) as thread:

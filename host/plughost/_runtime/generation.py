@@ -120,7 +120,7 @@ class Generation:
         values = self.settings.values(self.models)
         return [each for each in values if each.key not in idle or each.source != "default"]
 
-    def beside(self) -> dict[str, frozenset[str]]:
+    def blocking_plugins(self) -> dict[str, frozenset[str]]:
         """Return the plugins that use stores, and which methods of theirs wait for nothing: reads of SQLite."""
         stores = {entry.name: entry.context.stores.values() for entry in self.registry.active() if entry.context.stores}
         return {

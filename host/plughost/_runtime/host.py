@@ -91,7 +91,7 @@ class Host(HostState):
             logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
         )
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
-        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.join)
+        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view = LiveView(self)
         self._strict = strict
@@ -144,7 +144,7 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self.serving.dispatcher.beside = generation.beside()
+            self.serving.dispatcher.blocking_plugins = generation.blocking_plugins()
             self.imported = self.attempted
             self.generation = generation
             self.number = 1
@@ -277,7 +277,7 @@ class Host(HostState):
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         self.serving.swap(staying)
-        self.serving.dispatcher.beside = following.beside()
+        self.serving.dispatcher.blocking_plugins = following.blocking_plugins()
         self.request_log.hand_to(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from plughost._api.declarations import Check, Health
 from plughost._api.jobs import Job, JobRun, JobView, next_time
 from plughost._plugins.failures import cause_of
-from plughost._servers.work import Work
+from plughost._servers.work import FunctionJob
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -246,7 +246,7 @@ class Jobs:
                 for each in self._ready():
                     run = each.begin()
                     perform = partial(self._perform, each, run, each.entry, each.job)
-                    self._dispatcher.leave(Work(self._dispatcher.lane(each.entry.name), perform))
+                    self._dispatcher.submit(FunctionJob(self._dispatcher.share_of(each.entry.name), perform))
                 waits = [each.left for each in self._jobs.values() if each.run is None and not each.leaving]
                 wait = min((left for left in waits if left is not None and left > 0), default=_LONGEST_WAIT)
                 self._changed.wait(self._clock.patience(min(wait, _LONGEST_WAIT)))
@@ -259,7 +259,7 @@ class Jobs:
             if left is None or left > 0 or each.run is not None or each.leaving:
                 continue
             plugin = each.entry.name
-            if len(self._running({plugin})) < max(1, self._dispatcher.lane(plugin).share - 1):
+            if len(self._running({plugin})) < max(1, self._dispatcher.share_of(plugin).limit - 1):
                 yield each
 
     def _perform(self, scheduled: _Scheduled, run: JobRun, entry: Entry, job: Job) -> None:
@@ -271,7 +271,7 @@ class Jobs:
         self._events.emit("job_started", entry.name, job=job.name)
         try:
             if job.each_host or _is_ours(entry, job):
-                with self._dispatcher.processor.left():
+                with self._dispatcher.processor.unbound():
                     job.run(run)
             else:
                 outcome = "elsewhere"

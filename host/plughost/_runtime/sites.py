@@ -44,8 +44,8 @@ class Serving:
         self.dispatcher: Dispatcher = Dispatcher(
             sites.main.threads + sites.library.threads,
             share=table.plugin_threads,
-            queue=table.plugin_queue,
-            patience=table.queue_timeout,
+            queue_limit=table.plugin_queue,
+            queue_timeout=table.queue_timeout,
             one_processor=table.one_processor,
         )
         self.shown: dict[Listener, PreparedTLS] = {}

@@ -84,13 +84,13 @@ class GranianEngine:
         self.port = listening.getsockname()[1]
         dispatcher = self._dispatcher
         address = self._listener.address, self.port
-        requests = Requests(self._application, dispatcher, dispatcher.crew(_RECEIVERS), self._options, address)
+        requests = Requests(self._application, dispatcher, dispatcher.add_group(_RECEIVERS), self._options, address)
         try:
             worker = GranianWorker(listening, self._options, self._tls, _RECEIVERS)
             worker.start(requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
-            dispatcher.dismiss(requests.crew)
+            dispatcher.remove_group(requests.group)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise ListenError(
@@ -115,7 +115,7 @@ class GranianEngine:
 
     def _care(self, worker: GranianWorker, requests: Requests) -> None:
         """Give up on clients that keep the server waiting, and on connections on which nothing happens."""
-        requests.dispatcher.processor.join()
+        requests.dispatcher.processor.bind()
         timeout, crowded = self._options.idle_timeout, self._options.crowded_seconds
         looked = made_room = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, crowded)):
@@ -237,7 +237,7 @@ class GranianEngine:
             answered = not (requests.calls or any(connections.is_full(found) for _, found in self._connections()))
             self._cut()
             worker.ended.wait(_END_SECONDS)
-        requests.dispatcher.dismiss(requests.crew)
+        requests.dispatcher.remove_group(requests.group)
         wait_for_threads(worker.name, _END_SECONDS)  # they need the interpreter: without it, the process would abort
         return answered
 

@@ -15,15 +15,21 @@ from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, LONGEST_NUMBER, LONGEST_TARGET
 from plughost._servers.base import MEMORY_LIMIT, RECEIVED
 from plughost._servers.granian_response import Call, send_error
+from plughost._servers.responses import (
+    LINGER_BYTES,
+    LINGER_IDLE_SECONDS,
+    LINGER_SECONDS,
+    LONGEST_NUMBER,
+    LONGEST_TARGET,
+)
 
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.granian_response import Later, Message, Watcher
-    from plughost._servers.work import Crew
+    from plughost._servers.work import ThreadGroup
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
@@ -38,7 +44,7 @@ class Requests:
         self,
         application: Application,
         dispatcher: Dispatcher,
-        crew: Crew,
+        group: ThreadGroup,
         options: EngineOptions,
         address: tuple[str, int],
     ) -> None:
@@ -48,7 +54,7 @@ class Requests:
         self.draining = False  # whether HTTP/1.1 clients are to close their connection after the next response
         self.application = application
         self.dispatcher = dispatcher
-        self.crew = crew  # the threads that receive them
+        self.group = group  # the threads that receive them
         self.options = options  # may be changed
         self._keys: dict[bytes, str] = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
         self._base: dict[str, Any] = {
@@ -90,9 +96,9 @@ class Requests:
         call.body = call.environ["wsgi.input"] = body
         self.calls.add(call)
         dispatcher = self.dispatcher
-        call.lane = dispatcher.lane(self.application.plugin_of(call.environ))
-        if not dispatcher.run_beside(call, call.environ["REQUEST_METHOD"], self.crew):
-            dispatcher.bring(call, self.crew)
+        call.share = dispatcher.share_of(self.application.plugin_of(call.environ))
+        if not dispatcher.run_in_pool(call, call.environ["REQUEST_METHOD"], self.group):
+            dispatcher.run_or_queue(call, self.group)
 
     def refuse_body(self, call: Call, size: int) -> None:
         """Have the application answer that the body is over the limit."""

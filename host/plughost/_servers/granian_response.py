@@ -14,8 +14,8 @@ from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from plughost._servers.answers import KNOWN_FIELDS, SLICE, WINDOW, engine_error, raw_field, slices
 from plughost._servers.base import CutOffError, is_slow
+from plughost._servers.responses import KNOWN_FIELDS, SLICE, WINDOW, engine_error, raw_field, slices
 from plughost._servers.work import Job
 from plughost._waiting import Pause
 from plughost.http._fields import status_code
@@ -23,7 +23,7 @@ from plughost.http._fields import status_code
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
-    from plughost._servers.work import Crew
+    from plughost._servers.work import ThreadGroup
 
 Message = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Requests(Protocol):
 
     application: Application
     dispatcher: Dispatcher
-    crew: Crew
+    group: ThreadGroup
     options: EngineOptions
     calls: set[Call]
     waiting: set[Any]
@@ -122,7 +122,7 @@ class Call(Job):
 
     def run(self) -> None:
         """Call the application, or go on with its response."""
-        if self.begun:
+        if self.has_begun:
             self._go_on()
         else:
             self._call(self._requests.application)
@@ -131,7 +131,7 @@ class Call(Job):
         """Answer that the plugin has too much to do."""
         self._call(self._requests.application.refuse)
 
-    def takes_long(self) -> None:
+    def on_slow(self) -> None:
         """Have granian look whether a request waits.
 
         It starts a thread for one that no thread is free for. But where it comes while the only free thread takes
@@ -157,7 +157,7 @@ class Call(Job):
         except BaseException as error:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
             self._fail(error)
             return
-        self.begun = True
+        self.has_begun = True
         self._go_on()
 
     def _start_response(
@@ -192,8 +192,8 @@ class Call(Job):
                 if room is not None:
                     self._pause(room)
                     return
-                if requests.dispatcher.is_awaited(self.lane):
-                    requests.dispatcher.leave(self)
+                if requests.dispatcher.is_contended(self.share):
+                    requests.dispatcher.submit(self)
                     return
             self._end(b"")
         except BaseException as error:  # noqa: BLE001 - see `_call`
@@ -229,7 +229,7 @@ class Call(Job):
 
     def _end(self, last: bytes) -> None:
         """Close the application's iterable, then send the end."""
-        if self.begun:
+        if self.has_begun:
             self._close_parts()
         if not self._gone:
             if not self._started:
@@ -282,7 +282,7 @@ class Call(Job):
     def _proceed(self) -> None:
         self._requests.waiting.discard(self)
         self._paused = None
-        self._requests.dispatcher.leave(self)
+        self._requests.dispatcher.submit(self)
 
     # While the client takes its time.
 
@@ -306,9 +306,9 @@ class Call(Job):
         self._room = None
         self._waited += time.monotonic() - self._since
         if here or self._gone:  # this may be the thread that answers, or gave up
-            requests.dispatcher.leave(self)
+            requests.dispatcher.submit(self)
         else:
-            requests.dispatcher.bring(self, requests.crew)
+            requests.dispatcher.run_or_queue(self, requests.group)
 
     def check(self, now: float) -> None:
         """Give up where the client takes too little. Let a body go on whose pause is over."""

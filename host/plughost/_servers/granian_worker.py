@@ -20,7 +20,7 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
 from plughost._servers.connections import BACKLOG, knock, wait_until_accepted
-from plughost._servers.native_threads import call_named, when_tasks_ended
+from plughost._servers.native_threads import call_in_named_thread, call_when_idle
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles
@@ -96,14 +96,14 @@ class GranianWorker:
         http: tuple[Any, ...] = ("auto", http1, http2, False, None)
         self._worker: Any = ASGIWorker(1, where, None, *pool, options.connection_limit, *http, *secured, (None, None))  # type: ignore[call-arg, arg-type]  # granian's stub is behind its code
 
-    def start(self, schedule: Callable[[Watcher], None], place: Callable[[], object]) -> None:
+    def start(self, schedule: Callable[[Watcher], None], bind: Callable[[], object]) -> None:
         """Serve from now on; return once connections are accepted.
 
         granian reads its descriptor in a thread of its own. `pause` before that would leave it deaf for good.
 
         Args:
             schedule: Called for each request, in a thread of granian's pool. What it raises is lost.
-            place: Called in the thread that granian's own inherit from.
+            bind: Called in the thread that granian's own inherit from, to choose their processors.
 
         Raises:
             BaseException: granian panics, at a key that it doesn't know.
@@ -112,7 +112,7 @@ class GranianWorker:
         loop = _Now()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
         with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
-            self._signal.add_cb(partial(when_tasks_ended, call_named(self.name, serve, place), self.ended.set))
+            self._signal.add_cb(partial(call_when_idle, call_in_named_thread(self.name, serve, bind), self.ended.set))
             nobodys.setblocking(False)
             self._nobodys = nobodys.detach()
         knock(self._listening)

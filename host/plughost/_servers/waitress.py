@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.waitress_messages import Task
-    from plughost._servers.work import Crew, Job
+    from plughost._servers.work import Job, ThreadGroup
 
 _RECEIVERS: Final = 4  # threads of a listener, one of which moves the bytes
 _QUIET_SECONDS: Final = 1.0  # for how long an idle connection stays open while draining: a request may be on its way
@@ -54,7 +54,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 
     channel_class = Channel
     draining = False  # whether it is to end
-    crew: Crew
+    group: ThreadGroup
     active_channels: dict[int, Channel]
     _care = 0.0
     _look = 0.0  # how often connections are looked at
@@ -68,8 +68,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             request.complete_at = perf_counter()
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
         dispatcher: Dispatcher = self.task_dispatcher
-        answer = Answer(channel, dispatcher.lane(plugin))
-        if request.error or not dispatcher.run_beside(answer, request.command):
+        answer = Answer(channel, dispatcher.share_of(plugin))
+        if request.error or not dispatcher.run_in_pool(answer, request.command):
             self.leave(answer)
 
     def leave(self, job: Job) -> None:
@@ -77,7 +77,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         if self._turning == get_ident():
             self._complete.append(job)
         else:
-            self.task_dispatcher.leave(job)
+            self.task_dispatcher.submit(job)
 
     def pull_trigger(self) -> None:
         """Let the thread that moves bytes look again at what there is to move; one that begins to will see it."""
@@ -192,7 +192,7 @@ class WaitressEngine:
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        server.crew = self._dispatcher.crew(_RECEIVERS)
+        server.group = self._dispatcher.add_group(_RECEIVERS)
         self._threads = [
             threading.Thread(target=self._run, args=(server,), name=f"waitress-{self.port}", daemon=True)
             for _ in range(_RECEIVERS)
@@ -213,7 +213,7 @@ class WaitressEngine:
             return True
         deadline = time.monotonic() + grace
         server.draining = True
-        self._dispatcher.dismiss(server.crew)
+        self._dispatcher.remove_group(server.group)
         server.pull_trigger()
         with self._loop:
             server.accept_rest()
@@ -263,17 +263,17 @@ class WaitressEngine:
 
     def _run(self, server: Server) -> None:
         """Move bytes, and answer what is complete then; the life of each thread, of which all but one are parked."""
-        dispatcher, crew = self._dispatcher, server.crew
+        dispatcher, group = self._dispatcher, server.group
         while not server.draining:
-            if dispatcher.stand_by(crew):
+            if dispatcher.park_if_spare(group):
                 continue
             with self._loop:
                 complete = [] if server.draining else server.turn()
             if complete:
                 first, *others = complete
                 for each in others:
-                    dispatcher.put_back(each, crew)
-                dispatcher.bring(first, crew)
+                    dispatcher.enqueue(each, group)
+                dispatcher.run_or_queue(first, group)
 
     def _drain(self, server: Server, deadline: float) -> bool:
         """Answer what is in flight; return whether it could be.
@@ -291,5 +291,5 @@ class WaitressEngine:
                 if now - max(calm_since, channel.last_activity) > patience:
                     channel.will_close = True
             for job in server.turn():
-                self._dispatcher.leave(job)
+                self._dispatcher.submit(job)
         return not any(channel.busy() for channel in server.active_channels.values())

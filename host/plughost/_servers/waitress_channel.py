@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from waitress.channel import HTTPChannel
 
-from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS
 from plughost._servers.base import is_slow
 from plughost._servers.connections import bytes_taken
+from plughost._servers.responses import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS
 from plughost._servers.waitress_messages import Parser, PausedError, Refusal, Room, Task
-from plughost._servers.work import Job, Lane
+from plughost._servers.work import Job, Share
 
 if TYPE_CHECKING:
     from plughost._waiting import Pause
@@ -36,7 +36,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     close_when_flushed: bool
     will_close: bool
     overloaded = False
-    lane: Lane  # of the request that is answered
+    share: Share  # of the request that is answered
     _refused = False
     _linger_until = 0.0
     _lingered = 0
@@ -179,9 +179,9 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
 class Answer(Job):
     """The next request of a connection."""
 
-    def __init__(self, channel: Channel, lane: Lane) -> None:
+    def __init__(self, channel: Channel, share: Share) -> None:
         self._channel = channel
-        self.lane = lane
+        self.share = share
 
     def refuse(self) -> None:
         """Answer that the plugin has too much to do."""
@@ -190,8 +190,8 @@ class Answer(Job):
     def run(self, *, overloaded: bool = False) -> None:
         """Answer it."""
         channel = self._channel
-        channel.overloaded, channel.lane = overloaded, self.lane
+        channel.overloaded, channel.share = overloaded, self.share
         pause = channel.service()
         if pause is not None:
-            self.begun = True
+            self.has_begun = True
             pause.wait(partial(channel.server.leave, self))

@@ -17,8 +17,8 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest
 
-from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET, engine_error
 from plughost._servers.base import RECEIVED, CutOffError
+from plughost._servers.responses import LONGEST_NUMBER, LONGEST_TARGET, engine_error
 from plughost._servers.waitress_chunks import Chunks
 from plughost._waiting import Pause
 from plughost.http._fields import check_name, status_code
@@ -160,7 +160,7 @@ class Parts:
     def __next__(self) -> bytes:
         """Return a part. Leave the body where its client hasn't taken what there is, and after a part to others."""
         channel = self._task.channel
-        gives_way = not self._is_first and channel.server.task_dispatcher.is_awaited(channel.lane)
+        gives_way = not self._is_first and channel.server.task_dispatcher.is_contended(channel.share)
         self._is_first = False
         part = next(self._parts) if channel.has_room() and not gives_way else Room()
         if isinstance(part, Pause):
