@@ -14,7 +14,7 @@ from plughost._apps.edge import is_loopback
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
-from plughost._servers.connections import connections_each, raise_limit
+from plughost._servers.connections import connections_per_listener, raise_file_limit
 from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Serving:
             self.sites[name].timed = site_apps[name].timed
         if new:
             sys.setswitchinterval(_SWITCH_SECONDS)
-            self._descriptors = raise_limit()
+            self._descriptors = raise_file_limit()
         listeners = [listener for name in new for listener in listeners_of(name, self._settings)]
         try:
             # HTTPS first: a plain HTTP request may be redirected to a secure port that must be known by then.
@@ -161,7 +161,7 @@ class Serving:
         try:
             for listener, others in clients.items():
                 engine = cast("GranianEngine", self._engine(listener, site_apps[listener.site].body_limit, tls))
-                engine.start(self._sockets.again(listener), others=others)
+                engine.start(self._sockets.again(listener), foreign_clients=others)
                 fresh[listener] = engine
             tls.require_unchanged()
         except BaseException:
@@ -183,7 +183,7 @@ class Serving:
         sites = self._settings.host.sites
         wanted = _table(listener.site, self._settings).connection_limit
         listeners = len(sites.main.listeners) + len(sites.library.listeners)
-        limit = connections_each(wanted, listeners, self._descriptors)
+        limit = connections_per_listener(wanted, listeners, self._descriptors)
         if limit < wanted:
             _LOGGER.warning(
                 "%s takes %d connections, and not the %d of sites.%s.connection_limit, since this process may open "

@@ -12,7 +12,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import ListenError
-from plughost._servers.connections import open_socket, turn_away
+from plughost._servers.connections import drop_new_connections, open_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ class Sockets:
         with self._open.pop(listener) as released:
             lent = {each.getsockname() for _, each in self._lent}
             if not self._shared and released.getsockname() not in lent:
-                turn_away(released)
+                drop_new_connections(released)
 
     def settle(self) -> None:
         """Take note that no other process accepts on these sockets, and close those handed over that nobody took."""

@@ -25,9 +25,7 @@ _QUEUE_TICKS: Final = 10  # between two checks of the queues and the blocking po
 _IDLE_TICKS: Final = 20  # without a request, after which the watcher sleeps until one comes
 _MIN_SHARE: Final = 2
 _TURN_SECONDS: Final = 0.002  # that a thread of an engine runs jobs before it receives again, though more wait
-_MAX_POOL_THREADS: Final = (
-    10  # threads that answer one plugin's requests beside the active one: one for each connection
-)
+_MAX_POOL_THREADS: Final = 10  # of one plugin: one for each connection of its store
 _NO_JOB: Final = None, None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
