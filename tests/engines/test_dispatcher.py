@@ -180,7 +180,7 @@ def test_who_waits_too_long_is_refused(release: threading.Event, until: Until) -
 
 
 def test_what_was_begun_is_never_refused(release: threading.Event, until: Until) -> None:
-    """The rest of a response, and what a plugin does beside requests, wait for as long as it takes."""
+    """The rest of a response, and a plugin's own jobs, wait for as long as it takes."""
     dispatcher = Dispatcher(THREADS, queue_limit=0, queue_timeout=0.05)
     hold(dispatcher, release, until, "slow", SHARE)
     done = threading.Semaphore(0)

@@ -47,8 +47,10 @@ def test_a_slow_job_costs_no_thread_while_nothing_waits(
         assert len(dispatcher._own_threads) == 1
 
 
-def test_a_slow_job_gives_way_after_a_calm(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
-    """Whoever looks what takes long sleeps while nothing runs, and is woken."""
+def test_a_slow_job_loses_the_turn_after_idle_time(
+    dispatcher: Dispatcher, release: threading.Event, until: Until
+) -> None:
+    """The watcher sleeps while nothing runs, and is woken."""
     submit(dispatcher, lambda: None)
     until(lambda: dispatcher._watcher is not None and dispatcher._is_watcher_asleep)
     hold(dispatcher, release, until, "slow", 1)

@@ -35,15 +35,15 @@ RESERVED_DESCRIPTORS: Final = 64
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 _ACCEPT_TIMEOUT: Final = 1.0
-_HANDSHAKE_SECONDS: Final = 0.01  # for the packets of connections that have begun
+_HANDSHAKE_SECONDS: Final = 0.01  # in which connections that have begun are completed
 _MIN_CONNECTIONS: Final = 8  # connections of a listener, however few descriptors there are
 _DESCRIPTOR_FOLDER: Final = Path("/dev/fd")
 _SO_ATTACH_FILTER: Final = 26  # of asm-generic/socket.h
 _DROP_SYN: Final = (  # a classic BPF program: code, jump if true, jump if false, operand
     (0x30, 0, 0, 13),  # load the byte of the TCP header that has the flags
     (0x45, 0, 1, 0x02),  # is SYN set?
-    (0x06, 0, 0, 0),  # then take nothing of the packet
-    (0x06, 0, 0, 0xFFFFFFFF),  # else take it whole
+    (0x06, 0, 0, 0),  # then drop the packet
+    (0x06, 0, 0, 0xFFFFFFFF),  # else accept it whole
 )
 # Of struct tcp_info in linux/tcp.h: tcpi_unacked; tcpi_last_data_sent, tcpi_last_data_recv in milliseconds;
 # tcpi_bytes_acked.
@@ -132,7 +132,7 @@ def raise_file_limit() -> int:
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # macOS takes no unlimited one
+        except (OSError, ValueError):  # macOS refuses an unlimited one
             hard = soft
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 

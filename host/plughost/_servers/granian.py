@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _RECEIVERS: Final = 12  # threads of granian, of which all but one may be held
 _SEND_AHEAD_BYTES: Final = 128 * 1024  # of a response that the system buffers ahead of its client
-_QUIET_SECONDS: Final = 1.0  # for how long a connection has to be idle while draining before it is closed
-_BUSY_SECONDS: Final = 1.0  # for how long clients that ask on while draining are waited for
+_QUIET_SECONDS: Final = 1.0  # for which a connection must be idle before a drain closes it
+_BUSY_SECONDS: Final = 1.0  # for which a drain waits for clients that keep sending requests
 _TOLERANCE_SECONDS: Final = 0.01
 _POLL_SECONDS: Final = 0.05
 _CHECK_SECONDS: Final = 0.25  # between two checks of requests that wait for their clients
@@ -103,7 +103,7 @@ class GranianEngine:
         self._serving = listening, worker, requests
         self._foreign_clients = foreign_clients
         self._own_clients: frozenset[Address] | None = None
-        self._awaiting_clients: dict[Address, float] = {}  # clients whose answer was awaited of late, and when
+        self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when
         self._is_paused = self._is_at_limit = False
         self._overload_log = OverloadLog()
         self._draining = threading.Event()
@@ -169,7 +169,7 @@ class GranianEngine:
     def _disconnect_idle(self, requests: ListenerRequests, seconds: float, address: str = "") -> None:
         """Close connections, of one address or all, that were idle for so long while no response is awaited."""
         self._record_awaiting(requests)
-        self._foreign_clients &= connections.clients(self.port)  # the others' addresses may become its clients'
+        self._foreign_clients &= connections.clients(self.port)  # closed ones: their addresses may become its clients'
         self._disconnect(lambda client: address in {"", client[0]} and client not in self._awaiting_clients, seconds)
 
     def _record_awaiting(self, requests: ListenerRequests) -> None:
@@ -232,7 +232,7 @@ class GranianEngine:
         while connections.backlog_size(listening) and self._is_accepting() and time.monotonic() < deadline:
             time.sleep(0.001)
         worker.close_port()
-        # Nobody waits for an engine that was replaced, so its clients get more time to say what is on its way.
+        # Nobody waits for an engine that was replaced, so its clients get more time to send the requests on their way.
         patience = 1 if only is None else 4
         self._wait_until_quiet(requests, deadline, patience)
         worker.stop()

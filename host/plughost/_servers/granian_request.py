@@ -49,9 +49,9 @@ class ListenerRequests:
         address: tuple[str, int],
     ) -> None:
         self.in_flight: set[RequestJob] = set()
-        self.waiting: set[RequestBody | RequestJob] = set()  # what waits for its client
+        self.waiting: set[RequestBody | RequestJob] = set()  # those that wait for their clients
         self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
-        self.is_draining = False  # whether HTTP/1.1 clients are to close their connection after the next response
+        self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
         self.application = application
         self.dispatcher = dispatcher
         self.group = group  # the threads that receive them
@@ -79,7 +79,7 @@ class ListenerRequests:
                 send_error(watcher.proto, environ, status)
                 return
             job = RequestJob(self, environ, watcher, scope["client"])
-            del environ  # this thread may be parked below, for long
+            del environ  # which this thread, parked for long below, would keep alive
             if size == 0:
                 self.answer(job, BytesIO())
             elif size is not None and size > self.options.body_limit:
@@ -146,8 +146,8 @@ class ListenerRequests:
                 environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value.decode("latin-1")
         environ.pop("", None)
         host = environ.get("HTTP_HOST")
-        # `*`, or an authority, neither of which names a resource here; or what is no URI (RFC 3986, 2), which query and
-        # path would read in different encodings; or too many hosts or lengths, or no host
+        # `*` or an authority, which name no resource here; or not a URI (RFC 3986, 2), whose query and path would be
+        # decoded differently; or several hosts or lengths, or no host
         if raw[:1] != b"/" or not target.isascii() or is_repeated or not (host or version == "1"):
             return environ, 0, 400
         if len(target) > MAX_TARGET_BYTES:
@@ -183,7 +183,7 @@ class RequestBody:
     def __init__(self, requests: ListenerRequests, job: RequestJob, declared_length: int | None = None) -> None:
         self.size = 0
         self._is_http2 = job.environ["SERVER_PROTOCOL"] == "HTTP/2"
-        # There a body ends with its stream, whatever length was announced.
+        # Over HTTP/2 a body ends with its stream, whatever length was declared.
         self._declared_length = None if self._is_http2 else declared_length
         self._requests = requests
         self._job = job
@@ -231,9 +231,9 @@ class RequestBody:
         self._future = None
         try:
             self._append(future.result())
-        except CancelledError:  # by `_give_up`
+        except CancelledError:  # by `_cancel`
             self._finish(self._cancel_status)
-        except BaseException:  # such as a full disk: what is raised here would be lost
+        except BaseException:  # such as a full disk: an error raised here would be lost
             _LOGGER.exception("a body was not received")
             self._finish(500)
 
@@ -241,7 +241,7 @@ class RequestBody:
         """Store a part; with the last one, have the request answered."""
         requests, job = self._requests, self._job
         if message["type"] != "http.request":
-            self._finish(400)  # chunks that are none
+            self._finish(400)  # malformed chunks
             return
         part = message["body"]
         self.size += len(part)
@@ -286,5 +286,5 @@ class DiscardedBody(RequestBody):
     def _finish(self, status: int) -> None:
         self._watcher.done()
         if not self._is_http2:
-            # A thread that is parked may hold what granian waits for before it closes.
+            # granian may wait for an object that a parked thread holds before it closes the connection.
             self._requests.to_disconnect.add(self._job.peer)

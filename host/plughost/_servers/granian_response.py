@@ -31,8 +31,8 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 _SERVER: Final = (b"server", b"plughost")
 _LIST_TYPES: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
-_WATCH_LOCK: Final = allocate_lock()  # around who begins to watch a client
-_TAIL: Final = 6  # the last one finds room when the client has made room for all before: granian holds five parts
+_WATCH_LOCK: Final = allocate_lock()  # so that only one thread begins to watch a client
+_TAIL: Final = 6  # when the last one finds room, the client has taken all before: granian holds five parts
 
 
 class ListenerContext(Protocol):
@@ -91,15 +91,15 @@ class Watcher(Protocol):
 class RequestJob(Job):
     """A request on its way through the application."""
 
-    has_unread_body = False  # whether the body is not read, so that the connection can't be used again
-    body_ended = False  # whether granian has told the end of the body
+    has_unread_body = False  # so that the connection can't be used again
+    body_ended = False  # whether granian has reported the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: list[tuple[bytes, bytes]]
     _is_started = _is_client_gone = _is_watched = False
     _parts: Iterator[bytes] | None = None
     _close_body: Callable[[], object] | None = None
     _status = _sent = 0
-    _blocked_since = _blocked_seconds = 0.0  # when it began to wait for its client, and how long it waited before
+    _blocked_since = _blocked_seconds = 0.0  # when it began to wait for its client, and for how long it waited before
     _disconnect_future: Future | None = None
     _room: Future | None = None
     _current_pause: Pause | None = None
@@ -268,7 +268,7 @@ class RequestJob(Job):
             self._requests.discard_body(self)
         else:
             self.watcher.done()
-        # These keep granian's threads and what was swapped out alive; and a parked thread or a traceback may keep this.
+        # A parked thread or traceback may keep this object, and these would keep granian's threads and old apps alive.
         del self.proto, self.watcher, self.environ
 
     # While the application pauses.
@@ -307,7 +307,7 @@ class RequestJob(Job):
         requests.waiting.discard(self)
         self._room = None
         self._blocked_seconds += time.monotonic() - self._blocked_since
-        if here or self._is_client_gone:  # this may be the thread that answers, or gave up
+        if here or self._is_client_gone:  # this may be the thread that sends the response, or abandons it
             requests.dispatcher.submit(self)
         else:
             requests.dispatcher.run_or_queue(self, requests.group)
@@ -318,7 +318,7 @@ class RequestJob(Job):
         if paused is not None and now > paused.until:
             paused.ready()
         now -= self._blocked_since
-        # At the least rate a slice goes out in time, however much went before. A busy HTTP/2 connection tells nothing.
+        # Each slice must be sent at the minimum rate, however fast others were. A busy HTTP/2 connection tells nothing.
         if self._room is not None and (is_slow(self._blocked_seconds + now, self._sent) or is_slow(now, SLICE)):
             self.abandon()
 
@@ -344,7 +344,7 @@ class RequestJob(Job):
         if hasattr(future, "add_done_callback"):
             self._disconnect_future = future
             future.add_done_callback(self._on_message)
-        else:  # it had gone before, as granian told who asked first
+        else:  # the client had gone before, as granian reported at first
             self._on_disconnect()
 
     def _on_disconnect(self) -> None:
@@ -360,7 +360,7 @@ class RequestJob(Job):
             message = future.result()
             if message["type"] == "http.disconnect":
                 self._on_disconnect()
-            else:  # the end of a body that is not there, or at least not awaited
+            else:  # the end of a body that is missing, or that nobody reads
                 self.body_ended = not message.get("more_body")
                 self._await_disconnect()
 

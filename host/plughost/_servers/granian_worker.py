@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
-_IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
-_STACK_BYTES: Final = 8 * 1024 * 1024  # of a thread, as Python's own have: from 3.13 on it counts on so much
+_IDLE_SECONDS: Final = 30  # after which an idle thread of granian's pool ends, except the first
+_STACK_BYTES: Final = 8 * 1024 * 1024  # of a thread, as Python's own have: from 3.13 on it relies on this size
 
 
 class _ImmediateLoop:
@@ -88,7 +88,7 @@ class GranianWorker:
             arguments = arguments[:2]
         self._signal = WorkerSignal()
         http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
-        # Milliseconds, and seconds. Pings shed dead peers; sooner ones would keep idle peers from looking idle.
+        # Milliseconds, and seconds. Pings detect dead peers; more frequent ones would make idle peers look active.
         http2 = HTTP2Settings(
             keep_alive_interval=options.idle_timeout * 2000, keep_alive_timeout=20, max_headers_size=_HEADER_BYTES
         )

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from plughost._servers.work import Job, ThreadGroup
 
 _RECEIVERS: Final = 4  # threads of a listener, one of which runs the loop
-_QUIET_SECONDS: Final = 1.0  # for how long an idle connection stays open while draining: a request may be on its way
+_QUIET_SECONDS: Final = 1.0  # for which an idle connection stays open in a drain: a request may be on its way
 _STALLED_SECONDS: Final = 2.0
 _MAINTENANCE_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 2.0
 _LIST_TYPES: Final = (list, tuple)
-_TRIGGER_LOCK: Final = threading.RLock()  # around waking a loop, and closing what wakes it: its descriptor is free then
+_TRIGGER_LOCK: Final = threading.RLock()  # so that no closed trigger is written to: its descriptor may be reused
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
@@ -112,7 +112,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         for channel in list(self.active_channels.values()):
             channel.resume_if_ready(now)
             if channel.is_overdue(now):
-                channel.handle_close()  # `will_close` would wait until the client takes something
+                channel.handle_close()  # `will_close` would wait until the client reads
             elif channel.is_receiving:
                 started_at, last_received = channel.request.started_at, channel.last_activity
                 if options.is_overdue(now, started_at=started_at, received_at=last_received, size=channel.size):

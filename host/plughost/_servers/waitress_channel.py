@@ -40,9 +40,9 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     _has_refused = False
     _linger_until = 0.0
     _lingered_bytes = 0
-    _suspended_task: Task | None = None  # with a response that goes on later
+    _suspended_task: Task | None = None  # its response continues later
     _current_pause: Pause | None = None
-    _behind_since = 0.0  # since when the client hasn't taken all that there is, and how much it took before
+    _behind_since = 0.0  # since when the client hasn't read all, and how much it had read then
     _acknowledged_before = _acknowledged = _sent = 0
     _last_activity = 0.0
 

@@ -30,15 +30,15 @@ _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cooki
 _BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
 _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
-# What no URI has (RFC 3986, 2), as hyper below granian has it: clients do send other such characters.
+# Characters that no URI has (RFC 3986, 2), as hyper, below granian, defines them: clients do send the others.
 _NON_URI: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     """Parses one request. A body over the limit is not read."""
 
-    oversized = False  # whether the body was over the limit; the request is complete then, with no body
-    completed_at: float | None = None  # when all of it was there, of `time.perf_counter()`, where somebody asks
+    oversized = False  # whether the body was over the limit; then the request is complete, without a body
+    completed_at: float | None = None  # by `time.perf_counter()`, if the application is timed
     completed: bool
     path = ""
     error: Any
@@ -184,7 +184,7 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
     """Calls the application for one request."""
 
     close_on_finish: bool
-    resumable_body: ResumableBody | None = None  # the body, where it is no list
+    resumable_body: ResumableBody | None = None  # unless the body is a list
 
     def get_environment(self) -> dict[str, Any]:
         """Return the environ, with the path as it was sent: waitress joins leading slashes."""
