@@ -13,9 +13,9 @@ SECTIONS: Final = {
         "drain": ("controlling:drain", "Take the running host out of its load balancer"),
     },
     "Look": {
-        "plugins": ("showing:plugins", "List the plugins, and why one does not serve"),
-        "routes": ("showing:routes", "List what is mounted where"),
-        "settings": ("showing:settings", "Show every setting in force, and where it comes from"),
+        "plugins": ("inspection:plugins", "List the plugins, and why one does not serve"),
+        "routes": ("inspection:routes", "List what is mounted where"),
+        "settings": ("inspection:settings", "Show every setting in force, and where it comes from"),
         "check": ("serving:check", "Do everything but serve, and say what is wrong"),
         "doctor": ("doctor:doctor", "Look at the machine and the setup, and advise"),
     },
@@ -32,20 +32,20 @@ SECTIONS: Final = {
         "migrate": ("scaffold", "Number a store's migrations, and try them"),
     },
     "Set up and look after": {
-        "init": ("showing:init", "Write a commented settings file"),
+        "init": ("inspection:init", "Write a commented settings file"),
         "cert": ("cert:cert", "Make, show and export the TLS certificate"),
         "stores": ("stores:stores_command", "List, check, back up and restore stores"),
         "purge": ("stores:purge_command", "Drop all that a plugin keeps"),
         "completion": ("completing:completion", "Complete commands and names in your shell"),
     },
 }
-"""Every command in the order in which people need them: where in this package it is, and what `--help` says of it.
+"""Every command by section of the help: its target, which is `MODULE:NAME` in `_cli`, and its line in `--help`.
 
-One that a plugin lends has the plugin's name in place of that: `plughost install` is `plughost packages install`.
+The target of an alias is a plugin: `plughost install` is short for `plughost packages install`.
 """
 
-_PLACES: Final = {name: place for told in SECTIONS.values() for name, (place, _) in told.items()}
-COMMANDS: Final = {name: place for name, place in _PLACES.items() if ":" in place}
-LENT: Final = {name: plugin for name, plugin in _PLACES.items() if name not in COMMANDS}
-RESERVED: Final = frozenset({*_PLACES, "console", "help", "host", "stop", "upgrade", "version"})
-"""Commands of the host, now or likely, which no plugin may be called like: its own commands stand beside them."""
+_TARGETS: Final = {name: target for commands in SECTIONS.values() for name, (target, _) in commands.items()}
+COMMANDS: Final = {name: target for name, target in _TARGETS.items() if ":" in target}
+ALIASES: Final = {name: plugin for name, plugin in _TARGETS.items() if name not in COMMANDS}
+RESERVED: Final = frozenset({*_TARGETS, "console", "help", "host", "stop", "upgrade", "version"})
+"""Names of present or likely commands of the host. No plugin may have one, since its name is a command, too."""

@@ -1,4 +1,4 @@
-"""Files that are never half-written; those that hold secrets only their owner may read, from the first byte on."""
+"""Files that are never half-written. Only the owner can read those with secrets, from the first byte on."""
 
 from __future__ import annotations
 
@@ -16,17 +16,26 @@ _LONGEST_WRITE: Final = 3600.0  # seconds
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that only its owner can look into, and those above it that are missing likewise."""
+    """Make a folder with mode 0700, and its missing parents likewise."""
     for each in reversed([folder, *folder.parents]):
         if not each.exists():
             each.mkdir(mode=0o700, exist_ok=True)
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove a folder that holds nothing but folders. One that holds a file stays as it is."""
+    tree = list(os.walk(folder, topdown=False))
+    if not any(files for *_, files in tree):
+        for path, *_ in tree:
+            with suppress(OSError):  # it is in use by now
+                Path(path).rmdir()
+
+
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, so that of all threads and processes only one writes there at a time.
+    """Hold a folder's lock, so that only one thread of all processes writes there at a time.
 
-    The folder is made with mode 0700 where it is missing. What a killed process left half-written is removed.
+    A missing folder is made with mode 0700. Files that a killed process left half-written are removed.
 
     Args:
         folder: The folder, which then holds a file `.lock`.
@@ -38,8 +47,8 @@ def locked_folder(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        for left in folder.glob(f".*{_TEMPORARY}"):
-            left.unlink(missing_ok=True)
+        for leftover in folder.glob(f".*{_TEMPORARY}"):
+            leftover.unlink(missing_ok=True)
         yield
     finally:
         os.close(descriptor)
@@ -49,13 +58,13 @@ def write_private(path: Path, content: bytes) -> None:
     """Write a file with mode 0600, or replace it, in one step. Call it with the folder's lock held.
 
     Args:
-        path: The file. Until this returns it has its old content, afterwards the new one, whatever happens to the
-            machine's power.
+        path: The file. It has its old content until this returns and the new content afterwards, even after a power
+            cut.
         content: All of the new content.
 
     Raises:
-        OSError: The file cannot be written, and the old one is untouched, or its folder cannot be made to last, and
-            after a power cut it may be either.
+        OSError: The file cannot be written, and the old one is untouched; or its folder cannot be synced, and after a
+            power cut the content may be either.
     """
     replace_file(path, content, 0o600)
 
@@ -77,11 +86,11 @@ def replace_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] |
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync(path.parent)  # which has the name
+    sync(path.parent)  # the folder holds the name
 
 
 def sync(path: Path) -> None:
-    """Have what a file holds, or the names in a folder, outlast a power cut."""
+    """Flush a file, or the names in a folder, to the disk, so that they survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -89,20 +98,20 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_left(path: Path) -> None:
-    """Remove what processes that were killed left of writing a file, where no lock keeps others from writing it now."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
-        with suppress(OSError):  # it is gone, or another user's
-            if time.time() - left.lstat().st_mtime > _LONGEST_WRITE:
-                left.unlink()
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files that killed writers of a file left. Young ones stay: no lock excludes other writers."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
+        with suppress(OSError):  # already gone, or another user's
+            if time.time() - leftover.lstat().st_mtime > _LONGEST_WRITE:
+                leftover.unlink()
 
 
 def tighten(path: Path, mode: int) -> bool:
-    """Take away what others may do with a file or folder, and return whether they could do anything.
+    """Restrict a file or folder to its owner. Return whether others had any access.
 
     Args:
-        path: What to look at. It may be missing.
-        mode: The mode that it has afterwards if others could do anything with it.
+        path: The file or folder. It may be missing.
+        mode: The mode to set if others have any access.
     """
     if not path.exists() or not path.stat().st_mode & 0o077:
         return False

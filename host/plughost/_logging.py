@@ -1,4 +1,4 @@
-"""The log: structured lines, readable on a terminal and JSON otherwise."""
+"""The log: structured lines, as text on a terminal and as JSON otherwise."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ if TYPE_CHECKING:
     from plughost._settings.models import LogSettings
 
 
-_STRUCTLOG: Final = "structlog_"  # what the names of its context variables begin with
-_CHUNK: Final = 64 * 1024
+_STRUCTLOG_PREFIX: Final = "structlog_"  # of its context variables
+_FILE_BATCH_BYTES: Final = 64 * 1024
 
 
 class _Thread(threading.local):
-    """What this thread does: the id of the request that it answers, and of which events a person is told otherwise."""
+    """State of this thread: the id of its request, and the events that a text log leaves out."""
 
     request_id: str | None = None
-    reports: tuple[str, ...] = ()
+    suppressed: tuple[str, ...] = ()
 
 
 this_thread: Final = _Thread()
 
 
 @contextmanager
-def reported(*events: str) -> Iterator[None]:
-    """Leave out of this thread's log, where a person reads it, what the person is told of these events otherwise."""
-    this_thread.reports = events
+def suppress_events(*events: str) -> Iterator[None]:
+    """Leave events out of this thread's lines of a text log: the person who reads it is shown them otherwise."""
+    this_thread.suppressed = events
     try:
         yield
     finally:
-        this_thread.reports = ()
+        this_thread.suppressed = ()
 
 
 def make_logger(
     settings: LogSettings, stream: TextIO | None = None, lines: Events | None = None
 ) -> structlog.stdlib.BoundLogger:
-    """Make a host's logger; it is the host's own, nothing global is configured.
+    """Make a host's own logger, without any global configuration.
 
     Args:
         settings: The table `[log]`.
         stream: Where lines go; standard error by default.
-        lines: Told of each line, too, while somebody watches: an event `line` with what was logged.
+        lines: Receives an event `line` for each line while somebody watches.
     """
     import structlog  # noqa: PLC0415 - brings rich, and most commands log nothing
 
@@ -71,12 +71,12 @@ def make_logger(
     render: list[Any] = (
         # Plain tracebacks: the default shows the local variables of every frame, passwords and tokens among them.
         [
-            _without_report,
+            _drop_suppressed,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            _without_nothing,
-            _from_the_plugin_on,
+            _drop_none,
+            _trim_traceback,
             structlog.dev.ConsoleRenderer(
-                0,  # no padding after the event; the argument's name differs between versions
+                0,  # no padding after the event; positional, since its name differs between versions
                 colors=stream.isatty(),
                 exception_formatter=structlog.dev.plain_traceback,
                 pad_level=False,
@@ -84,17 +84,17 @@ def make_logger(
             ),
         ]
         if as_text
-        else [partial(_to_line, structlog.processors.format_exc_info)]
+        else [partial(_render_json, structlog.processors.format_exc_info)]
     )
     processors = [
         structlog.contextvars.merge_contextvars,
-        _of_request,
+        _add_request_id,
         structlog.processors.add_log_level,
-        *([partial(_tell, lines)] if lines is not None else []),
+        *([partial(_publish, lines)] if lines is not None else []),
         *render,
     ]
     logger = structlog.wrap_logger(
-        Lines(stream, processors, is_json=not as_text, told=lines),
+        LineWriter(stream, processors, is_json=not as_text, watchers=lines),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.level.upper())),
         cache_logger_on_first_use=True,
@@ -103,44 +103,44 @@ def make_logger(
 
 
 def is_text(settings: LogSettings, stream: TextIO) -> bool:
-    """Tell whether a log to a stream is for a person to read, and not JSON."""
+    """Return whether the log on a stream is text for a person, not JSON."""
     return settings.format == "text" or (settings.format == "auto" and stream.isatty())
 
 
 def silent_logger() -> structlog.stdlib.BoundLogger:
-    """Make a logger that writes nothing, for looking at a host without running it."""
-    return cast("structlog.stdlib.BoundLogger", _Silence())
+    """Make a logger that writes nothing, for commands that build a host without running it."""
+    return cast("structlog.stdlib.BoundLogger", _SilentLogger())
 
 
-class _Silence:
-    """A structured logger that writes nothing: whatever is called of it returns it."""
+class _SilentLogger:
+    """A structured logger that writes nothing. Each of its methods returns the logger itself."""
 
-    def __getattr__(self, name: str) -> Callable[..., _Silence]:
+    def __getattr__(self, name: str) -> Callable[..., _SilentLogger]:
         return lambda *_, **__: self
 
 
-class Lines:
-    """Writes lines to a stream, each with one call to the system, which keeps those of several threads apart.
+class LineWriter:
+    """Writes lines to a stream, each with one system call, so that lines of several threads don't mix.
 
-    There is no lock around it: other threads run while the system writes, so those that log would soon wait for that
-    lock, and the switches of threads would take longer than all else that a line does.
+    It takes no lock: threads that log would soon wait for each other, and switching between them would cost more than
+    the rest of the line.
 
-    Failures are ignored: a full disk, or a closed pipe, must not fail the request that is logged.
+    Failures are ignored: a full disk or a closed pipe must not fail the request that is logged.
     """
 
-    def __init__(self, stream: TextIO, processors: list[Any], *, is_json: bool, told: Events | None) -> None:
-        self._is_json, self._told = is_json, told
+    def __init__(self, stream: TextIO, processors: list[Any], *, is_json: bool, watchers: Events | None) -> None:
+        self._is_json, self._watchers = is_json, watchers
         self._stream = stream
         self._encoding = stream.encoding or "utf-8"
-        self._together = _bytes_together(stream)
+        self._batch_bytes = _max_batch_bytes(stream)
         self._processors = processors
 
     def write(self, line: str) -> None:
-        """Write a line, or several that are joined."""
+        """Write a line, or several joined by newlines."""
         try:
             try:
                 descriptor = self._stream.fileno()
-            except io.UnsupportedOperation:  # it is kept in memory
+            except io.UnsupportedOperation:  # a stream in memory
                 self._stream.write(f"{line}\n")
             else:
                 os.write(descriptor, f"{line}\n".encode(self._encoding, "backslashreplace"))
@@ -150,16 +150,16 @@ class Lines:
     debug = info = warning = error = critical = write
 
     def write_events(self, events: Sequence[tuple[Context, dict[str, Any]]]) -> None:
-        """Write complete events of the level info, each as in its context, several with one call to the system."""
-        is_plain = self._is_json and not (self._told is not None and self._told.watched)
-        if is_plain and not any(name.name.startswith(_STRUCTLOG) for context, _ in events for name in context):
+        """Write complete events of level info, each in its own context, as many as possible with one system call."""
+        is_plain = self._is_json and not (self._watchers is not None and self._watchers.watched)
+        if is_plain and not any(name.name.startswith(_STRUCTLOG_PREFIX) for context, _ in events for name in context):
             self._write_json([event for _, event in events])
             return
         failures = []
         for context, event in events:
             try:
                 context.run(self._write_event, event)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others are written first
+            except Exception as error:  # noqa: BLE001 - the other events are written before any error is raised
                 failures.append(error)
         if failures:
             raise failures[0]
@@ -167,36 +167,36 @@ class Lines:
     def _write_json(self, events: list[dict[str, Any]]) -> None:
         try:
             lines = _encode_lines(events)
-        except _UNFIT:
-            lines = "".join(f"{_as_text(event)}\n" for event in events).encode()
+        except _ENCODING_ERRORS:
+            lines = "".join(f"{_encode_as_strings(event)}\n" for event in events).encode()
         begin = 0
         while begin < len(lines):
-            end = lines.rfind(b"\n", begin, begin + self._together)
+            end = lines.rfind(b"\n", begin, begin + self._batch_bytes)
             if end < 0:
                 end = lines.index(b"\n", begin)
             self.write(lines[begin:end].decode())
             begin = end + 1
 
     def _write_event(self, event: Any) -> None:
-        """Write an event: what structlog does, without the steps that find out what level it has."""
+        """Write an event as structlog would, without its check of the level."""
         for process in self._processors:
             event = process(None, "info", event)
         self.write(event)
 
 
-def _bytes_together(stream: TextIO) -> int:
-    """Return how many bytes of lines are written with one call: a pipe lets others' lines in between if it is more."""
+def _max_batch_bytes(stream: TextIO) -> int:
+    """Return how many bytes to write with one system call: writes to a pipe are atomic only up to PIPE_BUF."""
     try:
-        return _CHUNK if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else PIPE_BUF
-    except (OSError, ValueError):  # it is kept in memory, or closed
+        return _FILE_BATCH_BYTES if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else PIPE_BUF
+    except (OSError, ValueError):  # a stream in memory, or closed
         return PIPE_BUF
 
 
 class Bridge(logging.Handler):
-    """Hands what libraries write to Python's `logging` to a structured logger."""
+    """Passes records of Python's `logging`, which libraries use, to a structured logger."""
 
     def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
-        """Hand it to a logger."""
+        """Pass records to this logger."""
         super().__init__()
         self._target = logger
 
@@ -207,69 +207,74 @@ class Bridge(logging.Handler):
         log(record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
-def _tell(lines: Events, logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Tell whoever watches of a line."""
+def _publish(lines: Events, logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Publish a line to those who watch the log."""
     if lines.watched:
         lines.publish(Event("line", event.get("plugin"), dict(event)))
     return event
 
 
-def _of_request(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Add which request a line is of, whoever writes it."""
+def _add_request_id(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the id of the request that the line belongs to."""
     if this_thread.request_id is not None:
         event.setdefault("request_id", this_thread.request_id)
     return event
 
 
-def _without_report(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Leave out what a person is told otherwise; tracebacks and what is audited are in the log alone."""
+def _drop_suppressed(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Drop a suppressed event. A traceback or an audit event is only in the log: drop nothing but its reason."""
     import structlog  # noqa: PLC0415 - see make_logger
 
-    if event["event"] not in this_thread.reports:
+    if event["event"] not in this_thread.suppressed:
         return event
     if event["event"] != "audit" and "exception" not in event:
         raise structlog.DropEvent
     return {key: value for key, value in event.items() if key != "reason"}
 
 
-def _from_the_plugin_on(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Show a traceback of a plugin from its own code on: how the host came there helps nobody to mend it."""
+def _trim_traceback(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Begin a plugin's traceback at its own code: the host's frames don't help to find the cause."""
     trace = event.get("exception")
     return {**event, "exception": own_frames(trace)} if isinstance(trace, str) else event
 
 
-def _without_nothing(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Leave out what is None: to a person it says nothing."""
+def _drop_none(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Drop fields that are None, which tell a person nothing."""
     return {key: value for key, value in event.items() if value is not None}
 
 
-def _to_line(
+def _render_json(
     format_error: Callable[..., MutableMapping[str, Any]], logger: object, method: str, event: MutableMapping[str, Any]
 ) -> str:
-    """Return an event as a line, in one step: structlog's own three take twice as long."""
-    event.setdefault("timestamp", moment(time()))
+    """Return an event as a line of JSON, in one step: structlog's own three processors take twice as long."""
+    event.setdefault("timestamp", format_timestamp(time()))
     if "exc_info" in event:
         event = format_error(logger, method, event)
     try:
         return _encode(event).decode()
-    except _UNFIT:
-        return _as_text(event)
+    except _ENCODING_ERRORS:
+        return _encode_as_strings(event)
 
 
-def _as_text(event: Mapping[str, Any]) -> str:
+def _encode_as_strings(event: Mapping[str, Any]) -> str:
     return json.dumps({str(key): str(value) for key, value in event.items()})
 
 
-def moment(now: float) -> str:
-    """Return a time, in seconds of the epoch, as the log writes it."""
-    return f"{_second(int(now))}.{int(now % 1 * 1_000_000):06}Z"
+def format_timestamp(now: float) -> str:
+    """Format a time, in seconds since the epoch, as in the log."""
+    return f"{_format_second(int(now))}.{int(now % 1 * 1_000_000):06}Z"
 
 
 @lru_cache(1)
-def _second(seconds: int) -> str:
+def _format_second(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 
-_UNFIT: Final = (UnicodeEncodeError, OverflowError, TypeError, ValueError)  # lone surrogates, giant numbers, odd keys
+_ENCODING_ERRORS: Final = (
+    UnicodeEncodeError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)  # lone surrogates, giant numbers, odd keys
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _encode_lines: Final = msgspec.json.Encoder(enc_hook=str).encode_lines

@@ -1,4 +1,4 @@
-"""Tracebacks of plugins' code, for whoever mends it."""
+"""Tracebacks of plugins' code, without the host's frames."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 from pathlib import Path
 from typing import Final
 
-_HEAD: Final = "Traceback (most recent call last):"
-_PLACE: Final = re.compile(r'  File "([^"]*)", line [0-9]+')
+_HEADER: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'  File "([^"]*)", line [0-9]+')
 
 
 def own_frames(trace: str) -> str:
-    """Return a traceback from the plugin's first frame on; the whole of one that has none of a plugin."""
+    """Return a traceback from the plugin's first frame on, or all of it if it has no frame of a plugin."""
     shown: list[str] = []
-    leading = skipped = found = False
+    at_top = skipped = has_plugin_frame = False
     for line in trace.splitlines():
-        place = _PLACE.match(line)
-        if place:
-            skipped = leading = leading and is_hosts(place[1])
-            found = found or not skipped
+        frame = _FRAME.match(line)
+        if frame:
+            skipped = at_top = at_top and is_host_file(frame[1])
+            has_plugin_frame = has_plugin_frame or not skipped
         elif not line.startswith("    "):
-            leading, skipped = line == _HEAD, False
+            at_top, skipped = line == _HEADER, False
         if not skipped:
             shown.append(line)
-    return "\n".join(shown) if found else trace.rstrip()
+    return "\n".join(shown) if has_plugin_frame else trace.rstrip()
 
 
-def is_hosts(filename: str) -> bool:
-    """Tell whether a file is the host's, or of what it calls plugins through."""
+def is_host_file(filename: str) -> bool:
+    """Return whether a file belongs to the host, or to a library through which it calls plugins."""
     own = Path(__file__).parent
     parts = Path(filename).parts
     library = "pluggy" in parts or "importlib" in parts or filename.startswith("<")

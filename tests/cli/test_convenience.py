@@ -18,7 +18,7 @@ import pytest
 from tests.certificates.conftest import Authority
 from tests.host.plugins import until
 
-from plughost._cli.options import console, duration, plugins_table
+from plughost._cli.options import console, format_duration, plugins_table
 from plughost._commands import COMMANDS
 from plughost._runtime.control import send_command
 
@@ -43,6 +43,16 @@ class Settings(BaseModel):
 @hookimpl
 def register_settings():
     return Settings
+"""
+
+USES_ITS_FOLDER = """
+from plughost import hookimpl
+
+
+@hookimpl
+def register_routes(context):
+    assert context.data_dir.is_dir()
+    return []
 """
 
 
@@ -298,7 +308,7 @@ def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: s
 )
 def test_durations_are_for_people(seconds: float, shown: str) -> None:
     """At most two units are told, the largest that apply."""
-    assert duration(seconds) == shown
+    assert format_duration(seconds) == shown
 
 
 def test_tables_show_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,3 +366,11 @@ def test_a_traceback_for_a_person_begins_in_the_plugin(line: Line, serving: Call
     assert re.findall(r'File ".*?([^/"]*)", line (\d+)', errors) == [*early, *late]
     told = line.run("plugins", "--dev", "--why", "hello").output
     assert re.findall(r'File ".*?([^/"]*)", line (\d+)', told) == late
+
+
+@pytest.mark.parametrize("command", ["plugins", "routes", "settings", "doctor", "check", "stores"])
+def test_a_command_that_only_looks_makes_no_data_folder(line: Line, command: str) -> None:
+    """Before the first start, a command that only looks leaves no data folder, whose owner might not be the host's."""
+    line.install("demo", USES_ITS_FOLDER)
+    line.run(command)
+    assert not (line.folder / "plughost-data").exists()

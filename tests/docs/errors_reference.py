@@ -19,14 +19,14 @@ import falcon
 from plughost._apps.application import _DETAILS
 from plughost._cli import options
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, InstalledPlugin
-from plughost._plugins.failures import Failure, advised
+from plughost._plugins.failures import Failure, with_advice
 
 ROOT: Final = Path(__file__).parents[2]
 MOST: Final = 4
 """Texts of one place in the code that are told apart. More of them differ in what varies only."""
 
 COMMANDS: Final = {
-    **dict.fromkeys(("CommandError", "CertificateError", "ListenError", "NotRunning", "NotTold", "PipError"), 1),
+    **dict.fromkeys(("CommandError", "CertificateError", "ListenError", "NotRunning", "NotPermitted", "PipError"), 1),
     **dict.fromkeys(("KeyFileError", "LibraryError", "SetupError", "MigrationError"), 1),
     "SettingsError": options.EXIT_USAGE,
     "ClickException": click.ClickException.exit_code,
@@ -36,10 +36,10 @@ COMMANDS: Final = {
 
 WORDS: Final = {
     "<cause>; <rule>": "a metric whose name, labels or bounds can't be used, and the rule for them",
-    "<where>: <wrong>": "a value of a declaration that is of another type, and what it is to be",
+    "<where>: <type error>": "a value of a declaration that is of another type, and what it is to be",
     "<groups>": "two routes of the plugin that can't stand beside each other, and why",
     "<error>": "a hook of a name, or with an argument, that there is none of",
-    "<error><was>": "an import or a hook that did not return in time",
+    "<error><ending>": "an import or a hook that did not return in time",
     "<failures>": "why its store can't be opened or migrated",
     "<violations>": "each wrong field or parameter, and what it must be",
     "<raised>": "an exception of the plugin's code, and where it was raised",
@@ -232,7 +232,7 @@ def _of_author(*, has_trace: bool) -> str:
     """Return what the host says where only the author of an installed plugin can mend it."""
     point = EntryPoint("<name>", "<name>", ENTRY_POINT_GROUP)
     plugin = InstalledPlugin(name=point.name, distribution="", version="", entry_point=point)
-    return advised(Failure("", "", trace="..." if has_trace else ""), plugin).advice
+    return with_advice(Failure("", "", trace="..." if has_trace else ""), plugin).advice
 
 
 def _handed(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._logging import silent_logger
-from plughost._runtime.generation import lacking
+from plughost._runtime.generation import start_problems
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 
@@ -149,10 +149,10 @@ def _check_settings(block: Block) -> None:
     """Settings can be pasted into `plughost.toml`: every key is known, every value valid, for plugins too."""
     file = Path("checked.toml")
     file.write_text(block.text + "\n", encoding="utf-8")
-    generation = Host(read_settings(file, {}), logger=silent_logger()).look(rehearsed=True)
+    generation = Host(read_settings(file, {}), logger=silent_logger()).dry_run(rehearsed=True)
     generation.close()
     invalid = [str(entry.failure) for entry in generation.registry if "checked.toml" in str(entry.failure)]
-    assert [*invalid, *generation.warnings, *lacking(generation)] == []
+    assert [*invalid, *generation.warnings, *start_problems(generation)] == []
 
 
 def _compare(shown: str, printed: str) -> None:

@@ -34,7 +34,7 @@ from plughost._cli import main
 from plughost._logging import silent_logger
 from plughost._runtime.host import Host
 from plughost._settings.models import HostSettings, MountSettings
-from plughost._settings.sources import FIXED, read_settings
+from plughost._settings.sources import RESTART_ONLY, read_settings
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 # What the host itself and its own tests use of a package that is public in the main.
@@ -62,7 +62,7 @@ def _region(page: str, start: str) -> str:
 
 def _settings_models() -> dict[str, type[BaseModel]]:
     """Return the models of the installed plugins' settings, by plugin."""
-    generation = Host(read_settings(None, {}), logger=silent_logger()).look(rehearsed=True)
+    generation = Host(read_settings(None, {}), logger=silent_logger()).dry_run(rehearsed=True)
     generation.close()
     return {entry.name: entry.settings_model for entry in generation.registry if entry.settings_model is not None}
 
@@ -74,7 +74,7 @@ def test_every_setting_of_the_host_is_in_the_reference() -> None:
 
 def test_the_pages_name_what_is_read_at_start_only() -> None:
     """Whoever changes such a setting learns on both that a reload won't do."""
-    *most, last = (f"`{key}`" for key in FIXED)
+    *most, last = (f"`{key}`" for key in RESTART_ONLY)
     named = f"{', '.join(most)} and {last} are read at start only"
     for page in ("operators/settings.md", "operators/serving.md"):
         assert named in " ".join(_page(page).split())

@@ -206,6 +206,6 @@ def test_single_files_that_are_not_looked_at_are_told(folder: str, address: str,
     """A folder that isn't there, and one whose files others could reach, is a warning."""
     settings = tmp_path / "plughost.toml"
     settings.write_text(f'plugins_dir = "{folder}"\naddress = "{address}"\n')
-    (warning,) = Discovery(list).look(read_settings(settings), dev=True).warnings
+    (warning,) = Discovery(list).discover(read_settings(settings), dev=True).warnings
     assert warning.startswith("plugins_dir: ")
     assert told in warning

@@ -166,7 +166,7 @@ def test_two_distributions_of_one_plugin_name() -> None:
     with running_host(distributions=[second, first]) as host, host.client() as client:
         assert client.get("/same").status_code == 200
         assert host.host.generation is not None
-        other = host.host.generation.registry.entries[1]
+        other = host.host.generation.registry.records[1]
         assert "the distribution a-first already brings a plugin of this name" in str(other.failure)
 
 

@@ -21,7 +21,7 @@ def test_a_clock_that_was_set_back_holds_no_job_back(monkeypatch: pytest.MonkeyP
     plugin = with_jobs(Job(name="hourly", run=runs, cron="0 * * * *"))
     ahead = datetime(2036, 1, 1, tzinfo=UTC)
     with running_host(distributions=[plugin_distribution("a", plugin)], now=ahead) as host:
-        monkeypatch.setattr(host.host.clock, "_began", MORNING)
+        monkeypatch.setattr(host.host.clock, "_start", MORNING)
         host.advance(60)
         until(lambda: job(host).due == MORNING + timedelta(hours=1))
         host.advance(3600)

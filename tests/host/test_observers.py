@@ -249,14 +249,14 @@ def test_what_is_answered_before_observers_are_known_is_told_to_them() -> None:
         answered = RequestLog(host.host.logger, host.host.events)
         app = falcon.App(request_type=Request, middleware=[answered])
         list(Site(site.name, app)(falcon.testing.create_environ("/early"), lambda status, headers: None))
-        answered.hand_to(generation.observers())
+        answered.set_observers(generation.observers())
         answered.catch_up()
-        answered.hand_to({})
+        answered.set_observers({})
         list(Site(site.name, app)(falcon.testing.create_environ("/unobserved"), lambda status, headers: None))
-        answered.note_all()
+        answered.record_all()
         list(Site(site.name, app)(falcon.testing.create_environ("/again"), lambda status, headers: None))
-        answered.hand_to(generation.observers())
-        answered.hand_to({})
+        answered.set_observers(generation.observers())
+        answered.set_observers({})
     assert watcher.targets == ["/early", "/again"]
 
 

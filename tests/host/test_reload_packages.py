@@ -115,7 +115,7 @@ def test_what_a_look_beside_the_host_has_imported_is_imported_afresh(folder: Pat
     install(folder, "other", "'early'", "1.0")
     with running_host(distributions=InFolder(folder), settings={"disabled": ["other"]}) as host:
         state = host.host
-        state.beside(state.settings.with_all_enabled())
+        state.preview_host(state.settings.with_all_enabled())
         install(folder, "other", "'late'", "2.0")
         assert state.switch("other", enabled=True).added == ("other",)
         with host.client() as client:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
-from plughost._settings.sources import FIXED, Settings, read_settings
+from plughost._settings.sources import RESTART_ONLY, Settings, read_settings
 
 SECRET = "hunter2-secret"
 
@@ -55,8 +55,8 @@ def problems(text: str, folder: Path, **environment: str) -> str:
 
     def read_all() -> None:
         settings = read(text, folder, **environment)
-        settings.mount("shop")
-        settings.of_plugin("shop", Model)
+        settings.mount_settings("shop")
+        settings.plugin_settings("shop", Model)
 
     with pytest.raises(SettingsError) as raised:
         read_all()
@@ -175,7 +175,7 @@ def test_the_environment_overrides_the_file(name: str, value: str, key: str, res
     """A variable wins over the file, and is named as the source."""
     text = "address = '1.2.3.4'\n[sites.main]\nhttp_port = 1\n[plugins.shop]\nlimit = 2\nsite = 'main'\n"
     settings = read(text, tmp_path, **{name: value})
-    shown = {each.key: each for each in settings.values({"shop": settings.of_plugin("shop", Model)})}
+    shown = {each.key: each for each in settings.values({"shop": settings.plugin_settings("shop", Model)})}
     assert shown[key].value == result
     assert shown[key].source == name
 
@@ -203,11 +203,11 @@ def test_secrets_are_masked_wherever_they_are(tmp_path: Path) -> None:
         inner = {{password = "{SECRET}"}}
     """
     settings = read(text, tmp_path, PLUGHOST_PLUGINS__SHOP__PIN="98765")
-    shown = json.dumps([str(each) for each in settings.values({"shop": settings.of_plugin("shop", Model)})])
+    shown = json.dumps([str(each) for each in settings.values({"shop": settings.plugin_settings("shop", Model)})])
     assert "password" in shown
     assert SECRET not in shown
     assert "98765" not in shown
-    assert SECRET not in repr(settings.of_plugin("shop", Model))
+    assert SECRET not in repr(settings.plugin_settings("shop", Model))
 
 
 @pytest.mark.parametrize(
@@ -231,6 +231,13 @@ def test_no_message_holds_a_secret(text: str, tmp_path: Path) -> None:
 def test_no_message_about_the_environment_holds_a_secret(tmp_path: Path) -> None:
     """A variable that can't be read is told without its value."""
     assert SECRET not in problems("", tmp_path, PLUGHOST_PLUGINS__SHOP__TOKENS=SECRET)
+
+
+def test_a_variable_that_is_not_in_capitals_sets_nothing(tmp_path: Path) -> None:
+    """Variables of other cases are other variables: one such as PLUGHOST_strict sets nothing, and is warned of."""
+    settings = read("", tmp_path, PLUGHOST_strict="true")
+    assert not settings.host.strict
+    assert "PLUGHOST_strict is no setting" in settings.unknown_variables({})[0]
 
 
 def test_variables_of_others_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +265,21 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
     assert warned[0] == "environment: PLUGHOST_ADRESS is no setting; did you mean PLUGHOST_ADDRESS?"
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("HTTP__PORT", "did you mean PLUGHOST_SITES__MAIN__HTTP_PORT?"),
+        ("SHOP__LIMIT", "did you mean PLUGHOST_PLUGINS__SHOP__LIMIT?"),
+        ("LOGLEVEL", "did you mean PLUGHOST_LOG__LEVEL?"),
+        ("PORT", "nearest: PLUGHOST_SITES__MAIN__HTTP_PORT, PLUGHOST_SITES__MAIN__HTTPS_PORT, "),
+    ],
+)
+def test_an_unknown_variable_is_compared_without_the_prefix(name: str, advice: str, tmp_path: Path) -> None:
+    """The prefix makes no variable similar to another; the same words do."""
+    (warning,) = read("", tmp_path, **{f"PLUGHOST_{name}": "1"}).unknown_variables({"shop": Model})
+    assert warning.startswith(f"environment: PLUGHOST_{name} is no setting; {advice}")
+
+
 def test_a_table_of_a_plugin_that_is_not_installed_is_a_warning(tmp_path: Path) -> None:
     """Plugins come and go, so their tables may stay; a misspelt one is told with the nearest name."""
     settings = read("[plugins.shpo]\nx = 1\n[plugins.catalog_v1]\n", tmp_path)
@@ -272,7 +294,7 @@ def test_a_plugin_may_not_have_the_hosts_keys(tmp_path: Path) -> None:
         site: str = ""
 
     with pytest.raises(SettingsError, match="site, which is the host's"):
-        read("", tmp_path).of_plugin("greedy", Greedy)
+        read("", tmp_path).plugin_settings("greedy", Greedy)
 
 
 def test_relative_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,5 +357,5 @@ def test_of_tls_only_the_policy_is_read_at_start_only(tmp_path: Path) -> None:
 
 def test_the_fixed_keys_exist() -> None:
     """Every key that is read at start only is a key of the host's."""
-    for key in FIXED:
+    for key in RESTART_ONLY:
         attrgetter(key)(HostSettings())

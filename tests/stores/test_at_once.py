@@ -92,7 +92,7 @@ def test_reads_wait_for_nothing_where_the_store_is_a_file(
     """Methods that only read are answered in turn on SQLite; on PostgreSQL none is. Who has no store is not in it."""
     running, _ = host
     assert running.host.generation is not None
-    assert running.host.generation.blocking_plugins() == {"notes": frozenset() if url else SAFE}
+    assert running.host.generation.nonblocking_methods() == {"notes": frozenset() if url else SAFE}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -18,7 +18,7 @@ from tests.stores.operations import add, count, skus
 from plughost._backups import backup, restore
 from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check, statistics
+from plughost.stores._inspection import check, statistics
 from plughost.stores._sqlite_files import connect, copy, scratch
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_a_store_that_is_being_purged_opens_later(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
     """A host that starts at that moment neither fails nor spoils the purge."""
-    with prepared(config, products).database.alone():
+    with prepared(config, products).database.exclusive_claim():
         stores = opening(config, products)
         assert (stores.failures, check(stores["catalog"]).up) == ({}, False)
     stores["catalog"].run(add, "a")

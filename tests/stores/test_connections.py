@@ -24,7 +24,7 @@ from plughost.stores import (
     StoresConfig,
     Unavailable,
 )
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -250,8 +250,8 @@ def test_what_has_waited_waits_for_a_lock_only_as_long_as_is_left(
 ) -> None:
     """The server is told so with the statement, of reads as of writes."""
     store = opening(StoresConfig(folder=tmp_path, url=postgresql, patience=30), plain_products)["catalog"]
-    assert store._presence.opened is not None
-    session = store._presence.opened.sessions.session(mode, time.monotonic() + 5)
+    assert store._availability.handle is not None
+    session = store._availability.handle.sessions.session(mode, time.monotonic() + 5)
     ((lasting,),) = session.rows("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")
     session.undo()
     assert 0 < lasting <= 5000
@@ -266,9 +266,9 @@ def test_a_claim_that_is_never_answered_holds_nobody(
 ) -> None:
     """Whoever cuts the connections of others does not wait itself for the one that is to hold the claim."""
     store = opening(through_proxy, plain_products)["catalog"]
-    assert store._presence.opened is not None
+    assert store._availability.handle is not None
     proxy.swallow, proxy.attempts = b"pg_try_advisory_lock_shared", 0
-    store._presence.opened.sessions.pool.disconnect()
+    store._availability.handle.sessions.pool.disconnect()
     wait_for(lambda: proxy.attempts)
     with ThreadPoolExecutor(1) as thread:
         try:

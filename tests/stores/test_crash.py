@@ -29,11 +29,11 @@ def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
     sessions = _sessions(store)
     kept, lost = (sessions.session(Mode.WRITE, time.monotonic() + 30) for _ in range(2))
     add(kept, "kept")
-    number_kept, life = kept.rows("SELECT txid_current()")[0][0], kept.connection.life
+    number_kept, incarnation = kept.rows("SELECT txid_current()")[0][0], kept.connection.incarnation
     kept.commit()
     add(lost, "lost")
     number_lost = lost.rows("SELECT txid_current()")[0][0]
-    assert sessions.outcome(number_kept, life, time.monotonic()) == "committed"
+    assert sessions.transaction_status(number_kept, incarnation, time.monotonic()) == "committed"
 
     server.crash()
     server.start()
@@ -46,12 +46,12 @@ def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
             number = cursor.fetchone()[0]
         cursor.execute("SELECT txid_status(%s)", (number_lost,))
         assert cursor.fetchone() == ("committed",)  # so the server says
-    assert sessions.outcome(number_lost, life, time.monotonic()) is None
+    assert sessions.transaction_status(number_lost, incarnation, time.monotonic()) is None
     assert store.read(skus) == ["kept"]
 
 
 def _sessions(store: OpenStore[Any]) -> PostgreSQLSessions:
-    assert store._presence.opened is not None
-    sessions = store._presence.opened.sessions
+    assert store._availability.handle is not None
+    sessions = store._availability.handle.sessions
     assert isinstance(sessions, PostgreSQLSessions)
     return sessions

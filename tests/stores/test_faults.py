@@ -29,7 +29,7 @@ from plughost.stores import (
     http_error,
 )
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 from plughost.stores._manager import database_for
 from plughost.stores._sqlite_writer import Writer
 
@@ -282,7 +282,7 @@ def test_a_write_that_is_under_way_is_not_told_to_be_busy(
 
         return session.execute(last, INSERT, ("slow", 1, 1))
 
-    queue = _writer(store).turns.queue
+    queue = _writer(store).slots.queue
     with ThreadPoolExecutor(3) as threads:
         holding = threads.submit(store.run, hold)
         assert holds.wait(30)
@@ -325,7 +325,7 @@ def test_a_statement_that_undoes_those_it_shares_a_commit_with_is_refused_alone(
 
     refused, part = (Session.change, statement), (Session.change, "INSERT INTO parts (number, product) VALUES (1, 1)")
     operations: list[tuple[Callable[..., int], str]] = [(add, "a"), refused, (add, "b"), refused, part]
-    queue = _writer(store).turns.queue
+    queue = _writer(store).slots.queue
     with ThreadPoolExecutor(6) as threads:
         holding = threads.submit(store.run, hold)
         assert holds.wait(30)
@@ -373,7 +373,7 @@ def test_a_transaction_that_is_ended_from_inside_is_refused(
 
 
 def _writer(store: OpenStore[Session]) -> Writer:
-    opened = store._presence.opened
+    opened = store._availability.handle
     assert opened is not None
     writer = opened.sessions.writer  # type: ignore[attr-defined] # it is SQLite
     assert isinstance(writer, Writer)

@@ -31,7 +31,7 @@ from plughost.stores import (
     statistics,
 )
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 
 if TYPE_CHECKING:
     from plughost import Store

@@ -19,7 +19,7 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, Stores, StoresConfig, Unavailable, open_stores
 from plughost.stores._manager import database_for
-from plughost.stores._migrations import Place, read_migrations
+from plughost.stores._migrations import MigrationTarget, read_migrations
 from plughost.stores._opening import Opening
 from plughost.stores._sqlite import split_statements
 
@@ -34,7 +34,7 @@ AN_EMPTY_NOTE = "INSERT INTO notes (text) VALUES ('');"
 def migrate(store: Store, database: Database, logger: Any = None) -> int:
     """Migrate a store, and return its schema."""
     migrations = read_migrations(store, database.config.dialect)
-    opened = Opening(Place(store, "plugin", database, migrations, logger or silent_logger())).finish()
+    opened = Opening(MigrationTarget(store, "plugin", database, migrations, logger or silent_logger())).commit()
     opened.resources.close()
     return opened.schema
 
@@ -121,7 +121,7 @@ def test_a_store_that_is_made_keeps_no_other_host_out(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
 ) -> None:
     """Where there is no schema yet, no older code can use it, whatever the migrations say."""
-    with database_for("catalog", sqlite_config.of("catalog")).serving():
+    with database_for("catalog", sqlite_config.of("catalog")).shared_claim():
         assert opening(sqlite_config, replace(declare(NOTES), breaking=(1,)))["catalog"].schema == 1
 
 
@@ -279,7 +279,7 @@ def test_a_step_keeps_other_writers_out_from_its_beginning(sqlite_config: Stores
         database_for("catalog", config).administer() as db,
         closing(sqlite3.connect(str(config.path), timeout=0, isolation_level=None)) as other,
     ):
-        db.begin()
+        db.begin_transaction()
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             other.execute("BEGIN IMMEDIATE")
 

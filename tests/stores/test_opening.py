@@ -61,7 +61,7 @@ def test_older_code_goes_on_after_a_breaking_migration_that_failed(
     assert list(new.failures) == ["catalog-plugin"]
     old["catalog"].run(add, "a")
     old.close()
-    with database_for("catalog", config.of("catalog")).alone():
+    with database_for("catalog", config.of("catalog")).exclusive_claim():
         pass
 
 
@@ -125,7 +125,7 @@ def test_a_migration_that_others_hold_up_is_left_in_doubt(
     config = StoresConfig(folder=tmp_path, url=postgresql, patience=0.1)
     opening(config, products)
     with database_for("catalog", config.of("catalog")).administer() as other:
-        other.begin()
+        other.begin_transaction()
         other.rows("LOCK TABLE products")
         tried = try_stores(prepare_stores(breaking(NOTE), config))
     assert tried.failures == {}

@@ -314,7 +314,7 @@ def test_operations_wait_while_their_store_is_paused(
 
     def stay(db: Any) -> int:
         inside.wait()
-        wait_for(lambda: store._gate._shut)
+        wait_for(lambda: store._gate._is_closed)
         return add(db, "inside")
 
     def pause() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.stores.operations import add, count, skus
 
 from plughost.stores import Busy, OpenStore, Stores, StoresConfig, Unavailable, http_error, prepare_stores, purge
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def test_a_read_whose_connection_is_lost_is_run_again_until_its_time_is_over(
             db.session.rows("SELECT 1")
         return found
 
-    assert store._presence.opened is not None
-    store._presence.opened.sessions.pool.disconnect()
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.pool.disconnect()
     proxy.attempts, proxy.every = 0, 2
     assert (store.read(read), len(attempts)) == (["before"], 4)
     assert [line["event"] for line in told[1:]] == ["the store is not available", "the store is back"]
@@ -144,16 +144,16 @@ def test_a_claim_is_held_until_its_connection_ends_and_is_then_for_who_asks_firs
     mine, other = store.claims, store.database.claims()
     assert mine is not None
     assert other is not None
-    assert [mine.hold("job"), mine.hold("job"), other.hold("job")] == [True, True, False]
+    assert [mine.acquire("job"), mine.acquire("job"), other.acquire("job")] == [True, True, False]
     proxy.cut()
     with pytest.raises(Unavailable):
-        mine.hold("job")
+        mine.acquire("job")
     proxy.mend()
-    wait_for(lambda: other.hold("job"))
-    assert not mine.hold("job")
+    wait_for(lambda: other.acquire("job"))
+    assert not mine.acquire("job")
     other.close()
-    wait_for(lambda: mine.hold("job"))
-    assert not other.hold("job")
+    wait_for(lambda: mine.acquire("job"))
+    assert not other.acquire("job")
 
 
 def test_connections_that_the_server_ends_are_replaced(store: OpenStore[Any], postgresql: str, psycopg2: Any) -> None:
@@ -292,8 +292,8 @@ def test_a_connection_that_is_never_made_holds_nobody_for_longer_than_patience(
 ) -> None:
     """A server that accepts it and never answers, as one that was stopped in its tracks, is given no more time."""
     store = opening(replace(through_proxy, connect_timeout=600), products)["catalog"]
-    assert store._presence.opened is not None
-    store._presence.opened.sessions.pool.disconnect()
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.pool.disconnect()
     proxy.hang_after = hangs_after
     if hangs_after is None:
         proxy.hang()
@@ -370,7 +370,7 @@ def test_a_connection_that_the_server_has_not_seen_leave_yet_is_no_host(
     asked = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock(%'"
 
     def claim() -> None:
-        with database_for("catalog", StoresConfig(folder=Path(), url=postgresql).of("catalog")).alone():
+        with database_for("catalog", StoresConfig(folder=Path(), url=postgresql).of("catalog")).exclusive_claim():
             pass
 
     proxy.hang()

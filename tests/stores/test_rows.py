@@ -160,7 +160,7 @@ def test_single_statements_that_wait_share_a_commit(
         holding = threads.submit(store.run, hold)
         assert holds.wait(30)
         together = [threads.submit(store.single, add, f"sku {number}") for number in range(8)]
-        while len(store._presence.opened.sessions.writer.turns.queue) < 8:  # type: ignore[union-attr]  # it is SQLite, and open
+        while len(store._availability.handle.sessions.writer.slots.queue) < 8:  # type: ignore[union-attr]  # it is SQLite, and open
             threading.Event().wait(0.001)
         go_on.set()
         holding.result()

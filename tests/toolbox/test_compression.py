@@ -15,7 +15,7 @@ import pytest
 
 from plughost._apps.compression import _choose, _Stream, zstd
 from plughost._runtime.generation import GenerationRefused
-from plughost._runtime.optional import ZSTD, LibraryError, optional
+from plughost._runtime.optional import ZSTD, LibraryError, import_optional
 
 from .conftest import NotesPlugin, notes_host
 
@@ -31,7 +31,7 @@ BOTH = ["zstd", "gzip"]
 def has_zstd() -> bool:
     """Tell whether Zstandard can be tested here."""
     try:
-        optional(ZSTD, extra="compression")
+        import_optional(ZSTD, extra="compression")
     except LibraryError:
         return False
     return True

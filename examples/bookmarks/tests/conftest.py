@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
-    """A host that serves one test, on New Year's Day, and keeps bookmarks for a week."""
+    """A host for one test. Its clock starts on New Year's Day, and it keeps bookmarks for a week."""
     with store_settings(request.param) as stores:
         settings = {**stores, "plugins": {"bookmarks": {"keep_days": 7}}}
         now = datetime(2027, 1, 1, tzinfo=UTC)
@@ -26,6 +26,6 @@ def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
 
 @pytest.fixture
 def client(host: RunningHost) -> Iterator[httpx.Client]:
-    """An HTTP client; nothing is there yet."""
+    """An HTTP client of a host without bookmarks."""
     with host.client() as client:
         yield client

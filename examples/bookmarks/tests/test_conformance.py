@@ -1,4 +1,4 @@
-"""What holds for every plugin."""
+"""The tests that every plugin must pass."""
 
 from __future__ import annotations
 

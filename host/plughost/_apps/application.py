@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, RouteGroup
     from plughost._apps.mounted import Mounted
     from plughost._apps.mounting import MountedGroup
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
     from plughost._runtime.audit import Audit
     from plughost._runtime.request_log import RequestLog
     from plughost._settings.sources import Settings
@@ -75,7 +75,7 @@ class SiteApp:
 
 def assemble(
     registry: Registry,
-    middleware: Sequence[tuple[Entry, Middleware]],
+    middleware: Sequence[tuple[PluginRecord, Middleware]],
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
     request_log: RequestLog,
@@ -83,7 +83,7 @@ def assemble(
     dev: bool,
 ) -> dict[str, SiteApp]:
     """Return what each site serves, by name. A site without an active plugin is missing."""
-    mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
+    mounts: dict[str, list[tuple[PluginRecord, RouteGroup]]] = {}
     for entry in registry.active():
         for group in entry.declared.groups:
             mounts.setdefault(entry.site_of(group), []).append((entry, group))
@@ -123,10 +123,10 @@ def assemble(
 
 
 def _mounted(
-    entry: Entry,
+    entry: PluginRecord,
     group: RouteGroup,
     settings: Settings,
-    middleware: Sequence[tuple[Entry, Middleware]],
+    middleware: Sequence[tuple[PluginRecord, Middleware]],
     vary: tuple[str, ...],
 ) -> MountedGroup:
     most = entry.mount.body_limit
@@ -227,7 +227,7 @@ def _refusing(
     status = error.status_code
     refused = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused)
     if refused and not getattr(req.context, "audited", False):
-        audit.note(
+        audit.record(
             "refusal",
             str(status),
             plugin=req.mounted.plugin if req.mounted is not None else None,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._apps.streams import Bounded, close_stream, parts_of
-from plughost._runtime.optional import ZSTD, optional
+from plughost._runtime.optional import ZSTD, import_optional
 from plughost._waiting import Pause
 
 if TYPE_CHECKING:
@@ -154,4 +154,4 @@ def _marked(tag: str, encoding: Encoding) -> str:
 
 def zstd() -> Any:
     """Return the module for Zstandard."""
-    return optional(ZSTD, extra="compression")
+    return import_optional(ZSTD, extra="compression")

@@ -1,4 +1,4 @@
-"""Backups of stores: a copy of the file on SQLite, what pg_dump makes on PostgreSQL; and when each was made last."""
+"""Backups of stores: a copy of the file for SQLite, pg_dump's output for PostgreSQL. Records when each was made."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from plughost._files import locked_folder, sync, write_private
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Damaged, SetupError, StoreError, one_line, translate
 from plughost.stores._migrations import refuse_newer
-from plughost.stores._sqlite import SQLite, SQLiteAdministration
+from plughost.stores._sqlite import SQLite, SQLiteAdminSession
 
 if TYPE_CHECKING:
     from plughost.stores._store import OpenStore
 
-_JOURNAL: Final = "backups.json"
+_RECORDS: Final = "backups.json"
 
 
 def backup(store: OpenStore[Any], file: Path) -> None:
-    """Copy a store as it is at one moment, also while a host serves it; one on PostgreSQL by pg_dump.
+    """Copy a consistent snapshot of a store, also while a host serves it; PostgreSQL by pg_dump.
 
     Args:
         store: A prepared or open store.
-        file: Where to; a single file with mode 0600, which is there as a whole or not at all.
+        file: The target: a single file with mode 0600, written completely or not at all.
 
     Raises:
-        SetupError: There is nothing to copy yet, the file is there already, or pg_dump is not installed.
-        StoreError: Reading or writing failed; the file is not there.
+        SetupError: There is nothing to copy yet, the file exists already, or pg_dump is not installed.
+        StoreError: Reading or writing failed; no file was written.
     """
     database = store.database
     if not database.exists():
@@ -46,42 +46,42 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         else:
             dump(store, unfinished)
         unfinished.rename(file)
-        _keep_name(file)
+        _sync_folder(file)
     except (sqlite3.Error, OSError) as error:
-        raise _told(error, f"the backup of the store {store.name} to {file} failed") from error
+        raise _as_store_error(error, f"the backup of the store {store.name} to {file} failed") from error
     finally:
         unfinished.unlink(missing_ok=True)
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a database as it is at one moment to a single new private file, which lasts when this returns."""
-    _sqlite_files.make(target)
+    """Copy a consistent snapshot of a database to a single new private file, and sync it to the disk."""
+    _sqlite_files.create(target)
     with closing(_sqlite_files.connect(target, 30)) as written:
         _sqlite_files.copy_into(path, written)
-        written.execute("PRAGMA journal_mode = DELETE")  # in WAL mode it would not stay a single file
+        written.execute("PRAGMA journal_mode = DELETE")  # WAL mode would add a second file
         found = written.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if found != "ok":  # no restore would take it
+        if found != "ok":  # such a backup could not be restored
             raise Damaged(f"{path} is damaged, so nothing was copied: {one_line(found)}")
-    sync(target)  # nobody has it open, so that closing it loses no lock
+    sync(target)  # closing a file drops the locks of its process (POSIX), but nothing else has this one open
 
 
 def restore(store: OpenStore[Any], file: Path) -> int:
-    """Put a backup in the place of all that a store holds.
+    """Replace all data of a store by a backup.
 
-    The backup is looked through first. It replaces the data in one transaction: whatever happens, the store holds
-    the old data or the new.
+    The backup is verified first, and replaces the data in one transaction: whatever happens, the store holds either the
+    old data or the new.
 
     Args:
         store: A prepared store.
-        file: What `backup` wrote.
+        file: A file that `backup` wrote.
 
     Returns:
         The number of the schema that was restored. The next start of a host migrates it to the newest.
 
     Raises:
-        Busy: A host serves the store, or another process has its file locked.
-        SetupError: The file is damaged, or no backup of this store; or PostgreSQL's tools are not installed.
-        MigrationError: The backup's schema is newer than what the installed plugin knows.
+        Busy: A host serves the store, or another process has locked its file.
+        SetupError: The file is damaged or is not a backup of this store, or PostgreSQL's tools are not installed.
+        MigrationError: The backup's schema is newer than the installed plugin's.
         StoreError: Reading or writing failed; the store is as it was.
     """
     database = store.database
@@ -89,28 +89,28 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         raise SetupError(f"there is no file {file}")
     if not isinstance(database, SQLite):
         return load(store, file)
-    with database.alone():
+    with database.exclusive_claim():
         try:
             with closing(_sqlite_files.connect(file, 30, mode="ro")) as source:
-                schema = _look_through(store, source, file)
-                _put(source, database, file)
+                schema = _verify(store, source, file)
+                _restore_into(source, database, file)
         except sqlite3.Error as error:
-            raise _told(error, f"{file} cannot be restored to the store {store.name}") from error
+            raise _as_store_error(error, f"{file} cannot be restored to the store {store.name}") from error
         return schema
 
 
-def _put(source: sqlite3.Connection, database: SQLite, file: Path) -> None:
-    """Put a backup in the place of what a store's file holds, or of the file where that is damaged."""
+def _restore_into(source: sqlite3.Connection, database: SQLite, file: Path) -> None:
+    """Replace the content of a store's file by a backup, or the file itself if it is damaged."""
     try:
         target = database.connect()
     except Damaged:
-        _replace(database.path, file)
+        _replace_database(database.path, file)
         return
     with closing(target):
         _sqlite_files.copy(source, target)
 
 
-def _replace(path: Path, file: Path) -> None:
+def _replace_database(path: Path, file: Path) -> None:
     fresh = path.with_name(f".{path.name}.restored")
     try:
         fresh.unlink(missing_ok=True)
@@ -118,45 +118,45 @@ def _replace(path: Path, file: Path) -> None:
         for end in ("-wal", "-shm", "-journal"):  # SQLite would apply them to any file of this name
             path.with_name(path.name + end).unlink(missing_ok=True)
         fresh.replace(path)
-        _keep_name(path)
+        _sync_folder(path)
     except OSError as error:
-        raise _told(error, f"{file} cannot be put in the place of {path}") from error
+        raise _as_store_error(error, f"{file} cannot be put in the place of {path}") from error
     finally:
         fresh.unlink(missing_ok=True)
 
 
-def _keep_name(file: Path) -> None:
-    with suppress(OSError):  # on a file system that can't do this the file is there, too
+def _sync_folder(file: Path) -> None:
+    with suppress(OSError):  # some file systems can't sync a folder; the file is written all the same
         sync(file.parent)
 
 
-def _look_through(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> int:
+def _verify(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> int:
     found = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
         raise SetupError(f"{file} is damaged: {one_line(found)}")
-    schema = SQLiteAdministration(source, store.name).schema_number()
+    schema = SQLiteAdminSession(source, store.name).schema_number()
     if schema == 0:
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
     return schema
 
 
-def _told(error: Exception, what: str) -> StoreError:
+def _as_store_error(error: Exception, what: str) -> StoreError:
     found = translate(error, what) or StoreError(f"{what}: {error}")
     return SetupError(str(found)) if isinstance(found, Damaged) else found
 
 
-def note_backup(data_dir: Path, store: str) -> None:
-    """Note that a store was backed up now, as far as the data folder can be written."""
+def record_backup(data_dir: Path, store: str) -> None:
+    """Record that a store was backed up now, if the data folder can be written."""
     with suppress(OSError), locked_folder(data_dir):
-        noted = {name: when.isoformat() for name, when in last_backups(data_dir).items()}
-        write_private(data_dir / _JOURNAL, json.dumps({**noted, store: datetime.now(UTC).isoformat()}).encode())
+        recorded = {name: when.isoformat() for name, when in last_backups(data_dir).items()}
+        write_private(data_dir / _RECORDS, json.dumps({**recorded, store: datetime.now(UTC).isoformat()}).encode())
 
 
 def last_backups(data_dir: Path) -> dict[str, datetime]:
-    """Return when each store was backed up last, by store name. What can't be read counts as no backup."""
+    """Return the time of each store's last backup, by store name. Unreadable records count as no backup."""
     try:
-        noted = json.loads((data_dir / _JOURNAL).read_text(encoding="utf-8"))
-        return {str(name): datetime.fromisoformat(when) for name, when in noted.items()}
+        recorded = json.loads((data_dir / _RECORDS).read_text(encoding="utf-8"))
+        return {str(name): datetime.fromisoformat(when) for name, when in recorded.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}

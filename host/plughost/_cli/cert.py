@@ -1,6 +1,6 @@
-"""`plughost cert`: make, show and export the certificate that the HTTPS listeners show.
+"""`plughost cert`: make, show and export the certificate of the HTTPS listeners.
 
-Each works without a host that runs, and whatever state the plugins are in.
+These commands need no running host and no working plugin.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rich.text import Text
 from plughost._api.errors import CertificateError, NotRunning
 from plughost._cli.options import (
     Group,
+    as_click_error,
     config_option,
     console,
-    counted,
     group_config_option,
     is_wide,
     json_option,
     plain_table,
+    pluralize,
     print_json,
-    readable,
     say,
 )
 from plughost._runtime.control import send_command
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from plughost._api.host import CertificateInfo
     from plughost._settings.sources import Settings
 
-_HALF: Final = 16 * len("AB:")
+_HALF_FINGERPRINT: Final = 16 * len("AB:")
 
 
 @click.group(cls=Group)
@@ -50,7 +50,7 @@ def cert() -> None:
 @config_option
 @click.option("--name", "names", multiple=True, help="A further host name or IP address that it is valid for.")
 @click.option("--force", is_flag=True, help="Make a new one even if the present one will do.")
-@readable(CertificateError)
+@as_click_error(CertificateError)
 def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
     """Make the development certificate, or renew it.
 
@@ -63,7 +63,7 @@ def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
         say(f"Warning: {warning}")
     click.echo(f"{'Made' if files.made else 'Already there:'} {info.path}")
     click.echo(f"  for    {', '.join(info.names)}")
-    click.echo(f"  until  {info.not_after:%Y-%m-%d}, {counted(info.days_left, 'day')}")
+    click.echo(f"  until  {info.not_after:%Y-%m-%d}, {pluralize(info.days_left, 'day')}")
     click.echo(f"  key    {files.key}")
     if set(names) - set(tls.names):
         say("Put the names under [tls] too (`names = [...]`), or the next start makes it anew without them.")
@@ -74,7 +74,7 @@ def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
 @cert.command()
 @config_option
 @json_option
-@readable(CertificateError)
+@as_click_error(CertificateError)
 def show(settings: Settings, as_json: bool) -> None:
     """Show the certificate that the settings name: whom it is for, how long it lasts, where it lies.
 
@@ -82,24 +82,24 @@ def show(settings: Settings, as_json: bool) -> None:
     """
     info = describe(*certificate_in_use(settings))
     try:
-        shown = send_command(settings.data_dir, "status").get("certificate")
+        current = send_command(settings.data_dir, "status").get("certificate")
     except NotRunning:
-        shown = None
-    served = shown["sha256"] == info.sha256 if shown else None
+        current = None
+    served = current["sha256"] == info.sha256 if current else None
     if as_json:
         times = {"not_before": info.not_before.isoformat(), "not_after": info.not_after.isoformat()}
         print_json({**dataclasses.asdict(info), **times, "served": served})
         return
     out = console()
     out.print(_as_table(info, wide=is_wide(out)))
-    if shown and not served:
-        say(f"The running host shows another one, until {shown['not_after'][:10]}: plughost reload takes this up.")
+    if current and not served:
+        say(f"The running host shows another one, until {current['not_after'][:10]}: plughost reload takes this up.")
 
 
 @cert.command()
 @config_option
 @click.argument("file", default="-", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
-@readable(CertificateError)
+@as_click_error(CertificateError)
 def export(settings: Settings, file: Path) -> None:
     """Write the certificate, never its key, as PEM to FILE or standard output.
 
@@ -117,9 +117,9 @@ def export(settings: Settings, file: Path) -> None:
 
 
 def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
-    """Return what a certificate says as a table of two columns."""
+    """Return the fields of a certificate as a table of two columns."""
     table = plain_table()
-    left = f"{counted(info.days_left, 'day')} left" if info.days_left >= 0 else "expired"
+    left = f"{pluralize(info.days_left, 'day')} left" if info.days_left >= 0 else "expired"
     for label, value in (
         ("subject", info.subject),
         ("issuer", f"{info.issuer} (self-signed)" if info.self_signed else info.issuer),
@@ -127,7 +127,7 @@ def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
         ("valid from", f"{info.not_before:%Y-%m-%d %H:%M} UTC"),
         ("valid until", f"{info.not_after:%Y-%m-%d %H:%M} UTC, {left}"),
         ("key", info.key_type),
-        ("SHA-256", info.sha256 if wide else f"{info.sha256[:_HALF]}\n{info.sha256[_HALF:]}"),
+        ("SHA-256", info.sha256 if wide else f"{info.sha256[:_HALF_FINGERPRINT]}\n{info.sha256[_HALF_FINGERPRINT:]}"),
         ("file", str(info.path)),
     ):
         table.add_row(Text(label, style="bold"), value)

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import get_completion_class
 
-from plughost._cli.options import config_of_group, look, settings_or_defaults
+from plughost._cli.options import group_config, preview_generation, settings_or_defaults
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
 
-_PLACES: Final = {
+_SETUP_LINES: Final = {
     "bash": 'eval "$(plughost completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(plughost completion zsh)"    # in ~/.zshrc, after compinit',
     "fish": "plughost completion fish > ~/.config/fish/completions/plughost.fish",
 }
 
 
-@click.command(epilog="\b\n" + "\n".join(_PLACES.values()))
-@click.argument("shell", type=click.Choice(tuple(_PLACES)))
+@click.command(epilog="\b\n" + "\n".join(_SETUP_LINES.values()))
+@click.argument("shell", type=click.Choice(tuple(_SETUP_LINES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Write what lets SHELL complete commands, options, and names of plugins, stores and settings."""
-    made = get_completion_class(shell)
-    assert made is not None, "click completes in these shells"
-    click.echo(made(ctx.find_root().command, {}, "plughost", "_PLUGHOST_COMPLETE").source())
+    completer = get_completion_class(shell)
+    assert completer is not None, "click completes in these shells"
+    click.echo(completer(ctx.find_root().command, {}, "plughost", "_PLUGHOST_COMPLETE").source())
 
 
 def plugin_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -38,13 +38,13 @@ def plugin_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
 
 def store_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the names of the installed plugins' stores."""
-    return [name for name in sorted(_look(ctx).stores) if name.startswith(incomplete)]
+    return [name for name in sorted(_preview(ctx).stores) if name.startswith(incomplete)]
 
 
 def setting_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the keys of settings, of plugins too."""
-    return [each.key for each in _look(ctx).setting_values() if each.key.startswith(incomplete)]
+    return [each.key for each in _preview(ctx).setting_values() if each.key.startswith(incomplete)]
 
 
-def _look(ctx: click.Context) -> Generation:
-    return look(settings_or_defaults(ctx.params.get("config") or config_of_group(ctx)))
+def _preview(ctx: click.Context) -> Generation:
+    return preview_generation(settings_or_defaults(ctx.params.get("config") or group_config(ctx)))

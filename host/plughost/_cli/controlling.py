@@ -1,4 +1,4 @@
-"""`plughost status`, `reload`, `restart` and `drain`: talk to the host that runs on the data folder."""
+"""`plughost status`, `reload`, `restart` and `drain`: commands to the host that runs on the data folder."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
     console,
-    counted,
     data_dir_option,
-    duration,
+    format_duration,
     json_option,
     plain_table,
     plugins_table,
+    pluralize,
     print_json,
     say,
 )
-from plughost._runtime.control import NotTold, send_command
+from plughost._runtime.control import NotPermitted, send_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
-_WHERE: Final = "Start one with `plughost serve`; one that runs is found from its own folder, or by --config."
+_HOW_TO_START: Final = "Start one with `plughost serve`; one that runs is found from its own folder, or by --config."
 
 
 @click.command()
@@ -44,7 +44,7 @@ def reload(settings: Settings, as_json: bool) -> None:
 
     Exit code 0 when all that is enabled serves, 1 when a plugin does not or a restart is needed.
     """
-    report = _asked(settings.data_dir, "reload")
+    report = _send(settings.data_dir, "reload")
     if as_json:
         print_json(report)
     else:
@@ -63,12 +63,12 @@ def restart(settings: Settings, as_json: bool) -> None:
     what it has in flight and leaves. Where the new one can't serve, the old one goes on. What plugins keep in memory
     only is lost. Exit code 0 when the new process serves, else 1; plugins of it that don't are named.
     """
-    answer = _asked(settings.data_dir, "restart")
+    answer = _send(settings.data_dir, "restart")
     if as_json:
         print_json(answer)
     elif answer["ok"]:
         say(f"Process {answer['pid']} serves, after {answer['seconds']:.2f} s.")
-        for plugin in _asked(settings.data_dir, "status")["plugins"]:
+        for plugin in _send(settings.data_dir, "status")["plugins"]:
             if plugin["reason"]:
                 say(f"{plugin['name']} is {plugin['state']}: {plugin['reason']}", err=True)
     else:
@@ -87,7 +87,7 @@ def drain(data_dir: Path, undo: bool, as_json: bool) -> None:
     It stays so until `plughost drain --undo`, or until the process ends. Exit code 1 where it can't be undone, since
     the host is stopping.
     """
-    state = _asked(data_dir, "drain", undo=undo)
+    state = _send(data_dir, "drain", undo=undo)
     if as_json:
         print_json(state)
     elif state["unready"] is None:
@@ -106,20 +106,22 @@ def status(data_dir: Path, as_json: bool) -> None:
 
     It needs no more of the settings than `data_dir`, and works while the rest can't be used.
     """
-    state = _asked(data_dir, "status")
+    state = _send(data_dir, "status")
     if as_json:
         print_json(state)
     else:
         _show_status(state, console())
 
 
-def _asked(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
-    """Ask the running host. Exit with code 1 where there is none."""
+def _send(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
+    """Send a command to the running host and return its answer. Exit with code 1 if no host runs."""
     try:
         answer = send_command(data_dir, command, **arguments)
     except NotRunning as error:
-        raise click.ClickException(str(error) if isinstance(error, NotTold) else f"{error} {_WHERE}") from None
-    if "error" in answer:  # from a host of another version, or one in trouble
+        raise click.ClickException(
+            str(error) if isinstance(error, NotPermitted) else f"{error} {_HOW_TO_START}"
+        ) from None
+    if "error" in answer:  # a host of another version, or an internal error
         raise click.ClickException(f"The host did not do it: {answer['error']}.")
     return answer
 
@@ -128,7 +130,7 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
     mode = ", development mode" if state["dev"] else ""
     out.print(Text(f"plughost {state['version']} is {state['phase']}, process {state['pid']}{mode}", style="bold"))
     table = plain_table()
-    table.add_row("  generation", f"{state['generation']}, up {duration(state['uptime_seconds'])}")
+    table.add_row("  generation", f"{state['generation']}, up {format_duration(state['uptime_seconds'])}")
     if state["unready"] is not None:
         table.add_row(Text("  readiness", style="yellow"), f"down: {state['unready']}")
     for each in state["listeners"]:
@@ -138,16 +140,16 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
         table.add_row(f"  {each['site']}", f"{url}  by {each['engine']}, {in_flight} in flight on the site")
     certificate = state.get("certificate")
     if certificate is not None:
-        told = f"until {certificate['not_after'][:10]}, {counted(certificate['days_left'], 'day')} left"
+        validity = f"until {certificate['not_after'][:10]}, {pluralize(certificate['days_left'], 'day')} left"
         if certificate["on_disk"] != "the same":
-            told += f"; on the disk is {certificate['on_disk']}: plughost reload takes it up"
-        table.add_row("  certificate", told)
+            validity += f"; on the disk is {certificate['on_disk']}: plughost reload takes it up"
+        table.add_row("  certificate", validity)
     out.print(table)
     out.print()
     rows = []
     for each in state["plugins"]:
-        told = each["reason"] or "; ".join(each["trouble"]) or "  ".join(each["prefixes"])
-        rows.append((each["name"], each["version"], each["state"], told))
+        detail = each["reason"] or "; ".join(each["trouble"]) or "  ".join(each["prefixes"])
+        rows.append((each["name"], each["version"], each["state"], detail))
     out.print(plugins_table(rows))
     if state["last_reload"] is not None:
         out.print()

@@ -1,6 +1,6 @@
-"""`plughost doctor`: look at what operators forget, and say what to do.
+"""`plughost doctor`: check what operators forget, and say what to do.
 
-`plughost check` says whether all that is installed would serve; this looks at the machine and the setup around it.
+`plughost check` says whether all plugins would serve; this checks the machine and the setup around them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
     console,
-    counted,
-    duration,
+    format_duration,
     host_options,
     json_option,
-    look,
     plain_table,
+    pluralize,
+    preview_generation,
     print_json,
 )
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
-from plughost._runtime.control import NotTold, send_command
+from plughost._runtime.control import NotPermitted, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
 from plughost._tls.certificates import certificate_in_use, describe, prepare
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
 
-_FREE_BYTES: Final = 1 << 30
-_BACKUP_AGE: Final = timedelta(days=7)
-_PASSWORD: Final = re.compile(r"://[^/@]*:[^/@]+@|password=")  # in a URL
+_MIN_FREE_BYTES: Final = 1 << 30
+_MAX_BACKUP_AGE: Final = timedelta(days=7)
+_URL_PASSWORD: Final = re.compile(r"://[^/@]*:[^/@]+@|password=")
 _SPARE_FILES: Final = 256  # beside connections: stores, logs, modules
 _STYLES: Final = {"good": "green", "advice": "yellow", "problem": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What something is like, and what to do about it; `advice` may be right as it is."""
+    """The result of a check, and what to do about it. `advice` may be ignored if the state is intended."""
 
     about: str
     verdict: Literal["good", "advice", "problem"]
@@ -76,32 +76,32 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: boo
     Limits, clock, certificate, disk, versions, proxies, permissions and backups. Exit code 1 when there is a problem;
     advice may be right as it is. `plughost check` says whether every plugin would serve.
     """
-    generation = look(settings, without, dev=dev)
+    generation = preview_generation(settings, without, dev=dev)
     findings = [
-        *_limits(settings, generation),
-        *_clock(),
-        *_certificate(settings, generation, dev=dev),
-        *_disk(settings.data_dir),
-        *_versions(settings),
-        *_reach(settings, generation),
-        *_permissions(settings, generation),
-        *_backups(settings, generation),
+        *_check_open_files(settings, generation),
+        *_check_clock(),
+        *_check_certificate(settings, generation, dev=dev),
+        *_check_disk(settings.data_dir),
+        *_check_versions(settings),
+        *_check_proxies(settings, generation),
+        *_check_permissions(settings, generation),
+        *_check_backups(settings, generation),
     ]
     if as_json:
         print_json([asdict(each) for each in findings])
     else:
         table = plain_table()
         for each in findings:
-            told = Text(each.found)
+            text = Text(each.found)
             if each.todo:
-                told.append(f"\n{each.todo}", style=_STYLES[each.verdict])
-            table.add_row(Text(each.verdict, style=_STYLES[each.verdict]), each.about, told)
+                text.append(f"\n{each.todo}", style=_STYLES[each.verdict])
+            table.add_row(Text(each.verdict, style=_STYLES[each.verdict]), each.about, text)
         console().print(table)
     if any(each.verdict == "problem" for each in findings):
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _limits(settings: Settings, generation: Generation) -> Iterator[Finding]:
+def _check_open_files(settings: Settings, generation: Generation) -> Iterator[Finding]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     sites = settings.host.sites
     wanted = _SPARE_FILES + sum(
@@ -114,24 +114,25 @@ def _limits(settings: Settings, generation: Generation) -> Iterator[Finding]:
         yield Finding("open files", "good", f"{hard} allowed, {wanted} needed at most")
 
 
-def _clock() -> Iterator[Finding]:
+def _check_clock() -> Iterator[Finding]:
     now, built = datetime.now(UTC), datetime.fromtimestamp(os.stat(__file__).st_mtime, UTC)  # noqa: PTH116 - of this file
     if now < built - timedelta(days=1):
         yield Finding("clock", "problem", f"it says {now:%Y-%m-%d %H:%M} UTC, before plughost was installed", "Set it.")
         return
-    asked = shutil.which("timedatectl")
-    said = asked and subprocess.run(  # noqa: S603 - a fixed command  # nosec B603
-        [asked, "show", "--property=NTPSynchronized", "--value"], capture_output=True, text=True, check=False
+    timedatectl = shutil.which("timedatectl")
+    result = timedatectl and subprocess.run(  # noqa: S603 - a fixed command  # nosec B603
+        [timedatectl, "show", "--property=NTPSynchronized", "--value"], capture_output=True, text=True, check=False
     )
-    if said and said.stdout.strip() == "no":
+    if result and result.stdout.strip() == "no":
         todo = "Tokens and certificates depend on it. Switch NTP on: timedatectl set-ntp true"
         yield Finding("clock", "advice", "it is not kept right by NTP", todo)
     else:
-        known = "kept right by NTP" if said and said.stdout.strip() == "yes" else "this machine can't say who sets it"
+        is_synchronized = result and result.stdout.strip() == "yes"
+        known = "kept right by NTP" if is_synchronized else "this machine can't say who sets it"
         yield Finding("clock", "good", f"{now:%Y-%m-%d %H:%M} UTC, {known}")
 
 
-def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> Iterator[Finding]:
+def _check_certificate(settings: Settings, generation: Generation, *, dev: bool) -> Iterator[Finding]:
     if not has_https(generation.sites, settings):
         if settings.host.trusted_proxies:
             yield Finding("certificate", "good", "none is needed: a trusted proxy ends TLS")
@@ -140,21 +141,21 @@ def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> It
             yield Finding("certificate", "advice", "no listener has HTTPS", todo)
         return
     tls = settings.host.tls
-    own = bool(tls.certificate or tls.key or tls.pkcs12)
-    made_here = not own and (dev or tls.self_signed)
-    if not (made_here or own):  # one that was made here before is not served
+    is_own = bool(tls.certificate or tls.key or tls.pkcs12)
+    is_generated = not is_own and (dev or tls.self_signed)
+    if not (is_generated or is_own):  # a certificate generated earlier isn't served
         todo = "Set certificate and key under [tls], or self_signed = true to have one made."
         yield Finding("certificate", "problem", "HTTPS needs one, and none is set", todo)
         return
     try:
-        info = describe(prepare(settings, dev=dev)) if own else describe(*certificate_in_use(settings))
+        info = describe(prepare(settings, dev=dev)) if is_own else describe(*certificate_in_use(settings))
     except CertificateError as error:
-        found = "none yet; the next start makes one" if made_here else str(error)
-        yield Finding("certificate", "good" if made_here else "problem", found)
+        found = "none yet; the next start makes one" if is_generated else str(error)
+        yield Finding("certificate", "good" if is_generated else "problem", found)
         return
-    found = f"until {info.not_after:%Y-%m-%d}, {counted(info.days_left, 'day')}, for {', '.join(info.names)}"
-    renewed = tls.certificate is None and tls.pkcs12 is None
-    if info.days_left < 0 or (info.days_left < RENEW_BEFORE.days and not renewed):
+    found = f"until {info.not_after:%Y-%m-%d}, {pluralize(info.days_left, 'day')}, for {', '.join(info.names)}"
+    is_renewed = tls.certificate is None and tls.pkcs12 is None
+    if info.days_left < 0 or (info.days_left < RENEW_BEFORE.days and not is_renewed):
         todo = "Renew it, then `plughost reload`."
         yield Finding("certificate", "problem" if info.days_left < 0 else "advice", found, todo)
     elif info.self_signed and not dev:
@@ -165,17 +166,18 @@ def _certificate(settings: Settings, generation: Generation, *, dev: bool) -> It
         yield Finding("certificate", "good", found)
 
 
-def _disk(data_dir: Path) -> Iterator[Finding]:
-    place = next(each for each in (data_dir, *data_dir.parents) if each.is_dir())
-    free = shutil.disk_usage(place).free
-    good = free >= _FREE_BYTES
+def _check_disk(data_dir: Path) -> Iterator[Finding]:
+    folder = next(each for each in (data_dir, *data_dir.parents) if each.is_dir())
+    free = shutil.disk_usage(folder).free
+    good = free >= _MIN_FREE_BYTES
     todo = "" if good else "Make room: a store that can't be written answers 503."
-    yield Finding("disk", "good" if good else "advice", f"{decimal(free)} free at {place}", todo)
-    if not os.access(place, os.W_OK | os.X_OK):
-        yield Finding("data folder", "problem", f"{place} can't be written by this user", "Give it to the host's user.")
+    yield Finding("disk", "good" if good else "advice", f"{decimal(free)} free at {folder}", todo)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        found = f"{folder} can't be written by this user"
+        yield Finding("data folder", "problem", found, "Give it to the host's user.")
 
 
-def _versions(settings: Settings) -> Iterator[Finding]:
+def _check_versions(settings: Settings) -> Iterator[Finding]:
     environment = Environment()
     installed = environment.versions.get(HOST, "unknown")
     yield Finding("versions", "good", f"Python {sys.version.split()[0]}, {HOST} {installed}")
@@ -183,11 +185,11 @@ def _versions(settings: Settings) -> Iterator[Finding]:
         if plugin.unmet is not None:
             todo = "Install what it requires: `python -m pip check` lists all."
             yield Finding("versions", "problem", f"{plugin.label}: {plugin.unmet}", todo)
-    for told in environment.warnings:
-        yield Finding("versions", "advice", told, "Remove what is left of it, or install it again.")
+    for warning in environment.warnings:
+        yield Finding("versions", "advice", warning, "Remove what is left of it, or install it again.")
     try:
         running = send_command(settings.data_dir, "status")
-    except NotTold:
+    except NotPermitted:
         yield Finding("running host", "advice", "this user can't tell whether there is one", "Ask as the host's user.")
         return
     except NotRunning:
@@ -197,10 +199,11 @@ def _versions(settings: Settings) -> Iterator[Finding]:
         found = f"it is {running.get('version')}, installed is {installed}"
         yield Finding("running host", "advice", found, "Take it up: plughost restart")
     else:
-        yield Finding("running host", "good", f"process {running['pid']}, up {duration(running['uptime_seconds'])}")
+        found = f"process {running['pid']}, up {format_duration(running['uptime_seconds'])}"
+        yield Finding("running host", "good", found)
 
 
-def _reach(settings: Settings, generation: Generation) -> Iterator[Finding]:
+def _check_proxies(settings: Settings, generation: Generation) -> Iterator[Finding]:
     exposed, proxies = exposed_addresses(settings), settings.host.trusted_proxies
     if any(network.prefixlen == 0 for network in proxies):
         todo = "Name the proxies' own addresses: anybody could pose as any client."
@@ -215,35 +218,39 @@ def _reach(settings: Settings, generation: Generation) -> Iterator[Finding]:
         yield Finding("settings", "advice", what, todo)
 
 
-def _permissions(settings: Settings, generation: Generation) -> Iterator[Finding]:
+def _check_permissions(settings: Settings, generation: Generation) -> Iterator[Finding]:
     for file in filter(None, (settings.file, settings.data_dir)):
         mode = file.stat().st_mode if file.exists() else 0
         if mode & 0o002:
             yield Finding("permissions", "problem", f"{file} can be changed by everybody", f"chmod o-w {file}")
-        elif file == settings.file and _all_read(file, mode) and (secrets := _secrets(file, settings, generation)):
-            told = f"{file} holds secrets ({', '.join(secrets)}), and everybody reads it"
-            yield Finding("permissions", "advice", told, _for_the_host_alone(file, settings.data_dir))
+        elif (
+            file == settings.file
+            and _is_readable_by_all(file, mode)
+            and (secrets := _find_secrets(file, settings, generation))
+        ):
+            found = f"{file} holds secrets ({', '.join(secrets)}), and everybody reads it"
+            yield Finding("permissions", "advice", found, _how_to_restrict(file, settings.data_dir))
 
 
-def _all_read(file: Path, mode: int) -> bool:
+def _is_readable_by_all(file: Path, mode: int) -> bool:
     return bool(mode & 0o004 and file.absolute().parent.stat().st_mode & 0o001)
 
 
-def _for_the_host_alone(file: Path, data_dir: Path) -> str:
+def _how_to_restrict(file: Path, data_dir: Path) -> str:
     host = data_dir.stat() if data_dir.exists() else file.stat()
     if file.stat().st_uid == host.st_uid:
         return f"Let the host's user alone read it: chmod 600 {file}"
     return f"Let root and the host's group alone read it: chgrp {host.st_gid} {file} && chmod 640 {file}"
 
 
-def _secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:
-    """Return the keys of the secrets that the settings file holds; a URL without a password is none."""
+def _find_secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:
+    """Return the keys of the secrets in the settings file. A URL without a password is not a secret."""
     tables: dict[str, Any] = {**settings.raw, "plugins": settings.tables}
     masked = [each.key for each in generation.setting_values() if each.source == file.name and MASK in str(each.value)]
-    return [key for key in masked if any(map(_is_secret, _texts(reduce(_inner, key.split("."), tables))))]
+    return [key for key in masked if any(map(_is_secret, _texts(reduce(_get, key.split("."), tables))))]
 
 
-def _inner(table: Any, key: str) -> Any:
+def _get(table: Any, key: str) -> Any:
     return table.get(key) if isinstance(table, dict) else None
 
 
@@ -256,19 +263,19 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_secret(text: str) -> bool:
-    return "://" not in text or _PASSWORD.search(text) is not None
+    return "://" not in text or _URL_PASSWORD.search(text) is not None
 
 
-def _backups(settings: Settings, generation: Generation) -> Iterator[Finding]:
+def _check_backups(settings: Settings, generation: Generation) -> Iterator[Finding]:
     made, now = last_backups(settings.data_dir), datetime.now(UTC)
     ages = {store: now - made[store] if store in made else None for store in sorted(generation.stores)}
-    late = {store: age for store, age in ages.items() if age is None or age > _BACKUP_AGE}
+    late = {store: age for store, age in ages.items() if age is None or age > _MAX_BACKUP_AGE}
     if late:
-        told = [
-            f"{store}, {'none' if age is None else duration(age.total_seconds()) + ' old'}"
+        found = [
+            f"{store}, {'none' if age is None else format_duration(age.total_seconds()) + ' old'}"
             for store, age in late.items()
         ]
         todo = "Make them with `plughost stores backup`, unless another tool does."
-        yield Finding("backups", "advice", f"as far as is known: {'; '.join(told)}", todo)
+        yield Finding("backups", "advice", f"as far as is known: {'; '.join(found)}", todo)
     elif ages:
-        yield Finding("backups", "good", f"none older than {duration(_BACKUP_AGE.total_seconds())}")
+        yield Finding("backups", "good", f"none older than {format_duration(_MAX_BACKUP_AGE.total_seconds())}")

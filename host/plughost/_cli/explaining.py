@@ -1,4 +1,4 @@
-"""Explain: why an installed distribution serves, or why it is no plugin."""
+"""Explanation of why an installed plugin or distribution serves or does not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced
-from plughost._plugins.metadata import debris, version_of
-from plughost._plugins.registry import Entry, State
+from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced_entry_points
+from plughost._plugins.metadata import leftover_distributions, version_of
+from plughost._plugins.registry import PluginRecord, State
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
     from plughost._plugins.metadata import InstalledDistribution
     from plughost._plugins.registry import Registry
 
-_DECLARE = f"""\
+_HOW_TO_DECLARE = f"""\
 Its author declares a plugin in pyproject.toml, and installs it again:
   [project.entry-points."{ENTRY_POINT_GROUP}"]
   NAME = "PACKAGE.MODULE\""""
 
 
 def explain(name: str, registry: Registry, environment: Environment) -> tuple[bool, list[str]]:
-    """Return whether all that a plugin or a distribution brings serves, and what there is to say of it, for people."""
+    """Return whether a plugin, or all plugins of a distribution, serve, and an explanation in lines."""
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
     entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]
     if entries:
         serves = all(each.state is State.ACTIVE for each in entries)
-        return serves, [line for each in entries for line in _state(each)]
+        return serves, [line for each in entries for line in _describe_entry(each)]
     found = next((environment.installed[key] for key in keys if key in environment.installed), None)
-    return False, list(_no_plugin(found) if found is not None else _not_installed(name, keys, registry, environment))
+    if found is None:
+        return False, list(_describe_missing(name, keys, registry, environment))
+    return False, list(_describe_distribution(found))
 
 
-def _state(entry: Entry) -> Iterator[str]:
+def _describe_entry(entry: PluginRecord) -> Iterator[str]:
     label = entry.installed.label
     if entry.failure is not None:
         yield f"{label} is {entry.state}."
@@ -51,12 +53,12 @@ def _state(entry: Entry) -> Iterator[str]:
         yield f"{label} is active, and {'serves ' + ', '.join(mounted) if mounted else 'mounts no route'}."
 
 
-def _no_plugin(found: InstalledDistribution) -> Iterator[str]:
+def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:
     label = f"{found.name} {version_of(found)}"
     if found.damage is not None:
         yield f"{label} is installed, and damaged: {found.damage}. Install it again."
         return
-    wrong = list(misplaced([found]))
+    wrong = list(misplaced_entry_points([found]))
     groups = sorted(found.entry_points.groups)
     if wrong:
         yield from (f"{each}." for each in wrong)
@@ -65,11 +67,11 @@ def _no_plugin(found: InstalledDistribution) -> Iterator[str]:
         yield f"{label} is installed, and is no plugin: {in_groups}."
     else:
         yield f"{label} is installed, and is no plugin: it has no entry points."
-    yield _DECLARE
+    yield _HOW_TO_DECLARE
 
 
-def _not_installed(name: str, keys: tuple[str, ...], registry: Registry, environment: Environment) -> Iterator[str]:
-    left = [each for each in debris() if each.name and canonicalize_name(each.name) in keys]
+def _describe_missing(name: str, keys: tuple[str, ...], registry: Registry, environment: Environment) -> Iterator[str]:
+    left = [each for each in leftover_distributions() if each.name and canonicalize_name(each.name) in keys]
     if left:
         yield (
             f"{left[0].name} {version_of(left[0])} is not installed any more: an installer was killed while it removed "

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from plughost._commands import COMMANDS, LENT, SECTIONS
+from plughost._commands import ALIASES, COMMANDS, SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_VALUES: Final = {"--config": 1, "--without": 1, "--dev": 0, "--strict": 0, "--json": 0}
-"""The options that several commands share, and how many words follow each."""
+_SHARED_OPTIONS: Final = {"--config": 1, "--without": 1, "--dev": 0, "--strict": 0, "--json": 0}
+"""The options that several commands share, and the number of values of each."""
 
 _ELSEWHERE: Final = {
     "backup": "stores backup",
@@ -31,36 +31,36 @@ _ELSEWHERE: Final = {
 
 
 class Commands(click.Group):
-    """A group whose commands are imported when they are asked for: `plughost status` needs no web framework.
+    """A group that imports a command only when it is needed: `plughost status` needs no web framework.
 
-    Those that are not the host's are the installed plugins'. A broken plugin breaks only its own.
+    Other commands come from the installed plugins. A broken plugin breaks only its own.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the host's commands and those lent to it, and the names of the other plugins that have some."""
+        """Return the host's commands, the available aliases, and the names of the other plugins that have commands."""
         from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
-        plugins = plugin_commands.names(ctx)
-        lent = [name for name, plugin in LENT.items() if plugin in plugins]
-        return [*sorted([*COMMANDS, *lent]), *(name for name in plugins if name not in LENT.values())]
+        plugins = plugin_commands.names_with_commands(ctx)
+        aliases = [name for name, plugin in ALIASES.items() if plugin in plugins]
+        return [*sorted([*COMMANDS, *aliases]), *(name for name in plugins if name not in ALIASES.values())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the host's command of a name, else that of the plugin of that name."""
+        """Return the host's command of this name, else the alias, else the command of the plugin of this name."""
         if cmd_name not in COMMANDS:
             from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
-            return plugin_commands.lent(ctx, cmd_name) or plugin_commands.find(ctx, cmd_name)
+            return plugin_commands.find_alias(ctx, cmd_name) or plugin_commands.find(ctx, cmd_name)
         command: click.Command = resolve_name(f"plughost._cli.{COMMANDS[cmd_name]}")
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Let the options that commands share stand before the command as well as behind it."""
-        return super().parse_args(ctx, _with_command_first(args))
+        """Allow the options that commands share before the command, too."""
+        return super().parse_args(ctx, _move_shared_options(args))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; name the nearest one where there is none of this name."""
+        """Find the command. If there is none of this name, suggest the nearest one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -71,11 +71,11 @@ class Commands(click.Group):
             raise click.UsageError(message, ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it fails with is wrapped at words on a terminal."""
+        """Run a command. On a terminal, wrap its error message at words."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            if type(error).show is not click.ClickException.show:  # such as that of a wrong usage
+            if type(error).show is not click.ClickException.show:  # an error that prints itself, such as a wrong usage
                 raise
             from plughost._cli.options import say  # noqa: PLC0415 - see above
 
@@ -83,38 +83,38 @@ class Commands(click.Group):
             raise SystemExit(error.exit_code) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands in the order in which people need them, then the plugins'."""
+        """Write the host's commands by section, then the plugins'."""
         present = self.list_commands(ctx)
-        for section, told in self._sections(ctx, present):
+        for section, rows in self._sections(ctx, present):
             with formatter.section(section):
-                formatter.write_dl(told, col_max=20)
+                formatter.write_dl(rows, col_max=20)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        rows = [row for _, told in self._sections(ctx, self.list_commands(ctx)) for row in told]
-        return [CompletionItem(name, help=text) for name, text in rows if name.startswith(incomplete)]
+        commands = [row for _, rows in self._sections(ctx, self.list_commands(ctx)) for row in rows]
+        return [CompletionItem(name, help=text) for name, text in commands if name.startswith(incomplete)]
 
     def _sections(self, ctx: click.Context, present: list[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-        for section, told in SECTIONS.items():
-            if rows := [(name, text) for name, (_, text) in told.items() if name in present]:
+        for section, commands in SECTIONS.items():
+            if rows := [(name, text) for name, (_, text) in commands.items() if name in present]:
                 yield section, rows
-        others = [(name, self.get_command(ctx, name)) for name in present if name not in {*COMMANDS, *LENT}]
-        rows = [(name, _told(command)) for name, command in others if command is not None]
+        others = [(name, self.get_command(ctx, name)) for name in present if name not in {*COMMANDS, *ALIASES}]
+        rows = [(name, _summary(command)) for name, command in others if command is not None]
         if rows:
             yield "Of plugins", rows
 
 
-def _told(command: click.Command) -> str:
+def _summary(command: click.Command) -> str:
     return ", ".join(sorted(command.commands)) if isinstance(command, click.Group) else command.get_short_help_str(200)
 
 
-def _with_command_first(args: list[str]) -> list[str]:
-    """Return arguments with the shared options that stand before the command behind it."""
+def _move_shared_options(args: list[str]) -> list[str]:
+    """Move shared options that precede the command behind it."""
     end = 0
-    while end < len(args) and (name := args[end].partition("=")[0]) in _VALUES:
-        end += 1 if "=" in args[end] else 1 + _VALUES[name]
+    while end < len(args) and (name := args[end].partition("=")[0]) in _SHARED_OPTIONS:
+        end += 1 if "=" in args[end] else 1 + _SHARED_OPTIONS[name]
     leading, rest = args[:end], args[end:]
     return [rest[0], *leading, *rest[1:]] if rest and not rest[0].startswith("-") else args
 

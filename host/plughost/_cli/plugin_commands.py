@@ -1,6 +1,6 @@
-"""The commands of plugins: `plughost <plugin> ...`, found by importing only the plugin that is called.
+"""The commands of plugins: `plughost <plugin> ...`. Only the plugin that is called is imported.
 
-A plugin that has one command only, named as the plugin, is that command: `plughost <plugin> [OPTIONS]`.
+If a plugin's only command has the plugin's name, no group is needed: `plughost <plugin> [OPTIONS]`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import click
 from plughost._api.errors import PluginError
 from plughost._cli.options import (
     config_file_option,
-    config_of_group,
+    group_config,
     group_config_option,
-    settings_of,
+    load_settings,
     settings_or_defaults,
-    with_whole_help,
+    with_full_help,
 )
-from plughost._commands import LENT
+from plughost._commands import ALIASES
 from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
-from plughost._plugins.allowed import only_allowed
+from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
-from plughost._plugins.registry import Entry, Registry, State
+from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
-from plughost._runtime.optional import unusable
+from plughost._runtime.optional import library_problems
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
@@ -45,25 +45,25 @@ if TYPE_CHECKING:
     from plughost.stores import OpenStore
 
 
-def names(ctx: click.Context) -> list[str]:
+def names_with_commands(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
     disabled = settings_or_defaults().host.disabled
-    enabled = [each.name for each in _found(ctx) if each.name not in disabled]
-    return [name for name in enabled if not isinstance(find(ctx, name), _Refusal)]
+    enabled = [each.name for each in _installed_plugins(ctx) if each.name not in disabled]
+    return [name for name in enabled if not isinstance(find(ctx, name), _UnavailableCommand)]
 
 
 def find(ctx: click.Context, name: str) -> click.Command | None:
-    """Return the command or the group of a plugin. None where no plugin of that name is installed."""
-    known: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
-    if name not in known:
-        found = _found(ctx)
-        known[name] = _command(name, found) if name in (each.name for each in found) else None
-    return known[name]
+    """Return the command or the group of a plugin, or None if no plugin of this name is installed."""
+    cached: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
+    if name not in cached:
+        found = _installed_plugins(ctx)
+        cached[name] = _build_command(name, found) if name in (each.name for each in found) else None
+    return cached[name]
 
 
-def lent(ctx: click.Context, name: str) -> click.Command | None:
-    """Return a command that a plugin lends. Where it isn't there, one that says why; None where none is lent so."""
-    plugin = LENT.get(name)
+def find_alias(ctx: click.Context, name: str) -> click.Command | None:
+    """Return the command behind an alias, or one that fails with the reason, or None if the name is no alias."""
+    plugin = ALIASES.get(name)
     if plugin is None:
         return None
     group = find(ctx, plugin)
@@ -71,15 +71,15 @@ def lent(ctx: click.Context, name: str) -> click.Command | None:
     if command is not None:
         return command
     cause = f"`plughost {name}` comes with the distribution {HOST}-{plugin}, which is not installed"
-    return _Refusal(name, f"{cause}. Install it from where you have {HOST} from.")
+    return _UnavailableCommand(name, f"{cause}. Install it from where you have {HOST} from.")
 
 
-def commands_of(registry: Registry, entry: Entry) -> tuple[click.Command, ...]:
-    """Return the commands of a plugin. It fails where it returns anything else, or two of one name."""
+def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command, ...]:
+    """Return the commands of a plugin. Mark it as failed if they are invalid."""
     hook = "register_commands"
 
-    def ask() -> tuple[click.Command, ...]:
-        commands = registration.all_of(click.Command, registry.call(entry, hook))
+    def call() -> tuple[click.Command, ...]:
+        commands = registration.require_items(click.Command, registry.call(entry, hook))
         names = [command.name for command in commands]
         for name in names:
             if not name or name.startswith("-") or len(name.split()) > 1:
@@ -88,46 +88,46 @@ def commands_of(registry: Registry, entry: Entry) -> tuple[click.Command, ...]:
                 raise PluginError(f"it returned two commands called {name}", "Give one of them another name.")
         return commands
 
-    return (registry.attempt(entry, hook, ask) if hook in entry.hooks else None) or ()
+    return (registry.attempt(entry, hook, call) if hook in entry.hooks else None) or ()
 
 
-def command_faults(registry: Registry) -> tuple[str, ...]:
-    """Return why plugins that serve have no commands that can be called, though they would have some."""
-    tried = [replace(entry) for entry in registry.active()]  # which fail, and the plugins do not
+def command_problems(registry: Registry) -> tuple[str, ...]:
+    """Return a line for each plugin that serves but whose commands are invalid."""
+    tried = [replace(entry) for entry in registry.active()]  # copies, so that the plugins themselves don't fail
     for entry in tried:
         commands_of(registry, entry)
     return tuple(f"the commands of {each.installed.label}: {each.failure}" for each in tried if each.failure)
 
 
-def _found(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
-    """Return the installed plugins, looked for once in a run: that takes longer than all else of `--help`."""
+def _installed_plugins(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
+    """Return the installed plugins. Search only once per run: this is the slowest part of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = only_allowed(Environment().plugins, settings_or_defaults().host.allowed)
+        ctx.meta[key] = mark_disallowed(Environment().plugins, settings_or_defaults().host.allowed)
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
 
-def _command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
-    registry, entry = _only(name, found)
+def _build_command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
+    registry, entry = _load_with_required(name, found)
     commands = commands_of(registry, entry)
     if entry.failure is not None or not commands:
-        return _Refusal(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
+        return _UnavailableCommand(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:
         return _with_config(name, commands[0])
-    return _group(name, commands)
+    return _build_group(name, commands)
 
 
-def _only(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry]:
-    """Import a plugin and those that it requires, and nothing else."""
+def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, PluginRecord]:
+    """Import a plugin and those that it requires, but no others."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
     loader.load(registry)
     return registry, next(entry for entry in registry if entry.installed is wanted)
 
 
-def _group(name: str, commands: Collection[click.Command]) -> click.Group:
-    """Return the group of a plugin. Its commands get the plugin's context as click's object."""
+def _build_group(name: str, commands: Collection[click.Command]) -> click.Group:
+    """Return the group of a plugin's commands, which get the plugin's context as click's object."""
     group = click.Group(name, help=f"Commands of the plugin {name}.")
     for command in commands:
         group.add_command(_with_config(name, command))
@@ -135,64 +135,65 @@ def _group(name: str, commands: Collection[click.Command]) -> click.Group:
 
 
 def _with_config(name: str, command: click.Command) -> click.Command:
-    """Return a command, or a group of such, that takes `--config` and gets the plugin's context."""
+    """Return a copy of a command or group that takes `--config` and gets the plugin's context."""
 
     def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
         if not ctx.resilient_parsing:
-            ctx.obj = _context(name, config or config_of_group())
+            ctx.obj = _make_context(name, config or group_config())
 
-    changed = with_whole_help(copy.copy(command))
-    if isinstance(changed, click.Group):
-        changed.commands = {key: _with_config(name, each) for key, each in changed.commands.items()}
-        return changed
-    changed.params = [*command.params]
-    return config_file_option(expose_value=False, callback=give_context)(changed)
+    wrapped = with_full_help(copy.copy(command))
+    if isinstance(wrapped, click.Group):
+        wrapped.commands = {key: _with_config(name, each) for key, each in wrapped.commands.items()}
+        return wrapped
+    wrapped.params = [*command.params]
+    return config_file_option(expose_value=False, callback=give_context)(wrapped)
 
 
-def _context(name: str, config: Path | None) -> Any:
-    settings = settings_of(config)
-    registry, entry = _only(name, only_allowed(Environment().plugins, settings.host.allowed))
+def _make_context(name: str, config: Path | None) -> Any:
+    settings = load_settings(config)
+    registry, entry = _load_with_required(name, mark_disallowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
     host = _CommandHost(settings)
-    usable = not any(unusable(settings.host))  # else in memory: a command needs no more, and must not end by it
+    usable = not any(library_problems(settings.host))  # else in memory, which suffices for a command and can't fail
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
-    registration.give_contexts(
+    registration.set_contexts(
         registry,
         data_root=settings.data_dir,
         logger=host.logger,
         rate_limits=rate_limits,
         view=host.view,
         dev=False,
-        trusted=(*settings.host.trusted, *LENT.values()),  # these commands are the operator's, to control the host
+        # Aliases are the operator's own commands, and control the host.
+        trusted=(*settings.host.trusted, *ALIASES.values()),
         audits=command_audit(settings),
     )
     if "register_stores" in entry.hooks:
         registration.declare_stores(registry)
-        entry.context = replace(entry.context, stores=_Stores(entry, settings))
+        entry.context = replace(entry.context, stores=_LazyStores(entry, settings))
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
     return entry.context
 
 
 class _CommandHost(Host):
-    """The host of a plugin's command. It never serves, and passes commands on to the running host."""
+    """The host of a plugin's command. It never serves, but passes commands on to the running host."""
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Let the host that runs reload. See `plughost.HostControl`."""
+        """Reload the running host. See `plughost.HostControl`."""
         return reload_running(self.settings.data_dir, accept)
 
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
-        """The stores of every installed plugin, disabled ones too, prepared and not open."""
+        """The stores of all installed plugins, even disabled ones, prepared but not open."""
         if self.generation is None:
-            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).look()
+            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
         return self.generation.stores
 
 
-class _Stores(Mapping[str, Any]):
-    """The stores of a command's plugin, opened when the command first asks for one: most never do."""
+class _LazyStores(Mapping[str, Any]):
+    """The stores of a command's plugin, opened on first use, since most commands use none."""
 
-    def __init__(self, entry: Entry, settings: Settings) -> None:
+    def __init__(self, entry: PluginRecord, settings: Settings) -> None:
         self._entry = entry
         self._settings = settings
 
@@ -207,7 +208,7 @@ class _Stores(Mapping[str, Any]):
 
     @cached_property
     def _opened(self) -> Mapping[str, Any]:
-        """Open them, beside the host that may serve them."""
+        """The open stores. A running host may have them open, too."""
         from plughost.stores import open_stores  # noqa: PLC0415 - brings Pony, which few commands need
 
         stores = open_stores({self._entry.name: self._entry.declared.stores}, self._settings.stores)
@@ -216,8 +217,8 @@ class _Stores(Mapping[str, Any]):
         return stores
 
 
-class _Refusal(click.Command):
-    """A command that says why it isn't there, whatever it is called with."""
+class _UnavailableCommand(click.Command):
+    """A command that fails with the reason why it is unavailable, whatever its arguments are."""
 
     def __init__(self, name: str, message: str) -> None:
         settings = {"ignore_unknown_options": True, "allow_extra_args": True}

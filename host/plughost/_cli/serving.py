@@ -1,4 +1,4 @@
-"""`plughost serve` and `plughost check`: run the host, or do all but that."""
+"""`plughost serve` and `plughost check`: run the host, or do everything but serve."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from plughost._api.events import Events
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
-    counted,
     host_options,
     json_option,
-    look,
+    pluralize,
+    preview_generation,
     print_json,
     say,
     strict_option,
 )
-from plughost._cli.plugin_commands import command_faults
-from plughost._cli.telling import Teller
+from plughost._cli.plugin_commands import command_problems
+from plughost._cli.reporting import Reporter
 from plughost._logging import make_logger
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.integrity import altered_files
 from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_of
-from plughost._runtime.control import AlreadyRunning, Control, why_unusable
-from plughost._runtime.generation import GenerationRefused, lacking
+from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
+from plughost._runtime.generation import GenerationRefused, start_problems
 from plughost._runtime.host import Host
 from plughost._runtime.reports import status_of
 from plughost._runtime.restart import Predecessor, Restart, notify
@@ -52,51 +52,51 @@ if TYPE_CHECKING:
     from plughost._runtime.control import Response
     from plughost._settings.sources import Settings
 
-_COMMAND_LINE: Final = {"where": "command line"}
+_ORIGIN: Final = {"where": "command line"}
 
 
 @click.command()
-@click.option("--reload", "watched", is_flag=True, help="With --dev: reload plugins when their sources are saved.")
+@click.option("--reload", "watch", is_flag=True, help="With --dev: reload plugins when their sources are saved.")
 @host_options
 @strict_option
 @config_option
-def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, watched: bool) -> None:
+def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, watch: bool) -> None:
     """Serve every installed plugin until SIGTERM or Ctrl+C.
 
     Requests in flight are answered before the host stops; a second Ctrl+C ends it at once.
     """
-    if watched and not dev:
+    if watch and not dev:
         raise click.UsageError("--reload is for development and needs --dev; others reload by `plughost reload`.")
     lines = Events()
     logger = make_logger(settings.host.log, lines=lines)
-    teller = Teller(logger, settings.host.log)
-    teller.catch_all()
+    reporter = Reporter(logger, settings.host.log)
+    reporter.catch_all()
     listening, others = inherit()
     sockets, predecessor = Sockets(listening), Predecessor(others)
     host = Host(settings, dev=dev, without=without, strict=strict, logger=logger, sockets=sockets, lines=lines)
     commands: dict[str, Callable[..., Response]] = {
         "status": lambda: status_of(host),
         "drain": lambda undo=False: _drain(host, undo=undo),
-        "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_COMMAND_LINE}).as_plain(),
+        "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_ORIGIN}).as_plain(),
         "query": host.view.answer_query,
-        "audit": audit_of(settings, logger).take,
+        "audit": audit_of(settings, logger).write_command_event,
     }
     control = Control(settings.data_dir, commands)
-    restart = Restart(sockets, control, may=lambda: host.phase is Phase.SERVING, leave=host.ask_to_stop)
+    restart = Restart(sockets, control, can_restart=lambda: host.phase is Phase.SERVING, stop=host.request_stop)
     commands["restart"] = restart
-    signal.signal(signal.SIGHUP, partial(_hung_up, host, os.isatty(0)))
+    signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, partial(_asked_to_stop, host))
-    watcher = Watcher(host, teller.reloaded) if watched else None
-    _start(host, control, predecessor, teller)
-    sockets.settle()
+        signal.signal(number, partial(_on_stop_signal, host))
+    watcher = Watcher(host, reporter.report_reload) if watch else None
+    _start(host, control, predecessor, reporter)
+    sockets.take_ownership()
     gc.collect()
-    gc.freeze()  # looking through what lives as long as the host would slow small requests by a fiftieth
-    teller.started(host)
+    gc.freeze()  # collecting objects that live as long as the host would slow small requests by 2 %
+    reporter.report_start(host)
     if watcher is not None:
         watcher.start()
     if predecessor.exists:
-        predecessor.tell(pid=os.getpid())
+        predecessor.report(pid=os.getpid())
     else:
         notify("READY=1")
     host.wait()
@@ -105,45 +105,45 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     restart.cancel()
     if restart.done:
         host.handed_over = True
-        teller.tell("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)
+        reporter.report("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)
     else:
-        _leave(host, teller)
+        _begin_stop(host, reporter)
     answered = host.stop()
     control.stop()
-    _leave_to_nobody(sys.stdout, sys.stderr)
-    teller.ended(host, answered=answered)
+    _silence_closed_streams(sys.stdout, sys.stderr)
+    reporter.report_end(host, answered=answered)
 
 
-def _start(host: Host, control: Control, predecessor: Predecessor, teller: Teller) -> None:
+def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Reporter) -> None:
     try:
         control.claim(predecessor.lock)
-        if not predecessor.exists:  # which answers commands until this process serves
+        if not predecessor.exists:  # a predecessor answers commands until this process serves
             control.listen()
-        with teller.showing():
+        with reporter.without_shown_failures():
             host.start()
         control.start()
     except GenerationRefused as error:
         control.stop()
         reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
-        told = f"{error}." if not str(error).endswith("?") else str(error)
-        predecessor.tell(reason="\n".join([told, *reasons]))
-        teller.fail("refused to start", f"plughost does not start: {told}", error.registry)
+        sentence = f"{error}." if not str(error).endswith("?") else str(error)
+        predecessor.report(reason="\n".join([sentence, *reasons]))
+        reporter.fail("refused to start", f"plughost does not start: {sentence}", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
         if host.generation is not None:  # it serves, and can't take commands
             host.stop()
         control.stop()
-        predecessor.tell(reason=str(error))
-        teller.fail("refused to start", str(error))
+        predecessor.report(reason=str(error))
+        reporter.fail("refused to start", str(error))
 
 
-def _leave(host: Host, teller: Teller) -> None:
-    """Take the host out of service, with `shutdown_delay` first."""
+def _begin_stop(host: Host, reporter: Reporter) -> None:
+    """Begin to stop: keep serving for `shutdown_delay` first, with readiness down."""
     notify("STOPPING=1")
     if delay := host.settings.host.shutdown_delay:
         after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
-        teller.tell("leaving", f"Readiness is down; all is served {after}.", seconds=delay)
-        host.leave()
-    teller.tell("stopping", "Stopping: answering what is in flight ...", replaced=False)
+        reporter.report("leaving", f"Readiness is down; all is served {after}.", seconds=delay)
+        host.delay_stop()
+    reporter.report("stopping", "Stopping: answering what is in flight ...", replaced=False)
 
 
 @click.command()
@@ -157,17 +157,17 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
 
     Exit code 0 when every plugin that is not disabled would serve, 1 when one would not, or the host as a whole.
     """
-    generation = look(settings, without, dev=dev, strict=strict, rehearsed=True)
-    registry, untried, problems = generation.registry, len(generation.stores.doubts), lacking(generation)
+    generation = preview_generation(settings, without, dev=dev, strict=strict, rehearsed=True)
+    registry, untried, problems = generation.registry, len(generation.stores.doubts), start_problems(generation)
     warnings = generation.warnings
     try:
         tls = prepare(settings, dev=dev) if has_https(generation.sites, settings) else None
         warnings += tls.warnings if tls else ()
     except CertificateError as error:
         problems.append(str(error))
-    if (why := why_unusable(settings.data_dir)) is not None:
+    if (why := data_dir_problem(settings.data_dir)) is not None:
         problems.append(why)
-    warnings += command_faults(registry)
+    warnings += command_problems(registry)
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if files:
         environment = Environment()
@@ -180,11 +180,11 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         for warning in warnings:
             say(f"warning: {warning}")
         active, enabled = len(registry.active()), [each for each in registry if each.state is not State.DISABLED]
-        but = f"; {counted(untried, 'store')} could not be tried" if untried else ""
+        but = f"; {pluralize(untried, 'store')} could not be tried" if untried else ""
         say(
             f"Not ready to serve: see above. Plugins that are well: {active} of {len(enabled)}."
             if problems
-            else f"{counted(active, 'plugin')}, all well{but}."
+            else f"{pluralize(active, 'plugin')}, all well{but}."
         )
     if problems:
         raise SystemExit(EXIT_PROBLEMS)
@@ -195,24 +195,24 @@ def _drain(host: Host, *, undo: bool) -> Response:
     return {"phase": host.phase.value, "unready": host.unready}
 
 
-def _leave_to_nobody(*streams: TextIO) -> None:
-    """Point streams that nobody reads at the null device, or Python's last flush would end a good run with code 120."""
+def _silence_closed_streams(*streams: TextIO) -> None:
+    """Redirect streams without a reader to the null device: Python's last flush would exit with code 120."""
     for stream in streams:
         try:
             stream.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
 
 
-def _hung_up(host: Host, terminal: bool, number: int, frame: FrameType | None) -> None:
-    if terminal and not os.isatty(0):  # the terminal was closed: nobody asks for a reload
-        host.ask_to_stop()
+def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None) -> None:
+    if terminal and not os.isatty(0):  # the terminal was closed, which is not a request to reload
+        host.request_stop()
     else:
         threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload").start()
 
 
-def _asked_to_stop(host: Host, number: int, frame: FrameType | None) -> None:
+def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    host.ask_to_stop()
+    host.request_stop()

@@ -1,4 +1,4 @@
-"""`plughost stores` and `plughost purge`: look into, back up, restore and drop what plugins keep."""
+"""`plughost stores` and `plughost purge`: inspect, check, back up, restore and drop the stores of plugins."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.filesize import decimal
 
-from plughost._backups import backup, note_backup, restore
+from plughost._backups import backup, record_backup, restore
 from plughost._cli.completing import plugin_names, store_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     Group,
-    config_of_group,
+    as_click_error,
     config_option,
     console,
+    group_config,
     group_config_option,
     is_wide,
     json_option,
-    look,
+    load_settings,
     plain_table,
+    preview_generation,
     print_json,
     print_table,
-    readable,
     say,
-    say_left_out,
-    settings_of,
-    working,
+    say_omitted,
+    spinner,
 )
 from plughost._runtime.audit import command_audit
 from plughost._settings.errors import did_you_mean
 from plughost.stores import Stores, purge
 from plughost.stores._errors import SetupError, StoreError
-from plughost.stores._looking import Statistics, statistics
+from plughost.stores._inspection import Statistics, statistics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
 
-_LONG: Final = 4096
+_UNWRAPPED_WIDTH: Final = 4096
 
 
 @click.group("stores", cls=Group, invoke_without_command=True)
@@ -57,14 +57,14 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    stores = _prepared(settings_of(config_of_group()))
-    found = _look_into(stores.values())
+    stores = _prepare_stores(load_settings(group_config()))
+    found = _collect_statistics(stores.values())
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found and not stores.failures:
         say("No installed plugin keeps anything in a store.")
     elif found:
-        _show(found, console())
+        _print_statistics(found, console())
     for each in found:
         if each.trouble is not None:
             say(f"{each.store}: {each.trouble}", err=True)
@@ -78,10 +78,10 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
 @config_option
 def backup_command(settings: Settings, store: str, file: Path) -> None:
     """Copy the store STORE to FILE, consistently, also while a host serves it; PostgreSQL by pg_dump."""
-    wanted = _named(_prepared(settings), store)
-    with readable(StoreError), working(f"Copying {store}"):
-        backup(wanted, file)
-    note_backup(settings.data_dir, store)
+    chosen = _find_store(_prepare_stores(settings), store)
+    with as_click_error(StoreError), spinner(f"Copying {store}"):
+        backup(chosen, file)
+    record_backup(settings.data_dir, store)
     say(f"Wrote {file} ({decimal(file.stat().st_size)}).")
 
 
@@ -93,17 +93,17 @@ def check_command(settings: Settings, names: tuple[str, ...]) -> None:
 
     Exit code 1 when one is not in order, or when a plugin fails whose stores are unknown, unless STOREs are named.
     """
-    stores = _prepared(settings)
-    with working("Looking through every page and row"):
-        troubles = {name: _trouble(_named(stores, name)) for name in names or sorted(stores)}
-    for name, trouble in troubles.items():
-        say(f"{name}: {trouble or 'in order'}")
-    if any(troubles.values()) or (stores.failures and not names):
+    stores = _prepare_stores(settings)
+    with spinner("Looking through every page and row"):
+        problems = {name: _check_store(_find_store(stores, name)) for name in names or sorted(stores)}
+    for name, problem in problems.items():
+        say(f"{name}: {problem or 'in order'}")
+    if any(problems.values()) or (stores.failures and not names):
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _trouble(store: OpenStore[Any]) -> str | None:
-    """Look through all that a store holds. Return what is wrong with it; None where it is in order or not made yet."""
+def _check_store(store: OpenStore[Any]) -> str | None:
+    """Check all data of a store. Return what is wrong, or None if it is in order or not made yet."""
     try:
         store.database.check()
     except StoreError as error:
@@ -122,13 +122,17 @@ def _trouble(store: OpenStore[Any]) -> str | None:
 @config_option
 def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> None:
     """Replace all that the store STORE holds by the backup FILE; no host may serve it. PostgreSQL by pg_restore."""
-    wanted = _named(_prepared(settings), store)
+    chosen = _find_store(_prepare_stores(settings), store)
     if not yes:
-        _refuse_served([wanted])
-        click.confirm(f"Replace all that {wanted.database.config.place} holds?", abort=True)
+        _refuse_if_served([chosen])
+        click.confirm(f"Replace all that {chosen.database.config.place} holds?", abort=True)
     audit = command_audit(settings)
-    with readable(StoreError), audit.around("restore", target=[store], file=str(file)), working(f"Restoring {store}"):
-        schema = restore(wanted, file)
+    with (
+        as_click_error(StoreError),
+        audit.recording("restore", target=[store], file=str(file)),
+        spinner(f"Restoring {store}"),
+    ):
+        schema = restore(chosen, file)
     say(f"Restored {store} with schema {schema}.")
 
 
@@ -138,32 +142,32 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
 @config_option
 def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     """Drop for good all that PLUGIN keeps in its stores; no host may serve them."""
-    mine = [store for store in _prepared(settings).values() if store.plugin == plugin]
-    if not mine:
+    owned = [store for store in _prepare_stores(settings).values() if store.plugin == plugin]
+    if not owned:
         raise click.ClickException(f"No installed plugin named {plugin} has a store.")
     if not yes:
-        _refuse_served(mine)
-    _show(_look_into(mine), console(stderr=True))
+        _refuse_if_served(owned)
+    _print_statistics(_collect_statistics(owned), console(stderr=True))
     if not yes:
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all of it", default="", show_default=False)
         if answer != plugin:
             raise click.Abort
     audit = command_audit(settings)
-    for store in mine:
-        with readable(StoreError), audit.around("purge", target=[store.name]):
+    for store in owned:
+        with as_click_error(StoreError), audit.recording("purge", target=[store.name]):
             purge(store)
             say(f"Dropped the store {store.name} in {store.database.config.place}.")
 
 
-def _look_into(stores: Iterable[OpenStore[Any]]) -> list[Statistics]:
+def _collect_statistics(stores: Iterable[OpenStore[Any]]) -> list[Statistics]:
     return sorted((statistics(store) for store in stores), key=lambda found: found.store)
 
 
-def _show(found: Iterable[Statistics], out: Console) -> None:
+def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
     """Print statistics as a table."""
     wide = is_wide(out)
     names = ("store", *(("plugin", "database") if wide else ()), "schema", "rows", "size")
-    table = plain_table(*names, *(["place"] if wide else []), whole=names)
+    table = plain_table(*names, *(["place"] if wide else []), no_wrap=names)
     for each in found:
         table.add_row(
             each.store,
@@ -174,9 +178,9 @@ def _show(found: Iterable[Statistics], out: Console) -> None:
             *([each.place] if wide else []),
         )
     if wide:
-        out.width = _LONG  # a place stays whole, so that it can be copied
+        out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
     print_table(out, table)
-    say_left_out(out, "the plugin and the database of each, and where it is", wide=wide)
+    say_omitted(out, "the plugin and the database of each, and where it is", wide=wide)
 
 
 def _schema(found: Statistics) -> str:
@@ -185,8 +189,8 @@ def _schema(found: Statistics) -> str:
     return f"{found.schema} of {found.latest}" if found.schema else "not made yet"
 
 
-def _prepared(settings: Settings) -> Stores:
-    """Return the stores to work on, prepared and not open, and tell what is wrong with them."""
+def _prepare_stores(settings: Settings) -> Stores:
+    """Return the stores, prepared but not open, and print what is wrong with them."""
     stores = stores_of_installed_plugins(settings)
     for plugin, failure in stores.failures.items():
         say(f"{plugin}: {failure}", err=True)
@@ -196,15 +200,16 @@ def _prepared(settings: Settings) -> Stores:
 
 
 def stores_of_installed_plugins(settings: Settings) -> Stores:
-    """Return the stores of the installed plugins, disabled ones too, without opening them.
+    """Return the stores of the installed plugins, even disabled ones, without opening them.
 
-    Those of plugins that failed after they had declared them are among them, and the doubts say so. Others that fail
-    are the failures.
+    If a plugin failed after it had declared its stores, they are included, with an entry in `doubts`. If it failed
+    before, it is in `failures`.
     """
     disabled = settings.host.disabled
-    entries = list(look(settings).registry)
+    entries = list(preview_generation(settings).registry)
     if disabled:
-        entries += [entry for entry in look(settings.with_all_enabled()).registry if entry.name in disabled]
+        enabled = preview_generation(settings.with_all_enabled())
+        entries += [entry for entry in enabled.registry if entry.name in disabled]
     stores: dict[str, OpenStore[Any]] = {}
     failures, doubts = {}, []
     for entry in entries:
@@ -213,7 +218,7 @@ def stores_of_installed_plugins(settings: Settings) -> Stores:
         stores = own | stores
         if entry.failure is None or (entry.hooks and "register_stores" not in entry.hooks):
             continue
-        if entry.failure.stage == "conflict" and entry.name in disabled:  # which is why it is disabled
+        if entry.failure.stage == "conflict" and entry.name in disabled:  # the conflict is why it was disabled
             continue
         if own:
             doubts.append(f"{entry.installed.label} does not serve: {entry.failure}")
@@ -222,16 +227,16 @@ def stores_of_installed_plugins(settings: Settings) -> Stores:
     return Stores(stores, failures, doubts)
 
 
-def _named(stores: Stores, name: str) -> OpenStore[Any]:
+def _find_store(stores: Stores, name: str) -> OpenStore[Any]:
     if name not in stores:
         raise click.ClickException(f"There is no store {name}{did_you_mean(name, sorted(stores))}")
     return stores[name]
 
 
-def _refuse_served(stores: Iterable[OpenStore[Any]]) -> None:
-    """Refuse what a host serves before anybody is asked about it."""
-    with readable(StoreError):
+def _refuse_if_served(stores: Iterable[OpenStore[Any]]) -> None:
+    """Refuse stores that a host serves, before the user is asked to confirm."""
+    with as_click_error(StoreError):
         for store in stores:
             if store.database.exists():
-                with store.database.alone():
+                with store.database.exclusive_claim():
                     pass

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
-def _switching(command: FunctionT) -> FunctionT:
-    """Add the names of plugins, and how the change is made, to a command."""
+def _switch_options(command: FunctionT) -> FunctionT:
+    """Add the argument and the options of `enable` and `disable` to a command."""
     for option in (
         config_option,
         json_option,
@@ -40,14 +40,14 @@ def _switching(command: FunctionT) -> FunctionT:
 
 
 @click.command()
-@_switching
-def disable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
+@_switch_options
+def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
     """Skip plugins from now on, before their code is imported; their data stays.
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
     require a disabled one are blocked.
     """
-    with _alone(settings) as now:
+    with _exclusive(settings) as now:
         found = Environment().plugins
         _refuse_unknown(names, [each.name for each in found])
         required = sorted(set(names) & set(now.host.required))
@@ -60,17 +60,17 @@ def disable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
         for each in [each for each in found if each.name in blocked]:
             needed = " and ".join(other for other in each.requires if other in disabled)
             lines.append(f"{each.name} requires {needed}, and is blocked.")
-        _switch(now, "disable", disabled, lines, blocked, **how)
+        _switch(now, "disable", disabled, lines, blocked, **options)
 
 
 @click.command()
-@_switching
-def enable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
+@_switch_options
+def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
     """Serve plugins again that were disabled.
 
     The list `disabled` of the settings file is edited in place; a running host takes it up at once.
     """
-    with _alone(settings) as now:
+    with _exclusive(settings) as now:
         found = Environment().plugins
         _refuse_unknown(names, [*(each.name for each in found), *now.host.disabled])
         disabled = [name for name in now.host.disabled if name not in names]
@@ -81,11 +81,11 @@ def enable(settings: Settings, names: tuple[str, ...], **how: bool) -> None:
                 lines += [
                     f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
                 ]
-        _switch(now, "enable", disabled, lines, (), **how)
+        _switch(now, "enable", disabled, lines, (), **options)
 
 
 @contextmanager
-def _alone(settings: Settings) -> Iterator[Settings]:
+def _exclusive(settings: Settings) -> Iterator[Settings]:
     """Let no other command edit the settings meanwhile. See `editing`."""
     try:
         with editing(settings) as now:
@@ -96,7 +96,7 @@ def _alone(settings: Settings) -> Iterator[Settings]:
 
 def _switch(
     settings: Settings,
-    what: str,
+    verb: str,
     disabled: list[str],
     lines: list[str],
     accept: Collection[str],
@@ -109,15 +109,15 @@ def _switch(
     if not as_json:
         for line in lines:
             say(line)
-    told = {"disabled": disabled, "blocked": sorted(accept), "dry_run": dry_run}
+    summary = {"disabled": disabled, "blocked": sorted(accept), "dry_run": dry_run}
     if dry_run or disabled == list(settings.host.disabled):
         if as_json:
-            print_json({"ok": True, **told, "undone": False, "reload": None})
+            print_json({"ok": True, **summary, "undone": False, "reload": None})
         else:
             say("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
     target = sorted({*disabled} ^ {*settings.host.disabled})
-    with command_audit(settings).around(what, target=target) as event:
+    with command_audit(settings).recording(verb, target=target) as event:
         edit = edit_setting(settings, {}, "disabled", disabled)
         report: ReloadReport | None = None
         if not no_reload:
@@ -127,19 +127,19 @@ def _switch(
         if undone:
             edit.undo()
             event["outcome"] = "undone"
-    lost = [*report.failed, *report.blocked] if report is not None else []
-    failed = [label for label, _ in lost if label.split(" ")[0] not in accept]
+    failures = [*report.failed, *report.blocked] if report is not None else []
+    failed = [label for label, _ in failures if label.split(" ")[0] not in accept]
     ok = not undone and (report is None or (report.swapped and not failed and not report.restart_needed))
     if as_json:
         plain = report and report.as_plain()
-        print_json({"ok": ok, **told, "file": str(edit.file), "undone": undone, "reload": plain})
+        print_json({"ok": ok, **summary, "file": str(edit.file), "undone": undone, "reload": plain})
     else:
-        _show(report, edit.file, undone=undone)
+        _print_report(report, edit.file, undone=undone)
     if not ok:
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
+def _print_report(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
     if not undone:
         say(f"Wrote {file}.")
     if report is None:
@@ -149,17 +149,17 @@ def _show(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
     if report.restart_needed:
         say("Restart the host to take it up: plughost restart")
     if undone:
-        told = f"The running host refused the change: {file} is as it was before. --keep would leave the change."
-        click.secho(told, err=True, fg="red", bold=True)
+        refusal = f"The running host refused the change: {file} is as it was before. --keep would leave the change."
+        click.secho(refusal, err=True, fg="red", bold=True)
 
 
 def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            meant = did_you_mean(name, sorted(known), PLUGINS_LISTER)
-            raise click.ClickException(f"No plugin named {name} is installed{meant}")
+            hint = did_you_mean(name, sorted(known), PLUGINS_LISTER)
+            raise click.ClickException(f"No plugin named {name} is installed{hint}")
 
 
 def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:
-    """Return which plugins are not disabled and require one that is."""
+    """Return the enabled plugins that require a disabled one."""
     return {each.name for each in found if each.name not in disabled and set(each.requires) & set(disabled)}

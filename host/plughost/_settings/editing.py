@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from plughost._api.errors import CommandError
 from plughost._api.host import SettingChange
-from plughost._files import remove_left, replace_file
+from plughost._files import remove_leftovers, replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.masking import MASK
-from plughost._settings.sources import DEFAULT_FILE, FIXED, settings_of
+from plughost._settings.sources import DEFAULT_FILE, RESTART_ONLY, parse_settings
 from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A settings file, what it held before, None where it was not there, and what it holds when it is edited."""
+    """A settings file, with its content before (None if it did not exist) and after a change."""
 
     file: Path
     before: bytes | None
@@ -41,7 +41,7 @@ class Edit:
         Raises:
             CommandError: The file can't be written.
         """
-        with _readable(self.file):
+        with _as_command_error(self.file):
             if self.before is None:
                 self.file.unlink()
             else:
@@ -59,7 +59,7 @@ def editing(settings: Settings) -> Iterator[Settings]:
         CommandError: They can't be used, or the folder can't be read.
     """
     folder = _file_of(settings).parent
-    with _readable(folder):
+    with _as_command_error(folder):
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # some network file systems lock no folder
@@ -74,12 +74,12 @@ def editing(settings: Settings) -> Iterator[Settings]:
 
 
 def with_value(text: str, key: str, value: object) -> str:
-    """Return a settings file in which a key has a value; None takes the key out. Comments and order stay.
+    """Return the text of a settings file with a key set to a value, or removed for None. Comments and order stay.
 
     Raises:
-        CommandError: The file is no TOML, or something else stands where the key's table would.
+        CommandError: The text is not valid TOML, or a part of the key that should be a table is not one.
     """
-    import tomlkit  # noqa: PLC0415 - only who changes a setting edits the file
+    import tomlkit  # noqa: PLC0415 - needed only to change a setting
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - as above
 
     *tables, last = key.split(".")
@@ -87,7 +87,7 @@ def with_value(text: str, key: str, value: object) -> str:
         document = tomlkit.parse(text)
         table: Any = document
         for name in tables:
-            name = next((each for each in table if each.replace("_", "-") == name.replace("_", "-")), name)  # noqa: PLW2901 - plugins' tables have either
+            name = next((each for each in table if each.replace("_", "-") == name.replace("_", "-")), name)  # noqa: PLW2901 - a plugin's table may be written with either
             if name not in table:
                 if value is None:
                     return text
@@ -96,7 +96,7 @@ def with_value(text: str, key: str, value: object) -> str:
             if not isinstance(table, MutableMapping):
                 raise CommandError(f"{name} in the settings file is no table.")
         if value is not None:
-            _set(table, last, value)
+            _set_value(table, last, value)
         elif last in table:
             del table[last]
     except TOMLKitError as error:
@@ -104,48 +104,48 @@ def with_value(text: str, key: str, value: object) -> str:
     return tomlkit.dumps(document)
 
 
-def _set(table: Any, key: str, value: object) -> None:
-    """Set a key of a table. Members of a list that stay keep their comments, where no order but theirs is wanted."""
-    present = table.get(key)
-    if isinstance(value, list) and isinstance(present, list):
-        for each in [each for each in present if each not in value]:
-            present.remove(each)
+def _set_value(table: Any, key: str, value: object) -> None:
+    """Set a key. A list is edited in place if the order allows that, so members that stay keep their comments."""
+    current = table.get(key)
+    if isinstance(value, list) and isinstance(current, list):
+        for each in [each for each in current if each not in value]:
+            current.remove(each)
         for each in value:
-            if each not in present:
-                present.append(each)
-        if list(present) == value:
+            if each not in current:
+                current.append(each)
+        if list(current) == value:
             return
     table[key] = value
 
 
 def preview_setting(settings: Settings, models: Models, key: str, value: object) -> SettingChange:
-    """Return what `edit_setting` would do to the file. See there."""
-    edit = _edit(settings, models, key, value)
+    """Return what `edit_setting` would change in the file."""
+    edit = _prepare_edit(settings, models, key, value)
     old, name = (edit.before or b"").decode("utf-8-sig"), edit.file.name
     lines = unified_diff(old.splitlines(), edit.after.splitlines(), name, name, lineterm="", n=0)
-    fixed = any(key == each or key.startswith(f"{each}.") for each in FIXED)
+    fixed = any(key == each or key.startswith(f"{each}.") for each in RESTART_ONLY)
     return SettingChange(key=key, diff="\n".join(lines), at_restart=fixed)
 
 
 def edit_setting(settings: Settings, models: Models, key: str, value: object) -> Edit:
-    """Change a setting of a host, or with the models of its plugins' settings one of these. None for the default.
+    """Set a key in the settings file: the host's, or a plugin's if its model is given. None restores the default.
 
     Raises:
-        CommandError: It can't be changed so. Nothing has changed.
+        CommandError: The change is not possible or not valid; nothing has changed.
     """
-    edit = _edit(settings, models, key, value)
-    with _readable(edit.file):
+    edit = _prepare_edit(settings, models, key, value)
+    with _as_command_error(edit.file):
         _write(edit.file, edit.after.encode())
     return edit
 
 
-def _edit(settings: Settings, models: Models, key: str, value: object) -> Edit:
-    """Return what would be changed."""
+def _prepare_edit(settings: Settings, models: Models, key: str, value: object) -> Edit:
+    """Return the validated change, without writing it."""
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
         _refuse_unchangeable(settings, models, key)
         file = _file_of(settings)
-        with _readable(file):
+        with _as_command_error(file):
             before = file.read_bytes() if settings.file is not None else None
         after = with_value((before or b"").decode("utf-8-sig"), key, value)
         _validate(settings, models, key, after)
@@ -169,18 +169,18 @@ def _refuse_unchangeable(settings: Settings, models: Models, key: str) -> None:
 
 
 def _validate(settings: Settings, models: Models, key: str, text: str) -> None:
-    """Read a text as the settings file, with the plugin's model where the key is a plugin's."""
-    new = settings_of(text, settings)
+    """Validate the new text of the settings file, including the plugin's table if the key is a plugin's."""
+    new = parse_settings(text, settings)
     first, _, rest = key.partition(".")
     if first == "plugins":
         plugin = rest.partition(".")[0]
-        new.mount(plugin)
+        new.mount_settings(plugin)
         if (model := models.get(plugin)) is not None:
-            new.of_plugin(plugin, type(model))
+            new.plugin_settings(plugin, type(model))
 
 
 @contextmanager
-def _readable(file: Path) -> Iterator[None]:
+def _as_command_error(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -188,10 +188,10 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Replace the file in one step. Who may do what with it stays."""
-    remove_left(file)
+    """Replace the file in one step. Its mode and owner stay."""
+    remove_leftovers(file)
     if file.exists():
         state = file.stat()
         replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))
-    else:  # it holds no secret, and the host may run as another user
+    else:  # readable by all: it holds no secret, and the host may run as another user
         replace_file(file, content, 0o644)

@@ -1,4 +1,4 @@
-"""What is wrong with settings, in words: where, what, and what to do."""
+"""Error messages about settings: where the problem is, what it is, and what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-_RULES: Final = {
+_REWORDED: Final = {
     "valid IPv[46] network$": 'must be an address or a network without host bits, such as "10.0.0.0/8"',
     "valid integer": "must be a whole number",
     "valid number": "must be a number",
@@ -24,15 +24,16 @@ _RULES: Final = {
     "^Field required": "is missing: set it",
     "byte (string|unit)": 'must be a size in bytes, or one with a unit, such as "10 MB"',
 }
-"""What pydantic's messages begin or end with, and what the house says instead."""
+"""Patterns of pydantic's messages, and the words that replace the whole message."""
 
-KEYS_LISTER: Final = "`plughost settings` lists"  # from which variables have their names
+VARIABLES_LISTER: Final = "`plughost settings` lists"  # variables are named after the keys
 SETTINGS_LISTER: Final = "`plughost init FILE` writes"
 PLUGINS_LISTER: Final = "`plughost plugins` lists"
-_FEW: Final = 8
-"""Names that a message has room for."""
+_MAX_LISTED: Final = 8
+"""How many names a message lists."""
 
 _key_part = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
+_words = re.compile(r"[A-Za-z0-9]+").findall
 
 
 class SettingsError(Exception):
@@ -47,46 +48,53 @@ class SettingsError(Exception):
         super().__init__("\n".join(self.problems))
 
 
-def problems_of(
+def describe_problems(
     error: ValidationError,
-    place: str,
+    table: str,
     model: type[BaseModel],
     file: str,
     variable_of: Callable[[Sequence[str]], str | None],
 ) -> list[str]:
-    """Return a line for each problem that pydantic found in the table `place`, which is empty for the host's own."""
+    """Return a line for each problem that pydantic found in a table; the host's own has an empty name."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        where = [str(part) for part in problem["loc"] if _key_part(str(part))]  # of a union, pydantic adds each member
-        key = ".".join(part for part in (place, *where) if part)
+        # pydantic adds the names of union members to the path, such as "tuple[str, ...]".
+        where = [str(part) for part in problem["loc"] if _key_part(str(part))]
+        key = ".".join(part for part in (table, *where) if part)
         variable = variable_of(where)
         source = f"environment: {variable}" if variable is not None else f"{file}: {key}"
         if problem["type"] == "extra_forbidden":
             known = list(_model_at(model, where[:-1]).model_fields)
             lines.append(f"{source}: unknown key{did_you_mean(where[-1], known, SETTINGS_LISTER)}")
         else:
-            lines.append(f"{source}: {_in_words(problem['msg'])}")
-    return list(dict.fromkeys(lines))  # each member of a union says the same
+            lines.append(f"{source}: {_reword(problem['msg'])}")
+    return list(dict.fromkeys(lines))  # every member of a union repeats the message
 
 
-def _in_words(message: str) -> str:
-    """Return a message of pydantic's in the words of the others; a validator's own as it is."""
+def _reword(message: str) -> str:
+    """Reword a message of pydantic's. Return the message of a validator of ours unchanged."""
     if message.startswith("Value error, "):
         return message.removeprefix("Value error, ")
-    told = next((rule for pattern, rule in _RULES.items() if re.search(pattern, message)), message)
-    return re.sub("^(Input|String|Value) should ", "must ", told)
+    reworded = next((words for pattern, words in _REWORDED.items() if re.search(pattern, message)), message)
+    return re.sub("^(Input|String|Value) should ", "must ", reworded)
 
 
-def did_you_mean(name: str, known: list[str], lister: str | None = None) -> str:
-    """Return an addition to a message on an unknown name: the one that is meant, or all.
+def did_you_mean(name: str, known: list[str], lister: str | None = None, *, prefix: str = "") -> str:
+    """Return what to append to a message about an unknown name: the nearest known name, or all.
 
-    Where they are many, and a command lists them, it is the nearest few and that command.
+    If there are many and a command lists them, return the nearest few and that command. Names are compared without
+    the prefix that all of them share.
     """
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    bare = {each.removeprefix(prefix): each for each in known}
+    wanted = name.removeprefix(prefix)
+    words = set(_words(wanted))
+    candidates = [each for each in bare if words.issubset(_words(each))] or [*bare]
+    close = difflib.get_close_matches(wanted, candidates, n=1, cutoff=0.5)
     if close:
-        return f"; did you mean {close[0]}?"
-    if lister is not None and len(known) > _FEW:
-        return f"; nearest: {', '.join(difflib.get_close_matches(name, known, cutoff=0))}; {lister} all"
+        return f"; did you mean {bare[close[0]]}?"
+    if lister is not None and len(known) > _MAX_LISTED:
+        nearest = [bare[each] for each in difflib.get_close_matches(wanted, candidates, cutoff=0)]
+        return f"; nearest: {', '.join(nearest)}; {lister} all"
     return f"; known: {', '.join(known) or 'none'}"
 
 

@@ -1,4 +1,4 @@
-"""Settings as they may be shown."""
+"""Masking of secrets in settings that are shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 MASK: Final = "**********"
-"""What pydantic shows of a secret."""
+"""What pydantic shows in place of a secret."""
 
 
 def mask_password(url: str) -> str:

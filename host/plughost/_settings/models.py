@@ -1,4 +1,4 @@
-"""The tables of the host's settings. They import no part of the host, since every command reads them."""
+"""The tables of the host's settings. They import nothing of the host: every command reads them, and must start fast."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pydantic import (
 
 
 def _address(value: str) -> str:
-    """Return an IP address or a host name. One that ends in digits alone can only be meant as an address."""
+    """Validate an IP address or a host name. A name whose last label is all digits must be a valid address."""
     if _HOST_NAME.fullmatch(value) is None or value.rpartition(".")[2].isdigit():
         try:
-            ip_address(value.partition("%")[0])  # behind which the interface of a link-local address stands
+            ip_address(value.partition("%")[0])  # a link-local address may name its interface after the %
         except ValueError:
             raise ValueError(f"{value!r} is neither an IP address nor a host name of this machine") from None
     return value
@@ -37,9 +37,9 @@ HTTPPort = Annotated[int, Field(ge=0, le=65535, description="TCP port of the HTT
 HTTPSPort = Annotated[
     int, Field(ge=0, le=65535, description="TCP port of the HTTPS listener; 0 lets the system choose")
 ]
-_LONGEST: Final = 1_000_000  # seconds, 11 days: clocks, locks and PostgreSQL (milliseconds, 32 bits) can wait for that
-Seconds = Annotated[float, Field(le=_LONGEST)]
-WholeSeconds = Annotated[int, Field(le=_LONGEST)]
+_MAX_SECONDS: Final = 1_000_000  # 11 days: clocks, locks and PostgreSQL (32-bit milliseconds) accept that
+Seconds = Annotated[float, Field(le=_MAX_SECONDS)]
+WholeSeconds = Annotated[int, Field(le=_MAX_SECONDS)]
 Address = Annotated[str, AfterValidator(_address)]
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
 Encoding = Literal["zstd", "gzip"]
@@ -51,7 +51,7 @@ _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
 class Table(BaseModel):
-    """A table of the settings: no unknown keys, no true for a number, and defaults are checked, too."""
+    """A table of the settings. It refuses unknown keys and booleans for numbers, and validates defaults."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
@@ -59,9 +59,9 @@ class Table(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_true_for_a_number(cls, value: object, info: ValidationInfo) -> object:
-        kind = cls.model_fields[info.field_name or ""].annotation
-        if isinstance(value, bool) and {int, float, ByteSize} & {kind, *get_args(kind)}:
+    def _reject_bool_as_number(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and {int, float, ByteSize} & {annotation, *get_args(annotation)}:
             raise ValueError(f"must be a number, not {str(value).lower()}")
         return value
 
@@ -141,7 +141,7 @@ class RateLimitSettings(Table):
             raise ValueError(f"must be {MEMORY} or a URL that starts with {', '.join(_REDIS)}")
         try:
             _ = urlsplit(url).port
-        except ValueError:  # which may repeat a part of the password
+        except ValueError:  # its message may contain a part of the password
             raise ValueError("is malformed: write [ and ] as %5B and %5D, and the port as a number") from None
         return storage
 
@@ -286,7 +286,7 @@ class LogSettings(Table):
 
 
 class HostSettings(Table):
-    """The host's own settings: all of `plughost.toml` but the tables of plugins."""
+    """The host's own settings: all of `plughost.toml` except the tables of plugins."""
 
     address: Address = Field("127.0.0.1", description="Address that every listener binds")
     data_dir: Path = Field(Path("plughost-data"), description="Folder of all that is kept; relative to the settings")
@@ -338,7 +338,7 @@ class HostSettings(Table):
 
 
 class MountSettings(Table):
-    """What the host reads of a plugin's table. The rest is the plugin's own."""
+    """The host's part of a plugin's table. The rest belongs to the plugin."""
 
     site: Literal["main", "library", "admin"] | None = Field(
         None, description="Site to mount it on instead of its own choice", examples=["admin"]

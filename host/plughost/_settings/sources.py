@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from plughost._api.host import Value
-from plughost._settings.errors import KEYS_LISTER, PLUGINS_LISTER, SettingsError, did_you_mean, problems_of
+from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
-from plughost._settings.variables import ENV_PREFIX, NO_SETTINGS, Variables, names_of, plugin_prefix
+from plughost._settings.variables import ENV_PREFIX, NOT_SETTINGS, Variables, plugin_prefix, variable_names
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -24,23 +24,32 @@ if TYPE_CHECKING:
     from plughost.stores._config import StoresConfig
 
 DEFAULT_FILE: Final = "plughost.toml"
-# What a running host keeps: where it listens, what it shows there, and where its data is.
-FIXED: Final = ("address", "data_dir", "log", "plugins_dir", "requests", "sites", "tls.policy", "trusted_proxies")
+# Settings that are read at start only; a reload keeps their old values.
+RESTART_ONLY: Final = (
+    "address",
+    "data_dir",
+    "log",
+    "plugins_dir",
+    "requests",
+    "sites",
+    "tls.policy",
+    "trusted_proxies",
+)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a host, read once.
+    """All settings of a host, as read at one moment.
 
     Attributes:
         file: The TOML file. None where there is none.
         base: The folder that relative paths start from.
         host: The host's own settings.
-        tables: The plugins' tables as the file has them, by plugin name.
+        tables: The plugins' tables as written in the file, by plugin name.
         environment: The environment that overrides them.
-        raw: The host's own settings as the file has them.
+        raw: The host's own settings as written in the file.
     """
 
     file: Path | None
@@ -57,7 +66,7 @@ class Settings:
 
     @property
     def stores(self) -> StoresConfig:
-        """Where the stores are."""
+        """Where the stores are, and how they are opened."""
         from plughost.stores._config import StoresConfig  # noqa: PLC0415 - brings every store's code
 
         table = self.host.stores
@@ -73,18 +82,18 @@ class Settings:
         """Read the file again.
 
         Returns:
-            The settings, in which what can't change while a host runs is as it was, and a line for each such key
-            that was changed.
+            The settings, and a line for each changed key that takes effect only at a start. Such keys keep their
+            old values.
 
         Raises:
-            SettingsError: The settings can't be used any more.
+            SettingsError: The new settings can't be used.
         """
         new = read_settings(self.file, self.environment, self.base)
-        changed = [key for key in FIXED if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
-        kept = new.host
+        changed = [key for key in RESTART_ONLY if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
+        host = new.host
         for key in changed:
-            kept = _with(kept, key, attrgetter(key)(self.host))
-        return replace(new, host=kept), tuple(
+            host = _replace_value(host, key, attrgetter(key)(self.host))
+        return replace(new, host=host), tuple(
             f"the setting {key} changed, and is read at start only" for key in changed
         )
 
@@ -96,17 +105,17 @@ class Settings:
         """Return a path of the settings made absolute."""
         return None if given is None else (self.base / given.expanduser()).absolute()
 
-    def mount(self, plugin: str) -> MountSettings:
-        """Return what the host reads of a plugin's table.
+    def mount_settings(self, plugin: str) -> MountSettings:
+        """Return the host's part of a plugin's table.
 
         Raises:
             SettingsError: A value is invalid.
         """
         own = {key: value for key, value in self.tables.get(plugin, {}).items() if key in MountSettings.model_fields}
-        return self._validated(MountSettings, plugin, own)
+        return self._validate(MountSettings, plugin, own)
 
-    def of_plugin(self, plugin: str, model: type[ModelT]) -> ModelT:
-        """Validate a plugin's table with the plugin's model. Unknown keys are refused whatever the model says.
+    def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
+        """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them.
 
         Raises:
             SettingsError: A key is unknown or a value is invalid. Every problem is named.
@@ -117,14 +126,14 @@ class Settings:
             raise SettingsError([f"{where}, which is the host's: give it another name"])
         table = self.tables.get(plugin, {})
         own = {key: value for key, value in table.items() if key not in MountSettings.model_fields}
-        return self._validated(model, plugin, own)
+        return self._validate(model, plugin, own)
 
-    def _validated(self, model: type[ModelT], plugin: str, table: Mapping[str, Any]) -> ModelT:
+    def _validate(self, model: type[ModelT], plugin: str, table: Mapping[str, Any]) -> ModelT:
         variables = Variables(plugin_prefix(plugin), self.environment)
         try:
-            return model.model_validate(_merged(table, variables.values(model)), extra="forbid")
+            return model.model_validate(_merge(table, variables.values(model)), extra="forbid")
         except ValidationError as error:
-            problems = problems_of(error, f"plugins.{plugin}", model, self._name, variables.source)
+            problems = describe_problems(error, f"plugins.{plugin}", model, self._name, variables.source)
             raise SettingsError(problems) from None
 
     @property
@@ -132,7 +141,7 @@ class Settings:
         return self.file.name if self.file is not None else "settings"
 
     def unknown_plugins(self, installed: Iterable[str]) -> list[str]:
-        """Return a warning for each table of a plugin that is not installed. Plugins come and go, so it is no error."""
+        """Return a warning for each table of a plugin that is not installed. It is no error: it may come back."""
         names = sorted(installed)
         return [
             f"{self._name}: plugins.{name}: no such plugin is installed{did_you_mean(name, names, PLUGINS_LISTER)}"
@@ -143,26 +152,26 @@ class Settings:
     def unknown_variables(self, plugins: Mapping[str, type[BaseModel] | None]) -> list[str]:
         """Return a warning for each `PLUGHOST_` variable that sets nothing.
 
-        It is no error: orchestrators set variables of that form for a service that is called plughost.
+        It is no error: an orchestrator sets such variables itself for a service named plughost.
         """
-        known = set(names_of(HostSettings, ENV_PREFIX))
+        known = set(variable_names(HostSettings, ENV_PREFIX))
         for name, model in plugins.items():
-            known.update(names_of(MountSettings, plugin_prefix(name)))
-            known.update(names_of(model, plugin_prefix(name)) if model is not None else ())
+            known.update(variable_names(MountSettings, plugin_prefix(name)))
+            known.update(variable_names(model, plugin_prefix(name)) if model is not None else ())
         return [
-            f"environment: {name} is no setting{did_you_mean(name, sorted(known), KEYS_LISTER)}"
+            f"environment: {name} is no setting{did_you_mean(name, sorted(known), VARIABLES_LISTER, prefix=ENV_PREFIX)}"
             for name in sorted(self.environment)
             if name.startswith(ENV_PREFIX)
-            and not name.startswith(NO_SETTINGS)
-            and not any(name == one or name.startswith(f"{one}__") for one in known)
+            and not name.startswith(NOT_SETTINGS)
+            and not any(name == each or name.startswith(f"{each}__") for each in known)
         ]
 
     def values(self, plugins: Mapping[str, BaseModel | None]) -> Iterator[Value]:
-        """Yield every setting in force, those of plugins that have none of their own, too. Secrets are masked."""
+        """Yield every setting in force, including the host's part of each plugin's table. Secrets are masked."""
         yield from self._values(self.host, "", self.raw, Variables(ENV_PREFIX, self.environment))
         for name, model in plugins.items():
             variables = Variables(plugin_prefix(name), self.environment)
-            for each in (self.mount(name), model):
+            for each in (self.mount_settings(name), model):
                 if each is not None:
                     yield from self._values(each, f"plugins.{name}.", self.tables.get(name, {}), variables)
 
@@ -174,15 +183,15 @@ class Settings:
                 source = variables.source(path) or "environment"
             elif _has(table, path):
                 source = self._name
-            shown = _shown(value), _shown(_default(info))
+            shown = _to_json(value), _to_json(_default(info))
             example = next(iter(info.examples or ()), None)
             yield Value(prefix + ".".join(path), *shown, source, info.description or "", example)
 
 
-def _with(model: ModelT, key: str, value: Any) -> ModelT:
-    """Return a model with another value of a key, which may be that of a table in it."""
+def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:
+    """Return a copy of a model with another value for a dotted key."""
     table, _, rest = key.partition(".")
-    return model.model_copy(update={table: _with(getattr(model, table), rest, value) if rest else value})
+    return model.model_copy(update={table: _replace_value(getattr(model, table), rest, value) if rest else value})
 
 
 def read_settings(
@@ -191,76 +200,76 @@ def read_settings(
     """Read the settings file and the environment.
 
     Args:
-        file: The TOML file. By default what `PLUGHOST_CONFIG` names, else `plughost.toml` if the folder has one.
+        file: The TOML file. By default the one that `PLUGHOST_CONFIG` names, else `plughost.toml` if it exists.
         environment: Variables `PLUGHOST_<KEY>` that override the file, nested keys joined by two underscores.
             The process's by default.
-        base: The folder that relative paths start from. By default the file's, else the current one.
+        base: The folder that relative paths start from. By default the file's folder, else the current one.
 
     Raises:
         SettingsError: The file can't be read, or a setting of the host's own is unknown or invalid.
     """
     environment = dict(os.environ) if environment is None else environment
-    file, raw = _found(file, environment.get("PLUGHOST_CONFIG"))
+    file, raw = _read_file(file, environment.get("PLUGHOST_CONFIG"))
     if base is None:
         base = file.absolute().parent if file is not None else Path.cwd()
-    return _settings(raw, file, environment, base)
+    return _build_settings(raw, file, environment, base)
 
 
-def settings_of(text: str, like: Settings) -> Settings:
-    """Return the settings that a text would be as the file of others.
+def parse_settings(text: str, like: Settings) -> Settings:
+    """Parse a text as if it were the file of other settings.
 
     Raises:
-        SettingsError: It is no TOML, or a setting of the host's own is unknown or invalid.
+        SettingsError: The text is not valid TOML, or a setting of the host's own is unknown or invalid.
     """
     file = like.file or like.base / DEFAULT_FILE
-    return _settings(_parsed(text, file), file, like.environment, like.base)
+    return _build_settings(_parse_toml(text, file), file, like.environment, like.base)
 
 
-def _settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, str], base: Path) -> Settings:
-    tables = _tables(raw.pop("plugins", {}), file)
+def _build_settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, str], base: Path) -> Settings:
+    tables = _normalize_tables(raw.pop("plugins", {}), file)
     place = file.name if file is not None else "settings"
     variables = Variables(ENV_PREFIX, environment)
-    values = _merged(raw, variables.values(HostSettings))
+    values = _merge(raw, variables.values(HostSettings))
     try:
         host = HostSettings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(problems_of(error, "", HostSettings, place, variables.source)) from None
+        raise SettingsError(describe_problems(error, "", HostSettings, place, variables.source)) from None
     return Settings(file=file, base=base, host=host, tables=tables, environment=environment, raw=raw)
 
 
-def no_settings() -> Settings:
-    """Return the settings of a host that has no file and no environment."""
-    return _settings({}, None, {}, Path.cwd())
+def default_settings() -> Settings:
+    """Return the settings of a host without a file and without variables."""
+    return _build_settings({}, None, {}, Path.cwd())
 
 
-def _found(config: Path | None, variable: str | None) -> tuple[Path | None, dict[str, Any]]:
-    """Return the file that counts, if there is one, and what it says; reading it tells whether it is there."""
+def _read_file(config: Path | None, variable: str | None) -> tuple[Path | None, dict[str, Any]]:
+    """Return the settings file, if there is one, and its content. Opening it is the check that it exists."""
     file = config or Path(variable or DEFAULT_FILE)
     try:
-        return file, _parsed(file.read_text(encoding="utf-8-sig"), file)
+        return file, _parse_toml(file.read_text(encoding="utf-8-sig"), file)
     except FileNotFoundError:
         if config is not None:
-            told = f"{file}: there is no such file; create it, even empty, or leave --config out"
+            problem = f"{file}: there is no such file; create it, even empty, or leave --config out"
         elif variable:
-            told = f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"
+            problem = f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"
         else:
             return None, {}
     except (OSError, UnicodeDecodeError) as error:
-        told = f"{file}: it can't be read: {error}"
-    raise SettingsError([told])
+        problem = f"{file}: it can't be read: {error}"
+    raise SettingsError([problem])
 
 
-def _parsed(text: str, file: Path) -> dict[str, Any]:
+def _parse_toml(text: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        told = str(error).replace(r"Illegal character '\n'", "a text lacks its quote at the end of the line")
-        raise SettingsError([f"{file}: it is not valid TOML: {told}"]) from None
+        reason = str(error).replace(r"Illegal character '\n'", "a text lacks its quote at the end of the line")
+        raise SettingsError([f"{file}: it is not valid TOML: {reason}"]) from None
     except RecursionError:
         raise SettingsError([f"{file}: it is not valid TOML: it nests too deeply"]) from None
 
 
-def _tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any]]:
+def _normalize_tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any]]:
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise SettingsError([f"{file}: plugins: it must hold one table a plugin, such as [plugins.catalog-v1]"])
     by_plugin: dict[str, str] = {}
@@ -271,17 +280,17 @@ def _tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any]]:
     return {plugin: tables[name] for plugin, name in by_plugin.items()}
 
 
-def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two nested mappings as one. Where both set a key, high wins."""
+def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two nested mappings. Where both set a key, `high` wins."""
     merged = dict(low)
     for key, value in high.items():
         below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        merged[key] = _merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return merged
 
 
 def _leaves(model: BaseModel, *above: str) -> Iterator[tuple[tuple[str, ...], Any, FieldInfo]]:
-    """Yield each value that is no table: its path, itself, and its field."""
+    """Yield the path, the value and the field of each setting that is not a table."""
     for name, info in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -299,12 +308,12 @@ def _has(table: Any, path: Iterable[str]) -> bool:
 
 
 def _default(info: FieldInfo) -> Any:
-    """Return the default of a field; None where it has none, or one that depends on other fields."""
+    """Return a field's default, or None if it has none or it depends on other fields."""
     if info.is_required() or (info.default_factory and info.default_factory_takes_validated_data):
         return None
     return info.get_default(call_default_factory=True)
 
 
-def _shown(value: Any) -> Any:
-    """Return a value as it may be shown: of what JSON has, secrets masked."""
+def _to_json(value: Any) -> Any:
+    """Return a value as JSON types, with secrets masked."""
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")

@@ -1,4 +1,4 @@
-"""The certificates that HTTPS listeners show: the operator's own, or one made here (CONTRACT 1)."""
+"""The certificates of HTTPS listeners: the operator's own, or a generated one (CONTRACT 1)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from plughost._tls.keypairs import (
     RENEW_BEFORE,
     KeyPair,
     PreparedTLS,
+    folder_error,
     key_type,
     names_of,
     read_chain,
     read_pem,
     read_pkcs12,
-    unwritable,
     usable_in_place,
 )
 from plughost._tls.self_signed import CERTIFICATE_FILE, ensure_self_signed
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 def prepare(settings: Settings, *, dev: bool) -> PreparedTLS:
-    """Return the files that the HTTPS listeners serve, as the settings want it.
+    """Return the certificate and key files for the HTTPS listeners, according to the settings.
 
     Raises:
-        CertificateError: There is none, or the one that is set cannot be used.
+        CertificateError: No certificate is set, or the one that is set cannot be used.
     """
     tls, folder = settings.host.tls, tls_folder(settings)
     if tls.certificate or tls.key or tls.pkcs12:
@@ -55,18 +55,18 @@ def prepare(settings: Settings, *, dev: bool) -> PreparedTLS:
 
 
 def tls_folder(settings: Settings) -> Path:
-    """Return the folder of the certificates that are made or converted here."""
+    """Return the folder of the certificates that the host generates or converts."""
     return settings.data_dir / "tls"
 
 
 def load_production(
     certificate: Path | None, key: Path | None, pkcs12: Path | None, password: str | None, work_dir: Path
 ) -> PreparedTLS:
-    """Return the operator's own certificate, checked, in files that an engine can serve.
+    """Check the operator's own certificate, and return files that an engine can serve.
 
-    PEM files that will do are used where they are. A key store, and a key that is encrypted or not PKCS#8, is
-    converted to files in `work_dir` (mode 0600), since granian reads unencrypted PKCS#8 only. Without a key, it lies in
-    the certificate's file.
+    Suitable PEM files are used in place. A key store, and a key that is encrypted or not PKCS#8, is converted to files
+    in `work_dir` (mode 0600), since granian reads unencrypted PKCS#8 only. If `key` is None, the certificate's file
+    contains the key.
 
     Raises:
         CertificateError: A file cannot be used, the pair doesn't match, or the certificate has expired.
@@ -90,15 +90,15 @@ def load_production(
                 write_private(key, pair.key_pem)
                 write_private(certificate, pair.certificate_pem)
         except OSError as error:
-            raise unwritable(work_dir, error) from error
+            raise folder_error(work_dir, error) from error
     return PreparedTLS(certificate=certificate, key=key, warnings=tuple(warnings), chain=pair.chain)
 
 
 def certificate_in_use(settings: Settings) -> tuple[Path, str | None]:
-    """Return the file with the certificate that a host with these settings shows, and the file's password.
+    """Return the certificate file that a host with these settings serves, and the file's password.
 
     Raises:
-        CertificateError: None is set, and none was made yet.
+        CertificateError: No certificate is set, and none was generated yet.
     """
     tls = settings.host.tls
     path = settings.path(tls.pkcs12 or tls.certificate)
@@ -113,10 +113,10 @@ def certificate_in_use(settings: Settings) -> tuple[Path, str | None]:
 def describe(
     source: PreparedTLS | Path, password: str | None = None, *, now: datetime | None = None
 ) -> CertificateInfo:
-    """Return what the server's certificate says: of what a listener serves, as it was read, or of a file as it is now.
+    """Describe the server's certificate: that of prepared files as it was read, or that of a file as it is now.
 
     Raises:
-        CertificateError: The file cannot be read, or holds no certificate.
+        CertificateError: The file cannot be read, or contains no certificate.
     """
     if isinstance(source, PreparedTLS):
         path, leaf = source.certificate, source.chain[0]
@@ -136,20 +136,20 @@ def describe(
     )
 
 
-def take_up_certificate(
+def reload_certificate(
     report: ReloadReport, serving: Serving, site_apps: Mapping[str, SiteApp], settings: Settings, *, dev: bool
 ) -> ReloadReport:
-    """Show the certificate that is on the disk now, whatever became of the plugins, and report it.
+    """Serve the certificate that is on the disk now, even if the reload of the plugins failed, and report it.
 
-    One that can't be shown is refused, and the old one goes on.
+    If it can't be served, the old one stays.
     """
-    if not serving.shown:
+    if not serving.certificates:
         return report
     try:
         fresh = prepare(settings, dev=dev)
-        if all(each.chain == fresh.chain for each in serving.shown.values()):
+        if all(each.chain == fresh.chain for each in serving.certificates.values()):
             return report
-        serving.renew(fresh, site_apps, settings.host.grace_time)
+        serving.replace_certificate(fresh, site_apps, settings.host.grace_time)
     except (CertificateError, ListenError) as error:
         return replace(report, certificate_refused=str(error))
     info = describe(fresh)
@@ -163,10 +163,10 @@ def _password(settings: Settings) -> str | None:
 
 
 def _production_warnings(source: Path, pair: KeyPair) -> list[str]:
-    """Return what the operator should know about a certificate that can be served.
+    """Return warnings about a certificate that can be served.
 
     Raises:
-        CertificateError: It has expired.
+        CertificateError: The certificate has expired.
     """
     leaf, now = pair.leaf, datetime.now(UTC)
     if now >= leaf.not_valid_after_utc:

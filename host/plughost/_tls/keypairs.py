@@ -1,4 +1,4 @@
-"""Certificates with their private keys, as they lie in PEM and PKCS#12 files: read, checked, ready to be served."""
+"""Certificates with their private keys: reads and checks PEM and PKCS#12 files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """The server's certificate first, those that lead from it to an authority, and its private key."""
+    """A certificate chain, the server's own certificate first, and the private key of that certificate."""
 
     chain: tuple[x509.Certificate, ...]
     key: PrivateKeyTypes
@@ -60,11 +60,11 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedTLS(TLSFiles):
-    """Files that an engine can serve, and what happened on the way to them.
+    """Files that an engine can serve, and how they came about.
 
     Attributes:
-        made: Whether a certificate was made just now.
-        warnings: What the operator should know, one sentence or two each.
+        made: Whether the certificate was generated just now.
+        warnings: Warnings for the operator, of one or two sentences each.
         chain: The certificates as they were read, the server's first: files may be replaced while they are served.
     """
 
@@ -73,17 +73,17 @@ class PreparedTLS(TLSFiles):
     chain: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
 
     def require_unchanged(self) -> None:
-        """Refuse files that were replaced since they were read.
+        """Raise an error if the files were replaced since they were read.
 
         Raises:
-            CertificateError: They hold another certificate now, or can't be read.
+            CertificateError: They contain another certificate now, or can't be read.
         """
         if read_chain(self.certificate) != self.chain:
             raise CertificateError(f"{self.certificate}: was replaced while it was being read; try again")
 
 
 def chain_pem(chain: tuple[x509.Certificate, ...]) -> bytes:
-    """Return certificates as PEM, and nothing else."""
+    """Return certificates as PEM."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
 
 
@@ -91,23 +91,23 @@ def read_chain(path: Path, password: str | None = None) -> tuple[x509.Certificat
     """Return the certificates of a PEM or PKCS#12 file, the server's first.
 
     Raises:
-        CertificateError: The file cannot be read, or holds no certificate.
+        CertificateError: The file cannot be read, or contains no certificate.
     """
     content = _read(path)
     return _pem_chain(path, content) if _PEM in content else read_pkcs12(path, password).chain
 
 
 def read_pem(certificate: Path, key: Path | None, password: str | None = None) -> KeyPair:
-    """Return a certificate with its chain and its key from PEM files, or from one file.
+    """Return a certificate with its chain and its key from two PEM files, or from a single one.
 
-    The key is PKCS#8, PKCS#1 or SEC 1. The password is not looked at where the key isn't encrypted.
+    The key is PKCS#8, PKCS#1 or SEC 1. The password is ignored if the key isn't encrypted.
 
     Raises:
         CertificateError: A file cannot be used, or the two don't belong together.
     """
     chain = _pem_chain(certificate, _read(certificate))
-    place = key or certificate
-    return _checked(KeyPair(chain, _pem_key(place, password)), certificate, place)
+    key_file = key or certificate
+    return _check_pair(KeyPair(chain, _pem_key(key_file, password)), certificate, key_file)
 
 
 def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
@@ -133,7 +133,7 @@ def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
         missing = "private key" if found.key is None else "certificate that belongs to its private key"
         raise CertificateError(f"{path}: has no {missing}; export both into one key store")
     others = [extra.certificate for extra in found.additional_certs]
-    return _checked(KeyPair(_ordered(found.cert.certificate, others), found.key), path, path)
+    return _check_pair(KeyPair(_order_chain(found.cert.certificate, others), found.key), path, path)
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -145,8 +145,8 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress))
 
 
-def unwritable(folder: Path, error: OSError) -> CertificateError:
-    """Return the error for a folder that can't be used."""
+def folder_error(folder: Path, error: OSError) -> CertificateError:
+    """Return the error for a folder that can't be read or written."""
     return CertificateError(
         f"{error.filename or folder}: cannot be read or written ({error.strerror}); "
         "the user that runs plughost needs the folder to itself"
@@ -154,7 +154,7 @@ def unwritable(folder: Path, error: OSError) -> CertificateError:
 
 
 def usable_in_place(certificate: Path, key: Path) -> bool:
-    """Return whether PEM files can be handed to an engine as they are: certificates only, and one PKCS#8 key."""
+    """Return whether an engine can read the PEM files as they are: only certificates, and one PKCS#8 key."""
     certificates, keys = _read(certificate), _read(key)
     return (
         certificates.count(_PEM) == certificates.count(_PEM_CERTIFICATE)
@@ -164,7 +164,7 @@ def usable_in_place(certificate: Path, key: Path) -> bool:
 
 
 def key_type(key: PublicKeyTypes) -> str:
-    """Return what kind of key it is, such as `EC P-256` or `RSA 2048`."""
+    """Return the type of a key, such as `EC P-256` or `RSA 2048`."""
     match key:
         case ec.EllipticCurvePublicKey():
             return f"EC {_CURVE_NAMES.get(key.curve.name, key.curve.name)}"
@@ -217,8 +217,8 @@ def _pem_key(path: Path, password: str | None) -> PrivateKeyTypes:
         raise CertificateError(f"{path}: {why}; check it with `openssl pkey -noout -in {path}`") from error
 
 
-def _checked(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
-    """Return the pair if its halves belong together and the engines can use them."""
+def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
+    """Return the pair if key and certificate match and the engines support the key."""
     public = _public_bytes(pair.key.public_key())
     matches = [_public_bytes(one.public_key()) == public for one in pair.chain]
     if not any(matches):
@@ -236,7 +236,7 @@ def _checked(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
             return pair
         case ec.EllipticCurvePrivateKey() if pair.key.curve.name in _CURVES:
             return pair
-    # Others end the engine's process with a panic or are refused by clients, so they are refused here.
+    # Other keys make the engine panic, or clients refuse them.
     raise CertificateError(
         f"{key}: a key of kind {key_type(pair.key.public_key())} cannot serve TLS here; "
         f"use EC P-256, EC P-384, Ed25519, or RSA with {_RSA_BITS} bits or more"
@@ -247,8 +247,8 @@ def _public_bytes(key: PublicKeyTypes) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _ordered(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
-    """Return the chain from the leaf upwards. A key store keeps the others in any order."""
+def _order_chain(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
+    """Order the chain from the leaf upwards. A key store contains the others in any order."""
     chain = [leaf]
     left = {one.subject: one for one in others}
     while issuer := left.pop(chain[-1].issuer, None):

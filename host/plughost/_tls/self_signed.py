@@ -1,7 +1,7 @@
-"""The development certificate, made here.
+"""The generated development certificate.
 
-Its folder holds `keystore.p12` with its password in `keystore.password`, and the same pair as `certificate.pem` and
-`key.pem`. The key store is what counts. The PEM files are written from it whenever they differ, so the next start mends
+Its folder contains `keystore.p12` with its password in `keystore.password`, and the same pair as `certificate.pem` and
+`key.pem`. The key store is authoritative: the PEM files are rewritten from it whenever they differ, so a start repairs
 what an interrupted one left.
 """
 
@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from plughost._api.errors import CertificateError
 from plughost._files import locked_folder, tighten, write_private
-from plughost._tls.keypairs import RENEW_BEFORE, KeyPair, PreparedTLS, names_of, read_pkcs12, unwritable
+from plughost._tls.keypairs import RENEW_BEFORE, KeyPair, PreparedTLS, folder_error, names_of, read_pkcs12
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 DEFAULT_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 CERTIFICATE_FILE: Final = "certificate.pem"
 
-# Public authorities may issue for 398 days at most, and clients apply that to others as well: stay below.
+# Clients accept 398 days at most, the limit of public authorities.
 _VALIDITY: Final = timedelta(days=397)
-# Clocks of containers and virtual machines run apart.
-_BACKDATED: Final = timedelta(hours=1)
+# Validity begins earlier by this, since clocks of containers and virtual machines differ.
+_CLOCK_SKEW: Final = timedelta(hours=1)
 
-_KEY_STORE: Final = "keystore.p12"
-_PASSWORD: Final = "keystore.password"  # noqa: S105 - the name of a file, not a password
-_KEY: Final = "key.pem"
+_KEY_STORE_FILE: Final = "keystore.p12"
+_PASSWORD_FILE: Final = "keystore.password"  # noqa: S105 - the name of a file, not a password
+_KEY_FILE: Final = "key.pem"
 _FRIENDLY_NAME: Final = b"plughost"
 _COMMON_NAME: Final = "plughost development certificate"
 
@@ -47,60 +47,64 @@ _DNS_NAME: Final = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)
 def ensure_self_signed(
     folder: Path, names: Sequence[str], *, force: bool = False, now: datetime | None = None
 ) -> PreparedTLS:
-    """Return the development certificate, and make it where there is none that will do.
+    """Return the development certificate. Generate it if there is no usable one.
 
-    It is made anew within 30 days of its end, when the names change, when its files are damaged, and on request.
-    Threads and processes may call this at the same time: they all return the same certificate. Its folder is made, and
-    closed to others. It is valid for `DEFAULT_NAMES`, and for these names.
+    It is valid for `DEFAULT_NAMES` and the given names. It is generated anew in the last 30 days of its validity, when
+    the names change, when its files are damaged, and on request. Threads and processes may call this at the same time:
+    all get the same certificate. The folder is made if it is missing, and closed to other users.
 
     Raises:
-        CertificateError: A name is none, or the folder cannot be written.
+        CertificateError: A name is invalid, or the folder cannot be written.
     """
     wanted = tuple(dict.fromkeys([*DEFAULT_NAMES, *map(_host_name, names)]))
     try:
         with locked_folder(folder):
-            return _ensure(folder, wanted, force=force, now=now or datetime.now(UTC))
+            return _ensure_locked(folder, wanted, force=force, now=now or datetime.now(UTC))
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise folder_error(folder, error) from error
 
 
-def _ensure(folder: Path, names: tuple[str, ...], *, force: bool, now: datetime) -> PreparedTLS:
-    """Do the work of `ensure_self_signed`, with the folder's lock held."""
+def _ensure_locked(folder: Path, names: tuple[str, ...], *, force: bool, now: datetime) -> PreparedTLS:
+    """Do the work of `ensure_self_signed`. The caller holds the folder's lock."""
     warnings = []
     tighten(folder, 0o700)
     pair = None
-    exposed = [name for name in (_KEY, _KEY_STORE, _PASSWORD) if tighten(folder / name, 0o600)]
+    exposed = [name for name in (_KEY_FILE, _KEY_STORE_FILE, _PASSWORD_FILE) if tighten(folder / name, 0o600)]
     if exposed:
         warnings.append(
             f"{folder}: other users could read {', '.join(exposed)}; only the owner can now. "
             "`plughost cert create --force` makes a new key"
         )
-    if (folder / _KEY_STORE).exists():
+    if (folder / _KEY_STORE_FILE).exists():
         try:
-            pair = read_pkcs12(folder / _KEY_STORE, (folder / _PASSWORD).read_text("ascii"))
+            pair = read_pkcs12(folder / _KEY_STORE_FILE, (folder / _PASSWORD_FILE).read_text("ascii"))
         except (CertificateError, OSError, UnicodeDecodeError) as error:
-            warnings.append(f"{folder / _KEY_STORE}: could not be used ({error}); a new certificate was made")
-    made = force or pair is None or not _will_do(pair.leaf, names, now)
+            warnings.append(f"{folder / _KEY_STORE_FILE}: could not be used ({error}); a new certificate was made")
+    made = force or pair is None or not _is_reusable(pair.leaf, names, now)
     if pair is None or made:
-        pair = _make(names, now)
+        pair = _generate(names, now)
         _write_key_store(folder, pair)
-    for name, content in ((_KEY, pair.key_pem), (CERTIFICATE_FILE, pair.certificate_pem)):
+    for name, content in ((_KEY_FILE, pair.key_pem), (CERTIFICATE_FILE, pair.certificate_pem)):
         if not (folder / name).exists() or (folder / name).read_bytes() != content:
             if not made:
                 warnings.append(f"{folder / name}: was not what the key store holds, and was written anew from it")
             write_private(folder / name, content)
     return PreparedTLS(
-        certificate=folder / CERTIFICATE_FILE, key=folder / _KEY, made=made, warnings=tuple(warnings), chain=pair.chain
+        certificate=folder / CERTIFICATE_FILE,
+        key=folder / _KEY_FILE,
+        made=made,
+        warnings=tuple(warnings),
+        chain=pair.chain,
     )
 
 
-def _will_do(leaf: x509.Certificate, names: tuple[str, ...], now: datetime) -> bool:
+def _is_reusable(leaf: x509.Certificate, names: tuple[str, ...], now: datetime) -> bool:
     fresh = leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc - RENEW_BEFORE
     return fresh and set(names_of(leaf)) == set(names)
 
 
-def _make(names: tuple[str, ...], now: datetime) -> KeyPair:
-    """Return a new key with its certificate: a leaf that signs nothing else, so trusting it trusts only it."""
+def _generate(names: tuple[str, ...], now: datetime) -> KeyPair:
+    """Generate a key with its certificate, a leaf that can sign no other, so clients that trust it trust only it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _COMMON_NAME)])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -121,14 +125,14 @@ def _make(names: tuple[str, ...], now: datetime) -> KeyPair:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now - _BACKDATED + _VALIDITY)
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now - _CLOCK_SKEW + _VALIDITY)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(identifier, critical=False)
-        # Tells certificates of one subject apart where a client trusts several (RFC 5280 section 4.2.1.1).
+        # Distinguishes certificates of the same subject if a client trusts several (RFC 5280 section 4.2.1.1).
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -138,19 +142,19 @@ def _make(names: tuple[str, ...], now: datetime) -> KeyPair:
 def _write_key_store(folder: Path, pair: KeyPair) -> None:
     """Write the key store, with a new password beside it.
 
-    Java refuses a key store without a password. Beside it the password protects nothing: the files' modes do.
+    Java requires a password. Stored in the same folder it protects nothing; the files' modes do.
     """
-    assert isinstance(pair.key, ec.EllipticCurvePrivateKey), "it was made here"
+    assert isinstance(pair.key, ec.EllipticCurvePrivateKey), "it was generated here"
     password = secrets.token_urlsafe(24)
     content = pkcs12.serialize_key_and_certificates(
         _FRIENDLY_NAME, pair.key, pair.leaf, None, BestAvailableEncryption(password.encode())
     )
-    write_private(folder / _PASSWORD, password.encode())
-    write_private(folder / _KEY_STORE, content)
+    write_private(folder / _PASSWORD_FILE, password.encode())
+    write_private(folder / _KEY_STORE_FILE, content)
 
 
 def _host_name(name: str) -> str:
-    """Return a host name or an address in canonical form."""
+    """Return the canonical form of a host name or an IP address."""
     try:
         return str(ipaddress.ip_address(name.strip().removeprefix("[").removesuffix("]")))
     except ValueError:
@@ -158,7 +162,7 @@ def _host_name(name: str) -> str:
     plain = name.strip().removesuffix(".")
     wildcard = "*." if plain.startswith("*.") else ""
     try:
-        # A name in another script is written in its ASCII form in a certificate (RFC 5280 section 7.2).
+        # Certificates contain internationalized names in ASCII form (RFC 5280 section 7.2).
         canonical = wildcard + plain.removeprefix("*.").encode("idna").decode().lower()
     except UnicodeError:
         canonical = ""

@@ -41,7 +41,7 @@ def test_rubbish_opens_nothing(link: str) -> None:
     gate = _gate()
     assert gate.enter(link) is None
     assert gate.session(link) is None
-    assert not gate.recognises(link, "session")
+    assert not gate.is_valid_token(link, "session")
 
 
 def test_what_is_signed_is_good_for_one_thing() -> None:
@@ -54,7 +54,7 @@ def test_what_is_signed_is_good_for_one_thing() -> None:
     session = gate.session(cookie)
     assert session is not None
     assert other.session(cookie) is None
-    assert not gate.recognises(cookie, session)
+    assert not gate.is_valid_token(cookie, session)
 
 
 def test_a_token_belongs_to_its_session() -> None:
@@ -63,8 +63,8 @@ def test_a_token_belongs_to_its_session() -> None:
     one, other = (gate.session(gate.enter(gate.new_link())) for _ in range(2))
     assert one is not None
     assert other is not None
-    assert gate.recognises(gate.token(one), one)
-    assert not gate.recognises(gate.token(one), other)
+    assert gate.is_valid_token(gate.token(one), one)
+    assert not gate.is_valid_token(gate.token(one), other)
 
 
 def test_a_session_that_was_left_is_over() -> None:

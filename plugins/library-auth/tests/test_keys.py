@@ -100,7 +100,7 @@ def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
 def test_a_key_is_read_back_as_it_was(algorithm: Algorithm) -> None:
     """Record and key are two forms of the same, for every algorithm."""
     key = SigningKey.generate(algorithm, 900)
-    again = SigningKey.of_record(key.record())
+    again = SigningKey.from_record(key.record())
     assert again.record() == key.record()
     assert again.jwk() == key.jwk()
 
@@ -118,7 +118,7 @@ def test_a_key_of_another_algorithm_is_refused() -> None:
     """A record whose private key is not one for its algorithm is damaged."""
     record = SigningKey.generate("EdDSA", 900).record().model_copy(update={"algorithm": "ES256"})
     with pytest.raises(ValueError, match="is not one for ES256"):
-        SigningKey.of_record(record)
+        SigningKey.from_record(record)
 
 
 def test_rotation_signs_with_a_new_key_and_verifies_with_the_old(tmp_path: Path) -> None:

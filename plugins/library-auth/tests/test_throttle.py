@@ -7,7 +7,7 @@ import time
 import pytest
 
 from plughost.ratelimits import RateLimits
-from plughost_library_auth.throttle import LONGEST_WAIT, LoginLimits, LoginThrottle
+from plughost_library_auth.throttle import MAX_WAIT, LoginLimits, LoginThrottle
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def throttle_of(limits: RateLimits) -> LoginThrottle:
         LoginLimits(
             account=limits.counter("account", "5/minute"),
             address=limits.counter("address", "20/minute"),
-            anywhere=limits.counter("anywhere", "90/hour", longest=LONGEST_WAIT),
-            known=limits.counter("known", "10/hour", longest=LONGEST_WAIT),
+            anywhere=limits.counter("anywhere", "90/hour", longest=MAX_WAIT),
+            known=limits.counter("known", "10/hour", longest=MAX_WAIT),
         ),
         lambda email, network: network == KNOWN,
     )
@@ -36,36 +36,36 @@ def throttle_of(limits: RateLimits) -> LoginThrottle:
 def fail(throttle: LoginThrottle, times: int, email: str = "user@example.org", address: str = "192.0.2.1") -> None:
     """Fail to log in some times."""
     for _ in range(times):
-        assert throttle.failed(email, address) == 0
+        assert throttle.record_failure(email, address) == 0
 
 
 def test_an_account_waits_after_its_failures(throttle: LoginThrottle) -> None:
     """The fifth failure of a minute is the last that is looked at; the wait is within the minute."""
     fail(throttle, 4)
-    assert throttle.wait("user@example.org", "192.0.2.1") == 0
+    assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") == 0
     fail(throttle, 1)
-    assert 1 <= throttle.wait("user@example.org", "192.0.2.1") <= 60
+    assert 1 <= throttle.seconds_to_wait("user@example.org", "192.0.2.1") <= 60
 
 
 def test_another_spelling_is_the_same_account(throttle: LoginThrottle) -> None:
     """Upper case gives no further tries."""
     fail(throttle, 5)
-    assert throttle.wait("USER@example.org", "192.0.2.1") > 0
+    assert throttle.seconds_to_wait("USER@example.org", "192.0.2.1") > 0
 
 
 def test_others_do_not_wait(throttle: LoginThrottle) -> None:
     """Failures of one account from one address lock out neither the account elsewhere nor its neighbours."""
     fail(throttle, 5)
-    assert throttle.wait("user@example.org", "192.0.2.2") == 0
-    assert throttle.wait("other@example.org", "192.0.2.1") == 0
+    assert throttle.seconds_to_wait("user@example.org", "192.0.2.2") == 0
+    assert throttle.seconds_to_wait("other@example.org", "192.0.2.1") == 0
 
 
 def test_an_address_waits_whatever_the_accounts(throttle: LoginThrottle) -> None:
     """Twenty failures over many accounts use up the address."""
     for number in range(20):
         fail(throttle, 1, email=f"user{number}@example.org")
-    assert throttle.wait("new@example.org", "192.0.2.1") > 0
-    assert throttle.wait("new@example.org", "192.0.2.2") == 0
+    assert throttle.seconds_to_wait("new@example.org", "192.0.2.1") > 0
+    assert throttle.seconds_to_wait("new@example.org", "192.0.2.2") == 0
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,19 @@ def test_an_address_waits_whatever_the_accounts(throttle: LoginThrottle) -> None
 def test_one_client_s_addresses_count_together(throttle: LoginThrottle, first: str, second: str) -> None:
     """A /64 of IPv6 is one client, and IPv4 is the same in either notation."""
     fail(throttle, 5, address=first)
-    assert throttle.wait("user@example.org", second) > 0
+    assert throttle.seconds_to_wait("user@example.org", second) > 0
 
 
 def test_an_address_that_is_none_is_counted_too(throttle: LoginThrottle) -> None:
     """A server that names its peer otherwise, as on a Unix socket, is no way around."""
     fail(throttle, 5, address="unix:")
-    assert throttle.wait("user@example.org", "unix:") > 0
+    assert throttle.seconds_to_wait("user@example.org", "unix:") > 0
 
 
 def test_a_failure_beyond_the_limit_is_told_as_such(throttle: LoginThrottle) -> None:
     """A check that ends after others used up the limit is told to wait, not that the password was wrong."""
     fail(throttle, 5)
-    assert throttle.failed("user@example.org", "192.0.2.1") > 0
+    assert throttle.record_failure("user@example.org", "192.0.2.1") > 0
 
 
 def test_the_window_ends(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_the_window_ends(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatc
     fail(throttle, 5)
     later = time.monotonic() + 61
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert throttle.wait("user@example.org", "192.0.2.1") == 0
+    assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") == 0
 
 
 def test_names_of_any_length_are_counted_in_little_memory(throttle: LoginThrottle) -> None:
@@ -110,9 +110,9 @@ def attack(throttle: LoginThrottle, tries: int, email: str = "user@example.org")
     checked = 0
     for number in range(tries):
         address = f"203.0.{number // 256}.{number % 256}"
-        if not throttle.wait(email, address):
+        if not throttle.seconds_to_wait(email, address):
             checked += 1
-            throttle.failed(email, address)
+            throttle.record_failure(email, address)
     return checked
 
 
@@ -121,8 +121,8 @@ def test_a_hundred_guesses_an_hour_are_checked_wherever_they_come_from(throttle:
     """Any number of addresses have ninety guesses between them, at those that got in before another ten are checked."""
     checked = attack(throttle, 300, email)
     for _ in range(50):
-        if not throttle.wait(email, KNOWN):
-            throttle.failed(email, KNOWN)
+        if not throttle.seconds_to_wait(email, KNOWN):
+            throttle.record_failure(email, KNOWN)
             checked += 1
     assert checked == 95  # five of the known address, which waits then as any other
 
@@ -130,9 +130,9 @@ def test_a_hundred_guesses_an_hour_are_checked_wherever_they_come_from(throttle:
 def test_an_attack_does_not_lock_out_the_address_of_the_user(throttle: LoginThrottle) -> None:
     """However long strangers try, an address that the account got in from is looked at."""
     attack(throttle, 300)
-    assert throttle.wait("user@example.org", "192.0.2.1") > 0
-    assert throttle.wait("user@example.org", KNOWN) == 0
-    assert throttle.wait("other@example.org", "192.0.2.1") == 0
+    assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") > 0
+    assert throttle.seconds_to_wait("user@example.org", KNOWN) == 0
+    assert throttle.seconds_to_wait("other@example.org", "192.0.2.1") == 0
 
 
 def test_waits_grow_with_each_further_try(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,10 +140,10 @@ def test_waits_grow_with_each_further_try(throttle: LoginThrottle, monkeypatch: 
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     attack(throttle, 90)
-    waits = [throttle.wait("user@example.org", f"192.0.2.{number}") for number in range(40)]
+    waits = [throttle.seconds_to_wait("user@example.org", f"192.0.2.{number}") for number in range(40)]
     assert waits == sorted(waits)
-    assert (waits[0], waits[1] - waits[0], waits[-1]) == (4200, 600, LONGEST_WAIT)
-    now += LONGEST_WAIT - 1
+    assert (waits[0], waits[1] - waits[0], waits[-1]) == (4200, 600, MAX_WAIT)
+    now += MAX_WAIT - 1
     assert throttle._limits.anywhere.look(next(iter(throttle._limits.anywhere._memory._windows))).remaining == 0
     now += 2
-    assert throttle.wait("user@example.org", "192.0.2.1") == 0
+    assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") == 0

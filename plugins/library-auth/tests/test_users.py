@@ -9,8 +9,8 @@ import bcrypt
 import pytest
 from pydantic import SecretStr
 
+from plughost_library_auth.concurrency import FairSemaphore
 from plughost_library_auth.settings import User
-from plughost_library_auth.turns import Turns
 from plughost_library_auth.users import UserStore, demo_users, hash_password
 
 OTHERS = "somebody@example.org"
@@ -99,7 +99,7 @@ def test_a_check_costs_the_set_rounds_without_users(work: list[int]) -> None:
 
 def test_checks_wait_for_a_free_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more checks run at once than there are slots; the rest wait their turn and are all answered."""
-    store = UserStore([user(rounds=8)], rounds=8, turns=Turns(2))
+    store = UserStore([user(rounds=8)], rounds=8, semaphore=FairSemaphore(2))
     check, running, most = bcrypt.checkpw, 0, 0
     lock, full = threading.Lock(), threading.Barrier(2)
 

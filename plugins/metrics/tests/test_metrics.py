@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from plughost import Counter, Gauge, Histogram, Operation, PluginContext, RequestKind, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
 from plughost_metrics.requests import RequestTimes
-from plughost_metrics.times import Figures
+from plughost_metrics.times import HistogramState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,7 +236,7 @@ def test_a_bucket_counts_what_took_no_longer_than_its_bound() -> None:
     """Buckets are cumulative and include their bound; the last one holds all, and the sum adds up."""
     kind = RequestKind("shop", "/items", "GET", 200)
     with _host(Shop()) as host:
-        times = RequestTimes(Figures(threading.Lock(), {}), host.host.view)
+        times = RequestTimes(HistogramState(threading.Lock(), {}), host.host.view)
         times.observe({kind: [0.3, 0.001, 0.0011]})
         times.observe({kind: [20.0]})
         samples = next(iter(times.collect())).samples

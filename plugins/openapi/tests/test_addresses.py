@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from falcon.testing import create_req
 
-from plughost_openapi.addresses import host_of
+from plughost_openapi.addresses import host_name
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from plughost_openapi.addresses import host_of
 )
 def test_nothing_but_a_name_gets_into_addresses_and_policies(given: str, name: str) -> None:
     """What a client sends as Host ends up in the page's policy, so it is a name or an address, or ignored."""
-    assert host_of(create_req(headers={"Host": given})) == name
+    assert host_name(create_req(headers={"Host": given})) == name

@@ -135,6 +135,6 @@ def test_licence_and_contact_are_the_operators_word(client: httpx.Client) -> Non
 def test_a_licence_has_a_name() -> None:
     """An address alone is refused, since OpenAPI wants the name; both are shown."""
     given = {"name": "MIT", "url": "https://acme.example/terms"}
-    assert About.model_validate({"license": given}).shown() == {"license": given}
+    assert About.model_validate({"license": given}).info() == {"license": given}
     with pytest.raises(ValidationError, match="url needs name"):
         About.model_validate({"license": {"url": given["url"]}})

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from plughost import Store
 from plughost._cli import main
 from plughost.testing import fresh_postgresql
-from plughost_scaffold.trying import try_migrations
+from plughost_scaffold.migration_check import check_migrations
 from plughost_scaffold.writing import Scaffold, write
 
 NOTES = """
@@ -45,7 +45,7 @@ def store(folder: Path, dialect: str, **steps: str) -> Store:
 def told(tried: Store, dialect: str) -> list[tuple[str, bool]]:
     """Return what is said of a try, and whether that is a failure."""
     return [
-        (line.text.partition(", ")[2] or line.text, line.failed) for line in try_migrations("notes", tried, dialect)
+        (line.text.partition(", ")[2] or line.text, line.failed) for line in check_migrations("notes", tried, dialect)
     ]
 
 
@@ -72,7 +72,7 @@ def migrate(session):
         "_0003_fill": python,
     }
     contract = "ALTER TABLE notes DROP COLUMN text;"
-    (line,) = try_migrations("notes", store(tmp_path, dialect, **steps, _0004_contract=contract), dialect)
+    (line,) = check_migrations("notes", store(tmp_path, dialect, **steps, _0004_contract=contract), dialect)
     assert line.text.endswith("4 migrations, from empty, 0001, 0002, 0003: all well")
 
 

@@ -1,4 +1,4 @@
-"""The plugin: what it mounts, keeps and does by the clock."""
+"""The hooks of the plugin: settings, store, routes and a scheduled job."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    keep_days: int = Field(0, ge=0, description="Days after which a bookmark is removed; 0 keeps them for ever")
+    keep_days: int = Field(0, ge=0, description="Days until a bookmark is removed; 0 keeps all")
 
 
-def _text(longest: int) -> dict[str, int | str]:
-    return {"type": "string", "maxLength": longest, "default": ""}
+def _text_schema(max_length: int) -> dict[str, int | str]:
+    return {"type": "string", "maxLength": max_length, "default": ""}
 
 
 _ID: Final = Parameter(
@@ -44,61 +44,61 @@ _ID: Final = Parameter(
     schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
     refusal=404,
 )
-_ABSENT: Final = Response(description="There is no such bookmark.")
+_NOT_FOUND: Final = Response(description="No bookmark has this id.")
 _SEARCH: Final = Operation(
     id="searchBookmarks",
     summary="Search the bookmarks",
-    description="Those that have all the words, as they were kept; `sort=-id` has the newest first.",
+    description="A match contains all the words. Oldest first; `sort=-id` gives the newest first.",
     parameters=(
         Parameter(
             name="q",
             place="query",
-            description="Parts of title, URL and tags, whatever their letter case.",
-            schema=_text(200),
+            description="Words to find in title, URL and tags; case is ignored.",
+            schema=_text_schema(200),
             allow_empty=True,
         ),
-        Parameter(name="tag", place="query", description="A tag.", schema=_text(30), allow_empty=True),
+        Parameter(name="tag", place="query", description="A tag.", schema=_text_schema(30), allow_empty=True),
         *PAGING.parameters,
     ),
-    responses={200: Response(description="A page of them.", model=list[BookmarkJSON], headers=PAGING.headers)},
+    responses={200: Response(description="A page of bookmarks.", model=list[BookmarkJSON], headers=PAGING.headers)},
 )
 _CREATE: Final = Operation(
     id="createBookmark",
     summary="Create a bookmark",
-    description="One for each URL: the same URL again is a 409. Followers get an event.",
+    description="A URL can have only one bookmark: the same URL again is a 409. Followers get an event.",
     request=BookmarkDraft,
     responses={
         201: Response(
             description="The bookmark.", model=BookmarkJSON, headers={"Location": "The path of the new bookmark."}
         ),
-        409: Response(description="There is a bookmark with this URL."),
+        409: Response(description="Another bookmark has this URL."),
     },
     examples={"a site": {"url": "https://example.org/", "title": "An example", "tags": ["news"]}},
 )
 _GET: Final = Operation(
     id="getBookmark",
     summary="Get a bookmark by its id",
-    description="Version 1.0 leaves its tags out.",
+    description="Version 1.0 omits the tags.",
     parameters=(_ID,),
-    responses={200: Response(description="The bookmark.", model=BookmarkJSON), 404: _ABSENT},
+    responses={200: Response(description="The bookmark.", model=BookmarkJSON), 404: _NOT_FOUND},
 )
 _DELETE: Final = Operation(
     id="deleteBookmark",
     summary="Delete a bookmark by its id",
-    description="For good; deleting it again is a 404.",
+    description="It can't be undone; deleting it again is a 404.",
     parameters=(_ID,),
-    responses={204: Response(description="The bookmark is gone."), 404: _ABSENT},
+    responses={204: Response(description="The bookmark is gone."), 404: _NOT_FOUND},
 )
 _EVENT: Final = 'event: added\nid: 1\ndata: {"id": 1, "url": "https://example.org/", "title": "An example"}\n\n'
 _FOLLOW: Final = Operation(
     id="followBookmarks",
     summary="Follow new bookmarks",
-    description="An event `added` for each, with the bookmark as JSON; its id is the bookmark's.",
+    description="An event `added` for each new bookmark: the bookmark as JSON, with the bookmark's id as event id.",
     parameters=(
         Parameter(
             name="Last-Event-ID",
             place="header",
-            description="The last bookmark that the client knows; browsers send it when they come back.",
+            description="The last event id that the client received; browsers send it when they reconnect.",
             schema={"type": "integer", "minimum": 0, "maximum": MAX_ID},
         ),
     ),
@@ -118,19 +118,19 @@ _PAGE: Final = Operation(
 
 @hookimpl
 def register_settings() -> type[Settings]:
-    """Return the model of `[plugins.bookmarks]`."""
+    """Return the model that validates `[plugins.bookmarks]`."""
     return Settings
 
 
 @hookimpl
 def register_stores() -> list[Store]:
-    """Offer the store `bookmarks`."""
+    """Declare the store `bookmarks`."""
     return [STORE]
 
 
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
-    """Mount the service."""
+    """Mount the service at `/bookmarks`."""
     bookmarks, channel = Bookmarks(context.store(STORE)), EventChannel()
     routes = (
         Route("", AllBookmarks(bookmarks, channel, context.now), {"GET": _SEARCH, "POST": _CREATE}),
@@ -143,12 +143,12 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
 
 @hookimpl
 def register_jobs(context: PluginContext[Settings]) -> list[Job]:
-    """Remove old bookmarks every day, where the settings want it."""
-    kept = timedelta(days=context.settings.keep_days)
+    """Remove old bookmarks every day, if `keep_days` is set."""
+    max_age = timedelta(days=context.settings.keep_days)
 
     def sweep(run: JobRun) -> None:
-        removed = Bookmarks(context.store(STORE)).delete_older(context.now() - kept)
+        removed = Bookmarks(context.store(STORE)).delete_older(context.now() - max_age)
         context.logger.info("old bookmarks removed", bookmarks=removed)
 
-    description = f"Remove bookmarks older than {kept.days} days."
-    return [Job(name="sweep", run=sweep, cron="0 4 * * *", description=description)] if kept else []
+    description = f"Remove bookmarks older than {max_age.days} days."
+    return [Job(name="sweep", run=sweep, cron="0 4 * * *", description=description)] if max_age else []

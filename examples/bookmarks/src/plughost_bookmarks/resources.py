@@ -1,4 +1,4 @@
-"""The resources of the service: what each request is answered with."""
+"""The Falcon resources of the service."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class BookmarkDraft(BaseModel):
     """A bookmark as a client sends it.
 
     Attributes:
-        url: Where it leads, in visible ASCII characters.
-        title: What people read.
-        tags: What it is about. Since version 1.1.
+        url: The address, in visible ASCII characters.
+        title: The title to show.
+        tags: Its topics. Since version 1.1.
     """
 
     url: URL
@@ -43,17 +43,17 @@ class BookmarkDraft(BaseModel):
 
 
 class BookmarkJSON(BookmarkDraft):
-    """A bookmark as it is kept.
+    """A bookmark as clients see it.
 
     Attributes:
-        tags: What it is about. Since version 1.1; 1.0 does not show it.
-        createdAt: When it was kept.
+        tags: Its topics. Since version 1.1; absent in 1.0.
+        createdAt: When it was created.
     """
 
     model_config = ConfigDict(title="Bookmark")
 
     id: int
-    createdAt: datetime  # noqa: N815 - the name on the wire
+    createdAt: datetime  # noqa: N815 - the name in JSON
 
 
 PAGING: Final = Paging(model=BookmarkJSON, sort=("id", "title"), cursor=True)
@@ -63,25 +63,25 @@ class AllBookmarks:
     """The resource of all bookmarks."""
 
     def __init__(self, bookmarks: Bookmarks, channel: EventChannel, now: Callable[[], datetime]) -> None:
-        """Take the bookmarks, the channel that tells of new ones, and the clock."""
+        """Take the bookmarks, the channel that announces new ones, and the clock."""
         self._bookmarks = bookmarks
         self._channel = channel
         self._now = now
 
-    def on_get(self, req: Request, resp: falcon.Response, q: str, tag: str, **asked: Any) -> None:
-        """Search them."""
-        page = PAGING.page(asked, q=q or None, tag=tag or None)
+    def on_get(self, req: Request, resp: falcon.Response, q: str, tag: str, **query: Any) -> None:
+        """Return a page of search results."""
+        page = PAGING.page(query, q=q or None, tag=tag or None)
         found = page.send(req, resp, self._bookmarks.search(q, tag, page))
-        resp.media = [_shown(bookmark, req.api_version) for bookmark in found]
+        resp.media = [_as_json(bookmark, req.api_version) for bookmark in found]
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Create one, and tell whoever follows."""
+        """Create a bookmark, and publish it to followers."""
         draft = read_body(req, BookmarkDraft)
         bookmark = self._bookmarks.create(draft.url, draft.title, draft.tags, self._now())
         self._channel.publish(_event(bookmark))
         resp.status = falcon.HTTP_201
         resp.location = f"{PREFIX}/{bookmark.id}"
-        resp.media = _shown(bookmark, req.api_version)
+        resp.media = _as_json(bookmark, req.api_version)
 
 
 class OneBookmark:
@@ -92,29 +92,29 @@ class OneBookmark:
         self._bookmarks = bookmarks
 
     def on_get(self, req: Request, resp: falcon.Response, number: int) -> None:
-        """Show it."""
+        """Return the bookmark."""
         bookmark = self._bookmarks.get(number)
         if bookmark is None:
-            raise falcon.HTTPNotFound(description="There is no such bookmark.")
-        resp.media = _shown(bookmark, req.api_version)
+            raise falcon.HTTPNotFound(description="No bookmark has this id.")
+        resp.media = _as_json(bookmark, req.api_version)
 
     def on_delete(self, req: Request, resp: falcon.Response, number: int) -> None:
-        """Remove it."""
+        """Delete the bookmark."""
         if not self._bookmarks.delete(number):
-            raise falcon.HTTPNotFound(description="There is no such bookmark.")
+            raise falcon.HTTPNotFound(description="No bookmark has this id.")
         resp.status = falcon.HTTP_204
 
 
 class LiveBookmarks:
-    """The resource of the stream: each new bookmark, and for who comes back those that they missed."""
+    """The event stream of new bookmarks. A client that reconnects first gets those that it missed."""
 
     def __init__(self, bookmarks: Bookmarks, channel: EventChannel) -> None:
-        """Take the bookmarks, and the channel that tells of new ones."""
+        """Take the bookmarks, and the channel that announces new ones."""
         self._bookmarks = bookmarks
         self._channel = channel
 
     def on_get(self, req: Request, resp: falcon.Response, last_event_id: int | None) -> None:
-        """Follow them."""
+        """Start the stream."""
 
         def missed() -> Iterator[ServerSentEvent]:
             return map(_event, () if last_event_id is None else self._bookmarks.after(last_event_id))
@@ -123,10 +123,10 @@ class LiveBookmarks:
 
 
 class WebPage:
-    """The resource of the page for people, which may run its own script and no other."""
+    """The HTML page. Its content security policy allows only its own script."""
 
     def __init__(self) -> None:
-        """Read the page."""
+        """Read the page from the package."""
         self._text = (files(__package__) / "page.html").read_text(encoding="utf-8")
         script = re.search("<script>(.*)</script>", self._text, re.DOTALL)
         assert script is not None
@@ -134,17 +134,17 @@ class WebPage:
         self._policy = f"default-src 'none'; script-src 'sha256-{digest}'; connect-src 'self'; frame-ancestors 'none'"
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Show it."""
+        """Return the page."""
         resp.content_type = "text/html; charset=utf-8"
         resp.set_header("Content-Security-Policy", self._policy)
         resp.text = self._text
 
 
-def _shown(bookmark: Bookmark, version: str | None) -> dict[str, Any]:
-    """Return a bookmark as a minor version has it."""
-    shown = {"id": bookmark.id, "url": bookmark.url, "title": bookmark.title, "createdAt": bookmark.created_at}
-    return shown if version == "1.0" else {**shown, "tags": bookmark.tags}
+def _as_json(bookmark: Bookmark, version: str | None) -> dict[str, Any]:
+    """Return a bookmark as JSON of a minor version."""
+    fields = {"id": bookmark.id, "url": bookmark.url, "title": bookmark.title, "createdAt": bookmark.created_at}
+    return fields if version == "1.0" else {**fields, "tags": bookmark.tags}
 
 
 def _event(bookmark: Bookmark) -> ServerSentEvent:
-    return ServerSentEvent(name="added", id=bookmark.id, data=_shown(bookmark, None))
+    return ServerSentEvent(name="added", id=bookmark.id, data=_as_json(bookmark, None))

@@ -1,4 +1,4 @@
-"""The product rules that every version of plughost's catalog shares, and the memory that v1 and v2 keep products in."""
+"""The product rules that all versions of plughost's catalog share, and the in-memory catalog of v1 and v2."""
 
 from __future__ import annotations
 

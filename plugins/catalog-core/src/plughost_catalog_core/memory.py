@@ -1,4 +1,4 @@
-"""Products in memory, as v1 and v2 keep and show them: immutable records, lost on restart."""
+"""The in-memory catalog of v1 and v2: immutable records, lost on restart."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ class MemorySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_products: int = Field(100_000, ge=0, description="Products kept at most; past it a create is answered 507")
+    max_products: int = Field(
+        100_000, ge=0, description="Maximum number of products; a create beyond it is answered 507"
+    )
 
 
 class ProductJSON(BaseModel):
-    """A product, and whether it is in stock."""
+    """A product as clients see it."""
 
     model_config = ConfigDict(title="Product")
 
@@ -37,18 +39,18 @@ class ProductJSON(BaseModel):
     name: Name
     price: Price
     stock: Stock
-    inStock: bool = Field(description="Whether there is any: `stock` is more than 0.")  # noqa: N815 - the name on the wire
+    inStock: bool = Field(description="Whether `stock` is more than 0.")  # noqa: N815 - the name in JSON
 
 
 class Product(Struct, frozen=True):
-    """A product on record. It never changes: a change makes a new record, with `msgspec.structs.replace`.
+    """A stored product, immutable. To change it, make a new one with `msgspec.structs.replace`.
 
     Attributes:
         sku: Identifies it.
         name: Its name.
         price: Its price.
         stock: How many there are.
-        json: The record as a client sees it, encoded once for all answers: `ProductJSON`. It is made here.
+        json: The product as `ProductJSON`, encoded once for all responses. Set by the class itself.
     """
 
     sku: str
@@ -58,26 +60,26 @@ class Product(Struct, frozen=True):
     json: bytes = b""
 
     def __post_init__(self) -> None:
-        shown = {
+        fields = {
             "sku": self.sku,
             "name": self.name,
             "price": self.price,
             "stock": self.stock,
             "inStock": self.stock > 0,
         }
-        force_setattr(self, "json", encode(shown))
+        force_setattr(self, "json", encode(fields))
 
     @property
     def in_stock(self) -> bool:
-        """Whether there is any."""
+        """Whether `stock` is more than 0."""
         return self.stock > 0
 
 
 class CatalogFull(falcon.HTTPInsufficientStorage):
-    """The catalog keeps as many products as its settings allow: 507."""
+    """The catalog has as many products as its settings allow: 507."""
 
     def __init__(self, max_products: int) -> None:
-        """Name the bound."""
+        """Name the limit in the description."""
         super().__init__(description=f"The catalog is full: it keeps at most {max_products} products")
 
 
@@ -85,17 +87,17 @@ class MemoryCatalog:
     """Products by SKU, in order of creation. Safe to use from several threads."""
 
     def __init__(self, max_products: int) -> None:
-        """Make an empty catalog.
+        """Create an empty catalog.
 
         Args:
-            max_products: How many it keeps at most.
+            max_products: The maximum number of products.
         """
         self._max_products = max_products
         self._products: dict[str, Product] = {}
         self._lock = threading.Lock()
 
     def list(self) -> Sequence[Product]:
-        """Return all products as they are at this moment, in order of creation."""
+        """Return a snapshot of all products, in order of creation."""
         with self._lock:
             return tuple(self._products.values())
 
@@ -103,7 +105,7 @@ class MemoryCatalog:
         """Return a product.
 
         Raises:
-            ProductNotFound: There is none with this SKU.
+            ProductNotFound: No product has this SKU.
         """
         product = self._products.get(sku)
         if product is None:
@@ -111,11 +113,11 @@ class MemoryCatalog:
         return product
 
     def create(self, draft: ProductDraft) -> Product:
-        """Take a new product on record.
+        """Store a new product.
 
         Raises:
             ProductExists: Its SKU is taken.
-            CatalogFull: There is no room for more.
+            CatalogFull: The catalog has `max_products` already.
         """
         product = Product(draft.sku, draft.name, draft.price, draft.stock)
         with self._lock:
@@ -130,7 +132,7 @@ class MemoryCatalog:
         """Remove a product.
 
         Raises:
-            ProductNotFound: There is none with this SKU.
+            ProductNotFound: No product has this SKU.
         """
         with self._lock:
             removed = self._products.pop(sku, None)
@@ -139,22 +141,22 @@ class MemoryCatalog:
 
 
 def send_list(resp: falcon.Response, products: Sequence[Product]) -> None:
-    """Answer with products as a JSON array; a long one in parts, so that it isn't in memory as a whole.
+    """Send products as a JSON array. A long one is streamed, which bounds the memory.
 
     Args:
         resp: The response.
-        products: A snapshot that doesn't change any more.
+        products: A snapshot, which nobody changes.
     """
     if len(products) <= _BATCH:
         resp.data = b"[%b]" % b",".join([product.json for product in products])
     else:
         length = sum(len(product.json) for product in products) + len(products) + 1
-        resp.set_stream(_parts(products), length)
+        resp.set_stream(_chunks(products), length)
 
 
-def _parts(products: Sequence[Product]) -> Iterator[bytes]:
-    before = b"["
+def _chunks(products: Sequence[Product]) -> Iterator[bytes]:
+    separator = b"["
     for start in range(0, len(products), _BATCH):
-        yield before + b",".join([product.json for product in products[start : start + _BATCH]])
-        before = b","
+        yield separator + b",".join([product.json for product in products[start : start + _BATCH]])
+        separator = b","
     yield b"]"

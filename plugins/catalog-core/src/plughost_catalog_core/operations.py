@@ -1,4 +1,4 @@
-"""What the operations of a catalog do, for the API description: each version says only what its JSON looks like."""
+"""The catalog's operations for the API description. Each version adds only its JSON model."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _SKU: Final = Parameter(
     name="sku",
     place="path",
     description="The product's SKU, percent-encoded whole.",
-    # Without the rules of a SKU: one that breaks them names no product, and is not found as any other.
+    # Any string: an invalid SKU is answered 404, like every other unknown one.
     schema={"type": "string", "examples": ["TEA-250"]},
 )
-_UNKNOWN: Final = _text("No product has this SKU.", "Product not found: TEA-250")
+_NOT_FOUND: Final = _text("No product has this SKU.", "Product not found: TEA-250")
 
 
 def list_operation(product: type[Any], version: int) -> Operation:
     """Describe the list.
 
     Args:
-        product: The JSON of one product, here and in the functions below: a pydantic model or a dataclass.
-        version: The catalog's version, by which clients tell its operations from another's.
+        product: The JSON model of a product: a pydantic model or a dataclass.
+        version: The catalog's version, which makes the operation's id unique.
     """
     return Operation(
         id=f"listProductsV{version}",
         summary="List all products",
-        description="All of them in one array, in the order in which they were created; empty where there are none.",
-        responses={200: Response(description="The products in order of creation.", model=list[product])},  # type: ignore[valid-type] # a type made at run time, for run time
+        description="All of them in one array, in the order in which they were created; empty if there are none.",
+        responses={200: Response(description="The products in order of creation.", model=list[product])},  # type: ignore[valid-type] # the model is a run-time value
     )
 
 
@@ -50,8 +50,8 @@ def get_operation(product: type[Any], version: int) -> Operation:
     return Operation(
         id=f"getProductV{version}",
         summary="Get a product by its SKU",
-        description="The product, or a text that says that there is none.",
-        responses={200: Response(description="The product.", model=product), 404: _UNKNOWN},
+        description="The product, or 404 with a text that names the SKU.",
+        responses={200: Response(description="The product.", model=product), 404: _NOT_FOUND},
         parameters=(_SKU,),
     )
 
@@ -67,17 +67,17 @@ def create_operation(
     """Describe the create.
 
     Args:
-        product: The JSON of one product.
+        product: The JSON model of a product.
         version: The catalog's version.
-        request: The JSON that is read.
-        located: Whether the version can get a product by SKU, so that `Location` names the new one.
-        bounded: Whether there is room for so many products only.
+        request: The JSON model of the request body.
+        located: Whether the response has `Location`; false where no product can be read by SKU.
+        bounded: Whether the number of products is limited, so that a create can be 507.
     """
     headers = {"Location": "The path of the new product."} if located else {}
     responses = {
         201: Response(description="The product as it was created.", model=product, headers=headers),
         400: _text(
-            "The body is no JSON, or breaks rules: a line for each invalid field.",
+            "The body is not JSON or not valid: a line for each invalid field.",
             "sku: must not be blank\nprice: must be greater than or equal to 0",
         ),
         409: _text("Another product has this SKU.", "Product SKU already exists: TEA-250"),
@@ -87,7 +87,7 @@ def create_operation(
     return Operation(
         id=f"createProductV{version}",
         summary="Create a product",
-        description="The SKU identifies it, and is free to choose; of creates that race for one, a single one wins.",
+        description="The client chooses the SKU, which must be new. Of concurrent creates, exactly one succeeds.",
         request=request,
         responses=responses,
         examples=_EXAMPLES,
@@ -98,8 +98,8 @@ def delete_operation(version: int) -> Operation:
     """Describe the delete."""
     return Operation(
         id=f"deleteProductV{version}",
-        description="For good: its SKU is free for another product then.",
+        description="It can't be undone. The SKU can then be used again.",
         summary="Delete a product by its SKU",
-        responses={204: Response(description="The product is gone."), 404: _UNKNOWN},
+        responses={204: Response(description="The product was deleted."), 404: _NOT_FOUND},
         parameters=(_SKU,),
     )

@@ -1,6 +1,6 @@
-"""The product rules (SPEC Product, CONTRACT 4): what every version of the catalog accepts, and what it refuses with.
+"""The product rules (SPEC Product, CONTRACT 4) that all versions of the catalog share: validation and errors.
 
-What versions differ in is kept out of here: how a product is stored, and what its JSON looks like.
+How a product is stored and what its JSON looks like differs by version, so it isn't here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from plughost.http import Integer, Number, Text
 
 MAX_LENGTH: Final = 255
-"""Most Unicode code points of a SKU or a name."""
+"""Maximum length of a SKU or a name, in Unicode code points."""
 
 MAX_STOCK: Final = 2**63 - 1
 
@@ -25,11 +25,11 @@ Stock = Annotated[int, Integer(minimum=0, maximum=MAX_STOCK), Field(examples=[12
 
 
 class ProductDraft(BaseModel):
-    """A product as a client describes it: the body of a create.
+    """The body of a create.
 
     Attributes:
-        sku: Not blank, kept exactly as sent.
-        name: Not blank, kept exactly as sent.
+        sku: Not blank, stored exactly as sent.
+        name: Not blank, stored exactly as sent.
         price: At most 11 digits before the point and 4 after it; exact, `1e2` is 100.
         stock: How many there are.
     """
@@ -44,7 +44,7 @@ class ProductNotFound(falcon.HTTPNotFound):
     """No product has this SKU: 404."""
 
     def __init__(self, sku: str) -> None:
-        """Name the SKU."""
+        """Name the SKU in the description."""
         super().__init__(description=f"Product not found: {sku}")
 
 
@@ -52,14 +52,14 @@ class ProductExists(falcon.HTTPConflict):
     """Another product has this SKU already: 409."""
 
     def __init__(self, sku: str) -> None:
-        """Name the SKU."""
+        """Name the SKU in the description."""
         super().__init__(description=f"Product SKU already exists: {sku}")
 
 
 def sku_path(sku: str) -> str:
-    """Return the path segment that names a SKU: everything but unreserved characters percent-encoded (RFC 3986).
+    """Return a SKU as a path segment, all but unreserved characters percent-encoded (RFC 3986).
 
     Args:
-        sku: Any SKU. `.` and `..` come out as `%2E` and `%2E%2E`, which clients don't take for steps in a path.
+        sku: Any SKU. `.` and `..` become `%2E` and `%2E%2E`, so that clients don't remove them as dot segments.
     """
     return sku.replace(".", "%2E") if sku in {".", ".."} else falcon.uri.encode_value(sku)

@@ -1,6 +1,6 @@
-"""What holds for every version of the catalog over HTTP, as tests (CONTRACT 2 and 4). It needs pytest and hypothesis.
+"""HTTP tests that every version of the catalog must pass (CONTRACT 2 and 4). They need pytest and hypothesis.
 
-A version's tests say what differs, and inherit the rest:
+The tests of a version inherit these classes and set what differs:
 
 ```python
 from plughost_catalog_core.testing import StoredProductTests
@@ -10,7 +10,7 @@ class TestProducts(StoredProductTests):
     shown = '{{"sku":"{sku}","name":"Tea","price":19.99,"stock":3}}'
 ```
 
-Name this module to `pytest.register_assert_rewrite` in a `conftest.py`, so that a failure shows what was compared.
+Pass this module's name to `pytest.register_assert_rewrite` in a `conftest.py`, so that failures show the values.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ AWKWARD_SKUS: Final = (
     ";",
     "\x01\r\n",
 )
-"""SKUs that a path has to encode."""
+"""SKUs that must be percent-encoded in a path."""
 
 _TEXT: Final = "text/plain; charset=utf-8"
-_BATCH: Final = 1000  # up to so many products are one body, which tells its length
+_BATCH: Final = 1000  # a longer list is streamed without Content-Length
 _RACERS: Final = 200
 _PRICES: Final = (("19.99", "19.99"), ("99999999999.9999", "99999999999.9999"), ("1e2", "100"), ("0.1", "0.1"))
-"""As they are sent, and as they come back."""
+"""Pairs of a price as sent and as returned."""
 _LISTENERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "http/1.1": {"scheme": "http"},
     "https/1.1": {"scheme": "https"},
@@ -70,7 +70,7 @@ _SKUS: Final = st.text(st.characters(exclude_characters="\0", exclude_categories
 
 
 def product(sku: str, **changes: Any) -> dict[str, Any]:
-    """Return a body that keeps the rules, but for the changes."""
+    """Return a valid body with some fields changed."""
     return {"sku": sku, "name": "Tea", "price": 19.99, "stock": 3, **changes}
 
 
@@ -80,8 +80,8 @@ class CatalogTests:
     Attributes:
         plugin: The plugin's name.
         prefix: The path of the list.
-        shown: How `product` comes back, as `str.format` takes it: `{sku}` and `{id}` are filled in.
-        databases: What they run on, of `sqlite` and `postgresql`.
+        shown: The JSON that is returned for `product`, a template of `str.format` with `{sku}` and `{id}`.
+        databases: The databases to run on: `sqlite`, `postgresql`.
     """
 
     plugin: ClassVar[str]
@@ -97,7 +97,7 @@ class CatalogTests:
     @pytest.fixture(scope="class")
     @classmethod
     def host(cls, database: str) -> Iterator[RunningHost]:
-        """A host with this plugin, what it requires, and no other."""
+        """A host with only this plugin and what it requires."""
         with cls.fresh(database) as running:
             yield running
 
@@ -119,7 +119,7 @@ class CatalogTests:
     @pytest.fixture(scope="class")
     @classmethod
     def new_sku(cls) -> Callable[[], str]:
-        """Makes SKUs that nobody has."""
+        """A function that returns a new SKU at each call."""
         numbers = itertools.count(1)
         return lambda: f"SKU-{next(numbers)}"
 
@@ -131,7 +131,7 @@ class CatalogTests:
             assert answer.headers["Content-Type"] == "application/json"
 
     def test_products_are_listed_in_order_of_creation(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
-        """Each comes last when it is created, and is shown as the create showed it."""
+        """A new product comes last in the list, in the same JSON as the create returned."""
         created = [client.post(self.prefix, json=product(sku)) for sku in (new_sku() + "-B", new_sku() + "-A")]
         assert [each.status_code for each in created] == [201, 201]
         assert client.get(self.prefix).text.endswith(f"{created[0].text},{created[1].text}]")
@@ -172,7 +172,7 @@ class CatalogTests:
     @classmethod
     @contextmanager
     def fresh(cls, database: str) -> Iterator[RunningHost]:
-        """Run a host with nothing in it."""
+        """Run a host without products."""
         with (
             store_settings(database) as stores,
             running_host(plugins=[cls.plugin], settings=stores, strict=True) as running,
@@ -180,16 +180,16 @@ class CatalogTests:
             yield running
 
     def create_priced(self, client: httpx.Client, sku: str, price: str) -> httpx.Response:
-        """Create a product with a price of just these characters."""
+        """Create a product whose price has exactly these characters."""
         body = f'{{"sku": "{sku}", "name": "n", "price": {price}, "stock": 9223372036854775807}}'
         return client.post(self.prefix, content=body)
 
     def race(self, clients: list[httpx.Client], sku: str) -> list[int]:
         """Create one SKU from many threads at once; return the statuses, sorted."""
-        together = threading.Barrier(_RACERS)
+        start = threading.Barrier(_RACERS)
 
         def create(client: httpx.Client) -> int:
-            together.wait()
+            start.wait()
             return client.post(self.prefix, json=product(sku)).status_code
 
         with ThreadPoolExecutor(_RACERS) as pool:
@@ -197,10 +197,10 @@ class CatalogTests:
 
 
 class OneProductTests(CatalogTests):
-    """Tests of a get and a delete by SKU as well.
+    """Tests that add a get and a delete by SKU.
 
     Attributes:
-        streams: Whether a list of more than a batch is sent without its length.
+        streams: Whether a list longer than one batch is sent without Content-Length.
     """
 
     streams: ClassVar[bool] = False
@@ -208,7 +208,7 @@ class OneProductTests(CatalogTests):
     def test_a_created_product_is_answered_located_and_kept(
         self, client: httpx.Client, new_sku: Callable[[], str]
     ) -> None:
-        """A create is 201 with the product and where it is; a get there shows the same."""
+        """A create is 201 with the product and its `Location`; a get there returns the same."""
         sku = new_sku()
         created = client.post(self.prefix, json=product(sku))
         assert created.status_code == 201
@@ -232,7 +232,7 @@ class OneProductTests(CatalogTests):
             assert [reader.get(path).status_code for reader in clients.values()] == [200, 200, 200]
 
     def test_an_unknown_sku_is_not_found(self, client: httpx.Client) -> None:
-        """Get and delete are 404 with a text that names the SKU, of one that no product can have as well."""
+        """Get and delete are 404 with a text that names the SKU, even if it is an invalid one."""
         for sku in ("no/ne é", " ", "\u3000", "x" * 256):
             for method in ("GET", "DELETE"):
                 answer = client.request(method, f"{self.prefix}/{sku_path(sku)}")
@@ -296,19 +296,19 @@ class OneProductTests(CatalogTests):
 
 
 class StoredProductTests(OneProductTests):
-    """Tests of what is kept in a database as well."""
+    """Tests that add what only holds for a database."""
 
     databases = ("sqlite", "postgresql")
     streams = True
 
     def test_prices_lose_their_trailing_zeros(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
-        """A column has no digits that say nothing."""
+        """A price column stores no trailing zeros."""
         created = self.create_priced(client, new_sku(), "1.50")
         assert '"price":1.5,' in created.text
         assert client.get(created.headers["Location"]).text == created.text
 
     def test_products_survive_a_restart(self, database: str, tmp_path: Path) -> None:
-        """What was created is there, as it was, when the host starts again."""
+        """A list is the same after the host starts again."""
         listed = []
         with store_settings(database) as stores:
             for _ in range(2):

@@ -20,44 +20,44 @@ _encode = msgspec.json.Encoder(decimal_format="string").encode
 
 
 def etag(product: Product, *, hal: bool = False) -> str:
-    """Return the tag of a product, without quotes: the same for as long as nothing of it changes.
+    """Return the ETag of a product, without quotes. It changes only when the product does.
 
     Args:
         product: The product.
-        hal: Whether it is the tag of the HAL representation, which differs byte for byte.
+        hal: Whether to return the tag of the HAL representation, which has other bytes.
     """
     tag = hashlib.sha256(_encode(product)).hexdigest()[:32]
     return tag + HAL_SUFFIX if hal else tag
 
 
 def is_known(req: Request, tag: str) -> bool:
-    """Tell whether a client has what a tag names already (`If-None-Match`, by weak comparison)."""
+    """Return whether `If-None-Match` contains a tag (weak comparison), so that 304 suffices."""
     known = req.if_none_match
     return known is not None and any(each in ("*", tag) for each in known)
 
 
 def require_match(req: Request, current: Product | None) -> None:
-    """Refuse a request whose `If-Match` names another state than the current one (RFC 9110, 13.1.1).
+    """Refuse a request whose `If-Match` doesn't match the current product (RFC 9110, 13.1.1).
 
     Raises:
-        falcon.HTTPPreconditionFailed: It does. No tag, as of a client that lost its own, matches nothing.
+        falcon.HTTPPreconditionFailed: No tag matches. An empty `If-Match` never does.
     """
     if req.get_header("If-Match") is not None and not _matches(req.if_match or (), current):
-        raise falcon.HTTPPreconditionFailed(description="If-Match: the product is not what it names.")
+        raise falcon.HTTPPreconditionFailed(description="If-Match: no tag matches the product.")
 
 
 def precondition(req: Request) -> Callable[[Product | None], None]:
-    """Return the check that a request's `If-Match` and `If-None-Match` ask for before anything is changed.
+    """Return the check for a request's `If-Match` and `If-None-Match`, to call before a change.
 
     Returns:
-        A function of the current product, or None where there is none; it raises 412 where the check fails.
+        A function of the current product or None. It raises 412 when the precondition fails.
     """
-    unwanted = req.if_none_match
+    if_none_match = req.if_none_match
 
     def check(current: Product | None) -> None:
         require_match(req, current)
-        if unwanted is not None and _matches(unwanted, current, weak=True):
-            raise falcon.HTTPPreconditionFailed(description="If-None-Match: there is such a product already.")
+        if if_none_match is not None and _matches(if_none_match, current, weak=True):
+            raise falcon.HTTPPreconditionFailed(description="If-None-Match: a tag matches the product.")
 
     return check
 

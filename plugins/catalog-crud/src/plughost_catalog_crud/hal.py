@@ -18,21 +18,21 @@ HAL: Final = "application/hal+json"
 
 def hal_item(product: Product, base: str) -> dict[str, Any]:
     """Return a product in HAL."""
-    own = f"{base}/{product.id}"
-    links = {"self": own, "update": own, "remove": own, **_common(base)}
+    address = f"{base}/{product.id}"
+    links = {"self": address, "update": address, "remove": address, **_common_links(base)}
     return {**msgspec.structs.asdict(product), "_links": _as_links(links)}
 
 
 def hal_list(products: Iterable[Product], base: str, pages: Mapping[str, str], page: Page) -> dict[str, Any]:
-    """Return a page of products in HAL; its link to the count keeps the filters."""
+    """Return a page of products in HAL. Its `count` link keeps the filters."""
     items = [hal_item(product, base) for product in products]
-    links = {"self": f"{base}?{page.query()}", **_common(base), **pages}
+    links = {"self": f"{base}?{page.query()}", **_common_links(base), **pages}
     if page.asked:
         links["count"] += f"?{page.filter_query()}"
     return {"_embedded": {"product": items}, "_links": _as_links(links)}
 
 
-def _common(base: str) -> dict[str, str]:
+def _common_links(base: str) -> dict[str, str]:
     return {"add": base, "list": base, "count": f"{base}/count"}
 
 

@@ -1,4 +1,4 @@
-"""What the operations do, for the API description."""
+"""The operations for the API description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plughost_catalog_core import Name, Price, ProductDraft, Sku, Stock
 from plughost_catalog_crud.hal import HAL, JSON
 from plughost_catalog_store import FIELDS
 
-BOTH: Final = (JSON, HAL)
+FORMATS: Final = (JSON, HAL)
 _EXAMPLES: Final = {"a teapot": {"sku": "POT-1", "name": "Teapot", "price": 19.99, "stock": 3}}
 
 
@@ -29,13 +29,13 @@ class ProductJSON(BaseModel):
 
 
 class Link(BaseModel):
-    """An absolute address."""
+    """An absolute URL."""
 
     href: str
 
 
 class ProductHAL(ProductJSON):
-    """A product and what can be done with it."""
+    """A product with links to its operations."""
 
     model_config = ConfigDict(title="ProductHAL")
 
@@ -49,7 +49,7 @@ class ProductsHAL(BaseModel):
 
 
 class PageHAL(BaseModel):
-    """A page of products and the way to others."""
+    """A page of products with links to other pages."""
 
     embedded: ProductsHAL = Field(alias="_embedded")
     links: dict[str, Link] = Field(alias="_links")
@@ -58,7 +58,7 @@ class PageHAL(BaseModel):
 _PRODUCT: Final = {JSON: ProductJSON, HAL: ProductHAL}
 
 
-def _tag(name: str, description: str) -> Parameter:
+def _precondition(name: str, description: str) -> Parameter:
     return Parameter(name=name, place="header", description=description)
 
 
@@ -70,25 +70,27 @@ _ID: Final = Parameter(
     schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
     refusal=404,
 )
-_IF_MATCH: Final = _tag("If-Match", "Only if the product's ETag is one of these; `*` for whatever it is.")
-_IF_NONE_MATCH: Final = _tag("If-None-Match", "Only if the product's ETag is none of these.")
-_PROBLEM: Final = "The detail tells what is wrong."
-_ENTITY_HEADERS: Final = {"ETag": "Names the product's present state.", "Vary": "Accept."}
+_IF_MATCH: Final = _precondition(
+    "If-Match", "Proceed only if the product's ETag is one of these; `*` matches any product."
+)
+_IF_NONE_MATCH: Final = _precondition("If-None-Match", "Proceed only if the product's ETag is none of these.")
+_PROBLEM: Final = "`detail` says what is wrong."
+_ENTITY_HEADERS: Final = {"ETag": "Identifies the product's current state.", "Vary": "Accept."}
 _CREATED: Final = Response(
     description="The product as it was created.",
     model=_PRODUCT,
     headers={"Location": "The absolute address of the new product.", **_ENTITY_HEADERS},
 )
-_INVALID: Final = Response(description="The body is no JSON, or breaks rules: `violations` names each invalid field.")
+_INVALID: Final = Response(description="The body is not JSON or not valid: `violations` names each invalid field.")
 _TAKEN: Final = Response(description="Another product has this SKU.")
-_ABSENT: Final = Response(description="There is no product with this id.")
-_CHANGED: Final = Response(description="The precondition does not hold, or the product is absent.")
+_NOT_FOUND: Final = Response(description="No product has this id.")
+_FAILED_PRECONDITION: Final = Response(description="The precondition fails, or there is no such product.")
 
 LIST: Final = Operation(
     id="listProducts",
-    description="Sorted and filtered as asked, else by id. `Link` leads to the other pages, as HAL's `_links` do.",
+    description="Sorted by id unless `sort` is given. `Link`, like HAL's `_links`, leads to the other pages.",
     summary="List products, a page at a time",
-    produces=BOTH,
+    produces=FORMATS,
     parameters=PAGING.parameters,
     responses={
         200: Response(
@@ -97,63 +99,63 @@ LIST: Final = Operation(
             headers=PAGING.headers,
         ),
         400: Response(description=f"`sort` or a filter is wrong. {_PROBLEM}"),
-        404: Response(description="`page` or `size` is no integer."),
+        404: Response(description="`page` or `size` is not an integer."),
     },
 )
 COUNT: Final = Operation(
     id="countProducts",
-    description="Of all products, or of those that the filters let through.",
+    description="The number of all products, or of those that match the filters.",
     summary="Count products",
-    produces=BOTH,
+    produces=FORMATS,
     parameters=PAGING.filter_parameters,
     responses={
-        200: Response(description="How many products match.", model=Annotated[int, Field(ge=0)]),
+        200: Response(description="The number of matching products.", model=Annotated[int, Field(ge=0)]),
         400: Response(description=f"A filter is wrong. {_PROBLEM}"),
     },
 )
 CREATE: Final = Operation(
     id="createProduct",
-    description="The store gives it an id; one in the body is ignored.",
+    description="The server generates the id; an id in the body is ignored.",
     summary="Create a product",
-    produces=BOTH,
+    produces=FORMATS,
     request=ProductDraft,
     responses={201: _CREATED, 400: _INVALID, 409: _TAKEN},
     examples=_EXAMPLES,
 )
 GET: Final = Operation(
     id="getProduct",
-    description="With its ETag, by which a later read or write can be made conditional.",
+    description="Its ETag makes later reads and writes conditional.",
     summary="Get a product by its id",
-    produces=BOTH,
+    produces=FORMATS,
     parameters=(_ID, _IF_MATCH, _IF_NONE_MATCH),
     responses={
         200: Response(description="The product.", model=_PRODUCT, headers=_ENTITY_HEADERS),
-        304: Response(description="The client has it already."),
-        404: _ABSENT,
-        412: Response(description="The product is not what `If-Match` names."),
+        304: Response(description="The client's copy is current."),
+        404: _NOT_FOUND,
+        412: Response(description="No tag of `If-Match` matches the product."),
     },
 )
 PUT: Final = Operation(
     id="replaceProduct",
-    description="The id of the path counts, whatever the body says. The store never gives it to another product.",
+    description="The id comes from the path, not from the body. The server never generates it for another product.",
     summary="Replace a product, or create it under an id",
-    produces=BOTH,
+    produces=FORMATS,
     request=ProductDraft,
     parameters=(_ID, _IF_MATCH, _IF_NONE_MATCH),
     responses={
         201: _CREATED,
         204: Response(description="The product was replaced."),
         400: _INVALID,
-        404: Response(description="There is no product with this id, and it is too large to be given to one."),
+        404: Response(description="No product has this id, and it is too large for a new product."),
         409: _TAKEN,
-        412: _CHANGED,
+        412: _FAILED_PRECONDITION,
     },
     examples=_EXAMPLES,
 )
 DELETE: Final = Operation(
     id="deleteProduct",
-    description="For good: its SKU is free for another product then, its id is not given again.",
+    description="It can't be undone. The SKU can be used again, the id can't.",
     summary="Delete a product by its id",
     parameters=(_ID, _IF_MATCH),
-    responses={204: Response(description="The product is gone."), 404: _ABSENT, 412: _CHANGED},
+    responses={204: Response(description="The product was deleted."), 404: _NOT_FOUND, 412: _FAILED_PRECONDITION},
 )

@@ -21,7 +21,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    maximum_page_size: int = Field(100, ge=1, le=10_000, description="Products on a page at most")
+    maximum_page_size: int = Field(100, ge=1, le=10_000, description="Maximum number of products on a page")
 
 
 @hookimpl
@@ -32,7 +32,7 @@ def register_settings() -> type[Settings]:
 
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
-    """Mount the resource on the store that catalog-store offers."""
+    """Mount the resources on the store of catalog-store."""
     catalog = Catalog(context.stores["catalog"])
     paging = replace(operations.PAGING, maximum=context.settings.maximum_page_size)
     one = {"GET": operations.GET, "PUT": operations.PUT, "DELETE": operations.DELETE}

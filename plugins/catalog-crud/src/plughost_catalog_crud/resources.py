@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from plughost_catalog_store import Catalog, Product
 
 PREFIX: Final = "/products"
-LARGEST_GIVEN_ID: Final = 2**53
-"""The largest id that a client may give a product: the largest integer that every JSON reader keeps exact."""
+MAX_CLIENT_ID: Final = 2**53
+"""The largest id that a client can choose: every JSON parser represents integers up to it exactly."""
 
 
 class Products:
     """The resource of all products."""
 
     def __init__(self, catalog: Catalog, paging: Paging) -> None:
-        """Take the catalog, and how it is read."""
+        """Take the catalog and its paging rules."""
         self._catalog = catalog
         self._paging = paging
 
-    def on_get(self, req: Request, resp: falcon.Response, **asked: Any) -> None:
-        """Show a page of them."""
-        page = self._paging.page(asked)
+    def on_get(self, req: Request, resp: falcon.Response, **query: Any) -> None:
+        """Return a page of products."""
+        page = self._paging.page(query)
         total = 0 if page.is_empty else self._catalog.count(page.filters)
         products: list[Product] = []
         if page.offset < total:
@@ -39,26 +39,26 @@ class Products:
         _vary(resp)
         if preferred(req, (JSON, HAL)) == HAL:
             resp.content_type = HAL
-            resp.data = encode(hal_list(products, _base(req), page.links(_base(req), products, total), page))
+            resp.data = encode(hal_list(products, _list_url(req), page.links(_list_url(req), products, total), page))
         else:
             resp.media = products
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Create one."""
-        _created(req, resp, self._catalog.create(read_body(req, ProductDraft)))
+        """Create a product."""
+        _send_created(req, resp, self._catalog.create(read_body(req, ProductDraft)))
 
 
 class Count:
-    """The resource of how many products there are."""
+    """The resource of the number of products."""
 
     def __init__(self, catalog: Catalog, paging: Paging) -> None:
-        """Take the catalog, and how it is read."""
+        """Take the catalog and its paging rules."""
         self._catalog = catalog
         self._paging = paging
 
-    def on_get(self, req: Request, resp: falcon.Response, **asked: Any) -> None:
-        """Count those that match the filters: a bare number, whichever JSON is asked for."""
-        page = self._paging.page(asked)
+    def on_get(self, req: Request, resp: falcon.Response, **query: Any) -> None:
+        """Return the number of matching products, a bare JSON number in both formats."""
+        page = self._paging.page(query)
         resp.media = 0 if page.is_empty else self._catalog.count(page.filters)
 
 
@@ -70,10 +70,10 @@ class OneProduct:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, product_id: int) -> None:
-        """Show it, unless the client has it already."""
+        """Return the product, or 304 if the client's copy is current."""
         product = self._catalog.find(product_id)
         if product is None:
-            raise _absent(product_id)
+            raise _not_found(product_id)
         require_match(req, product)
         tag = etag(product, hal=preferred(req, (JSON, HAL)) == HAL)
         if is_known(req, tag):
@@ -81,44 +81,44 @@ class OneProduct:
             resp.etag = tag
             _vary(resp)
         else:
-            _show(req, resp, product)
+            _send_product(req, resp, product)
 
     def on_put(self, req: Request, resp: falcon.Response, product_id: int) -> None:
-        """Replace it, or create it under this id."""
+        """Replace the product, or create it with this id."""
         draft = read_body(req, ProductDraft)
-        asked_for = precondition(req)
+        check_precondition = precondition(req)
 
         def check(current: Product | None) -> None:
-            asked_for(current)
-            if current is None and product_id > LARGEST_GIVEN_ID:
-                raise _absent(product_id)
+            check_precondition(current)
+            if current is None and product_id > MAX_CLIENT_ID:
+                raise _not_found(product_id)
 
         product, is_new = self._catalog.put(product_id, draft, check)
         if is_new:
-            _created(req, resp, product)
+            _send_created(req, resp, product)
         else:
             resp.status = falcon.HTTP_204
 
     def on_delete(self, req: Request, resp: falcon.Response, product_id: int) -> None:
-        """Remove it."""
+        """Delete the product."""
         if not self._catalog.remove(product_id, precondition(req)):
-            raise _absent(product_id)
+            raise _not_found(product_id)
         resp.status = falcon.HTTP_204
 
 
-def _created(req: Request, resp: falcon.Response, product: Product) -> None:
+def _send_created(req: Request, resp: falcon.Response, product: Product) -> None:
     resp.status = falcon.HTTP_201
-    resp.location = f"{_base(req)}/{product.id}"
-    _show(req, resp, product)
+    resp.location = f"{_list_url(req)}/{product.id}"
+    _send_product(req, resp, product)
 
 
-def _show(req: Request, resp: falcon.Response, product: Product) -> None:
+def _send_product(req: Request, resp: falcon.Response, product: Product) -> None:
     hal = preferred(req, (JSON, HAL)) == HAL
     resp.etag = etag(product, hal=hal)
     _vary(resp)
     if hal:
         resp.content_type = HAL
-        resp.data = encode(hal_item(product, _base(req)))
+        resp.data = encode(hal_item(product, _list_url(req)))
     else:
         resp.media = product
 
@@ -127,10 +127,10 @@ def _vary(resp: falcon.Response) -> None:
     resp.append_header("Vary", "Accept")
 
 
-def _base(req: Request) -> str:
-    """Return the absolute address of the list, as the client reached it."""
+def _list_url(req: Request) -> str:
+    """Return the absolute URL of the list, as the client reached it."""
     return req.prefix + PREFIX
 
 
-def _absent(product_id: int) -> falcon.HTTPNotFound:
+def _not_found(product_id: int) -> falcon.HTTPNotFound:
     return falcon.HTTPNotFound(description=f"Product not found: {product_id}")

@@ -1,4 +1,4 @@
-"""The catalog: every product in the store, for as many plugins as share it."""
+"""The catalog: all products in the store that several plugins share."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Check: TypeAlias = Callable[[Product | None], object]
 _BATCH: Final = 1000
 
 
-def _whatever(_: Product | None) -> None:
-    """Have nothing against it."""
+def _accept_any(_: Product | None) -> None:
+    """Accept any product."""
 
 
 class Catalog:
-    """All products. Every change is one transaction, on the disk before its method returns.
+    """All products. Every change is one transaction, on disk when its method returns.
 
-    A method raises what `OpenStore` raises, beside what it names. Ids are numbers in 1 .. 2^63-1.
-    A `Check` is called with the product as it is, or None, when nobody else can change it any more; if it raises,
-    nothing is done. It may be called again where others were in the way, so it only looks.
+    Methods raise the errors of `OpenStore` as well as their own. Ids are in 1 .. 2^63-1.
+    A `Check` is called with the current product or None, while it is locked; if the check raises, nothing changes.
+    A retried transaction calls it again, so it must have no side effects.
     """
 
     def __init__(self, store: OpenStore[Session]) -> None:
@@ -43,18 +43,18 @@ class Catalog:
     # By SKU.
 
     def batches(self) -> Iterator[Sequence[Product]]:
-        """Yield all products by id, which is the order of creation, in batches, so that memory stays bounded."""
+        """Yield all products in batches, which bounds the memory, by id: the order of creation."""
         return self._batches("id > ?")
 
     def lines(self) -> Iterator[Sequence[Line]]:
-        """Yield what `batches` does, for a list that is only sent: from the database to JSON without a step between."""
+        """Yield all products like `batches`, but with prices ready for JSON, for lists that are only sent."""
         return self._store.batches(table.lines, key=attrgetter("id"), size=_BATCH)
 
     def get(self, sku: str) -> Product:
         """Return a product.
 
         Raises:
-            ProductNotFound: There is none with this SKU.
+            ProductNotFound: No product has this SKU.
         """
         product = self._store.read(table.get, sku)
         if product is None:
@@ -62,7 +62,7 @@ class Catalog:
         return product
 
     def create(self, draft: ProductDraft) -> Product:
-        """Take a new product on record.
+        """Store a new product.
 
         Raises:
             ProductExists: Its SKU is taken.
@@ -70,13 +70,13 @@ class Catalog:
         try:
             return self._store.single(table.insert, draft)
         except Duplicate as error:
-            _refuse(draft.sku, error)
+            _raise_exists(draft.sku, error)
 
     def delete(self, sku: str) -> None:
         """Remove a product.
 
         Raises:
-            ProductNotFound: There is none with this SKU.
+            ProductNotFound: No product has this SKU.
         """
         if not self._store.single(table.delete, "WHERE sku = ?", sku):
             raise ProductNotFound(sku)
@@ -84,13 +84,13 @@ class Catalog:
     # By id.
 
     def find(self, product_id: int) -> Product | None:
-        """Return a product, or None where there is none with this id."""
+        """Return the product with this id, or None."""
         return self._store.read(table.find, product_id)
 
-    def put(self, product_id: int, draft: ProductDraft, check: Check = _whatever) -> tuple[Product, bool]:
-        """Replace a product, or take a new one on record under this id.
+    def put(self, product_id: int, draft: ProductDraft, check: Check = _accept_any) -> tuple[Product, bool]:
+        """Replace a product, or store a new one with this id.
 
-        Ids that are generated later never meet one that was given here.
+        An id used here is never generated later.
 
         Returns:
             The product, and whether it is new.
@@ -101,10 +101,10 @@ class Catalog:
         try:
             return self._store.run(_put, product_id, draft, check)
         except Duplicate as error:
-            _refuse(draft.sku, error)
+            _raise_exists(draft.sku, error)
 
-    def remove(self, product_id: int, check: Check = _whatever) -> bool:
-        """Remove a product; tell whether there was one."""
+    def remove(self, product_id: int, check: Check = _accept_any) -> bool:
+        """Remove a product and return whether it existed."""
         return self._store.run(_remove, product_id, check)
 
     # Queries.
@@ -117,21 +117,21 @@ class Catalog:
         offset: int = 0,
         limit: int = 20,
     ) -> list[Product]:
-        """Return some of the products, in an order that is always total.
+        """Return some of the products, in a total order.
 
         Args:
-            filters: Field to the value that it must have, integers within 64 bits.
-            order: Fields to sort by, each with whether it is descending; text goes by code points, and id comes last.
-            offset: How many to leave out; beyond the end there are none.
-            limit: How many at most.
+            filters: The value that each field must have; integers within 64 bits.
+            order: Fields to sort by, each with whether it is descending. Text sorts by code points; id is the last key.
+            offset: How many products to skip.
+            limit: The maximum number of products.
 
         Raises:
-            LookupError: There is no such field.
+            LookupError: A field is unknown.
         """
         condition, values = _condition(filters or {})
-        terms = ", ".join(f"{_known(name)} DESC" if descending else _known(name) for name, descending in order)
-        rest = f"{condition} ORDER BY {terms + ', ' if terms else ''}id LIMIT ? OFFSET ?"
-        return self._store.read(table.select, rest, *values, min(limit, MAX_ID), min(offset, MAX_ID))
+        terms = ", ".join(f"{_column(name)} DESC" if descending else _column(name) for name, descending in order)
+        clauses = f"{condition} ORDER BY {terms + ', ' if terms else ''}id LIMIT ? OFFSET ?"
+        return self._store.read(table.select, clauses, *values, min(limit, MAX_ID), min(offset, MAX_ID))
 
     def count(self, filters: Mapping[str, str | int | Decimal] | None = None) -> int:
         """Return the number of products; see `page`."""
@@ -139,21 +139,21 @@ class Catalog:
         return self._store.read(table.count, condition, *values)
 
     def priced_between(self, lowest: Decimal, highest: Decimal) -> Iterator[Product]:
-        """Yield the products with a price within a range, both ends included, by id (SPEC Product)."""
+        """Yield the products in a price range, both ends included, by id (SPEC Product)."""
         condition = "id > ? AND ? <= price AND price <= ?"
         return chain.from_iterable(self._batches(condition, str(lowest), str(highest)))
 
     def in_stock(self) -> Iterator[Product]:
-        """Yield the products of which there are any, by id (SPEC Product)."""
+        """Yield the products whose stock is more than 0, by id (SPEC Product)."""
         return chain.from_iterable(self._batches("id > ? AND stock > 0"))
 
     def named(self, text: str, page: int = 0, size: int = 20) -> list[Product]:
         """Return a page of the products whose name contains a text, by id (SPEC Product).
 
         Args:
-            text: Taken literally; letter case counts.
-            page: Which one, from zero.
-            size: Products on a page.
+            text: Matched literally and case-sensitively.
+            page: The page's number, from zero.
+            size: The number of products on a page.
         """
         return self._store.read(table.named, text, min(page * size, MAX_ID), min(size, MAX_ID))
 
@@ -165,42 +165,42 @@ class Catalog:
 
 
 def _put(session: Session, product_id: int, draft: ProductDraft, check: Check) -> tuple[Product, bool]:
-    current = table.locked(session, product_id)
+    current = table.select_for_update(session, product_id)
     check(current)
     if current is None:
         product = table.insert_at(session, product_id, draft)
         if product is not None:
             return product, True
-        check(table.locked(session, product_id))
+        check(table.select_for_update(session, product_id))
     return table.update(session, product_id, draft), False
 
 
 def _remove(session: Session, product_id: int, check: Check) -> bool:
-    current = table.locked(session, product_id)
+    current = table.select_for_update(session, product_id)
     check(current)
     return current is not None and table.delete(session, "WHERE id = ?", product_id) > 0
 
 
 def _condition(filters: Mapping[str, str | int | Decimal]) -> tuple[str, list[str | int]]:
-    """Return the WHERE clause of filters, and its values."""
-    terms = " AND ".join(f"{_known(name)} = ?" for name in filters)
+    """Return the WHERE clause for some filters, and its values."""
+    terms = " AND ".join(f"{_column(name)} = ?" for name in filters)
     values = [value if isinstance(value, int) else str(value) for value in filters.values()]
     return f"WHERE {terms}" if terms else "", values
 
 
-def _known(name: str) -> str:
-    """Return the name of a field, which becomes part of SQL.
+def _column(name: str) -> str:
+    """Return the column of a field. Only known names are allowed, because the column becomes part of SQL.
 
     Raises:
-        LookupError: There is no such field.
+        LookupError: A field is unknown.
     """
     if name not in FIELDS:
         raise LookupError(name)
     return name
 
 
-def _refuse(sku: str, error: Duplicate) -> NoReturn:
-    """Name the SKU where it is what is taken."""
+def _raise_exists(sku: str, error: Duplicate) -> NoReturn:
+    """Raise `ProductExists`, or the error itself if the id is the duplicate."""
     if error.columns == ("id",):
         raise error
     raise ProductExists(sku) from error

@@ -1,4 +1,4 @@
-"""The plugin catalog-store: it offers the store `catalog`, and mounts nothing."""
+"""The plugin catalog-store: it declares the store `catalog` and mounts no route."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_stores(context: PluginContext[Any]) -> list[Store]:
-    """Offer the store `catalog`, with the table `products`."""
+    """Declare the store `catalog`, with the table `products`."""
     folder = files(__package__) / "migrations"
     return [Store(name="catalog", migrations=folder, tables=("products",))]

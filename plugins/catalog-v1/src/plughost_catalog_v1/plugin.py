@@ -33,11 +33,11 @@ class Products:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """List them."""
+        """List all products."""
         send_list(resp, self._catalog.list())
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Create one."""
+        """Create a product."""
         product = self._catalog.create(read_body(req, ProductDraft))
         resp.status = falcon.HTTP_201
         resp.data = product.json
@@ -51,7 +51,7 @@ def register_settings() -> type[MemorySettings]:
 
 @hookimpl
 def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
-    """Mount the catalog; its products live as long as what is returned here."""
+    """Mount the catalog. Its products live as long as the returned resources."""
     catalog = MemoryCatalog(context.settings.max_products)
     operations = {
         "GET": list_operation(ProductJSON, 1),

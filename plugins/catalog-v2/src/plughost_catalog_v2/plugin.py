@@ -36,14 +36,14 @@ class Products:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """List them."""
+        """List all products."""
         send_list(resp, self._catalog.list())
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Create one."""
+        """Create a product."""
         product = self._catalog.create(read_body(req, ProductDraft))
         resp.status = falcon.HTTP_201
-        # Not resp.location, which would encode the percent signs once more.
+        # resp.location would encode the percent signs a second time.
         resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
         resp.data = product.json
 
@@ -56,11 +56,11 @@ class OneProduct:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:
-        """Show it."""
+        """Return the product."""
         resp.data = self._catalog.get(sku).json
 
     def on_delete(self, req: Request, resp: falcon.Response, sku: str) -> None:
-        """Remove it."""
+        """Delete the product."""
         self._catalog.delete(sku)
         resp.status = falcon.HTTP_204
 
@@ -73,7 +73,7 @@ def register_settings() -> type[MemorySettings]:
 
 @hookimpl
 def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
-    """Mount the catalog; its products live as long as what is returned here."""
+    """Mount the catalog. Its products live as long as the returned resources."""
     catalog = MemoryCatalog(context.settings.max_products)
     routes = (
         Route(

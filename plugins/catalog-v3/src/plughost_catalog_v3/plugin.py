@@ -50,14 +50,14 @@ class Products:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """List them."""
+        """List all products."""
         send_array(resp, self._catalog.lines())
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Create one."""
+        """Create a product."""
         product = self._catalog.create(read_body(req, ProductDraft))
         resp.status = falcon.HTTP_201
-        # Not resp.location, which would encode the percent signs once more.
+        # resp.location would encode the percent signs a second time.
         resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
         resp.media = product
 
@@ -70,18 +70,18 @@ class OneProduct:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:
-        """Show it."""
+        """Return the product."""
         resp.media = self._catalog.get(sku)
 
     def on_delete(self, req: Request, resp: falcon.Response, sku: str) -> None:
-        """Remove it."""
+        """Delete the product."""
         self._catalog.delete(sku)
         resp.status = falcon.HTTP_204
 
 
 @hookimpl
 def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
-    """Mount the catalog on the store that catalog-store offers."""
+    """Mount the catalog on the store of catalog-store."""
     catalog = Catalog(context.stores["catalog"])
     routes = (
         Route("", Products(catalog), {"GET": list_operation(ProductJSON, 3), "POST": create_operation(ProductJSON, 3)}),

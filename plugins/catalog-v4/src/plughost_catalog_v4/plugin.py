@@ -36,9 +36,9 @@ class CreateProductRequest(ProductDraft):
     """A product as a client sends it."""
 
 
-@dataclass(slots=True)  # not frozen, which would take a list twice as long
+@dataclass(slots=True)  # frozen would make a list take twice as long
 class ProductDTO:
-    """A product as clients see it: what is stored but for the id."""
+    """A product as clients see it: without the id."""
 
     sku: Sku
     name: Name
@@ -47,12 +47,12 @@ class ProductDTO:
 
 
 def to_dto(product: Product) -> ProductDTO:
-    """Return what clients see of a record."""
+    """Return a product without its id."""
     return ProductDTO(product.sku, product.name, product.price, product.stock)
 
 
 class ProductLine(msgspec.Struct):
-    """A product in the list, written as `ProductDTO` is, with its price as the database wrote it."""
+    """A product in the list: like `ProductDTO`, but the price is a JSON number formatted by the database."""
 
     sku: str
     name: str
@@ -61,7 +61,7 @@ class ProductLine(msgspec.Struct):
 
 
 def to_line(line: Line) -> ProductLine:
-    """Return what clients see of a record in the list."""
+    """Return a product of a list without its id."""
     return ProductLine(line.sku, line.name, line.price, line.stock)
 
 
@@ -73,14 +73,14 @@ class Products:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """List them."""
+        """List all products."""
         send_array(resp, ([to_line(line) for line in batch] for batch in self._catalog.lines()))
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Create one."""
+        """Create a product."""
         product = self._catalog.create(read_body(req, CreateProductRequest))
         resp.status = falcon.HTTP_201
-        # Not resp.location, which would encode the percent signs once more.
+        # resp.location would encode the percent signs a second time.
         resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
         resp.media = to_dto(product)
 
@@ -93,18 +93,18 @@ class OneProduct:
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:
-        """Show it."""
+        """Return the product."""
         resp.media = to_dto(self._catalog.get(sku))
 
     def on_delete(self, req: Request, resp: falcon.Response, sku: str) -> None:
-        """Remove it."""
+        """Delete the product."""
         self._catalog.delete(sku)
         resp.status = falcon.HTTP_204
 
 
 @hookimpl
 def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
-    """Mount the catalog on the store that catalog-store offers."""
+    """Mount the catalog on the store of catalog-store."""
     catalog = Catalog(context.stores["catalog"])
     routes = (
         Route(

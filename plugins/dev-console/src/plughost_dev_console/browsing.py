@@ -1,4 +1,4 @@
-"""Browsing stores: tables and rows, to read and nothing else."""
+"""Read-only access to the tables and rows of stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import falcon
 
 from plughost.stores import StoreError, browse
 from plughost_dev_console.guard import PREFIX
-from plughost_dev_console.showing import attempted
+from plughost_dev_console.view_data import run_bounded
 
 if TYPE_CHECKING:
     from plughost import HostControl
@@ -26,10 +26,10 @@ _LONGEST_VALUE: Final = 200
 
 
 class Browsing:
-    """Looks into stores for the pages; each method returns what one template shows."""
+    """Reads stores for the pages. Each method returns the values of one template."""
 
     def __init__(self, control: HostControl) -> None:
-        """Look into the stores of all plugins."""
+        """Take the control, which opens the stores of all plugins."""
         self._control = control
 
     def stores(self, req: Request) -> Shown:
@@ -37,7 +37,7 @@ class Browsing:
         return {"stores": [_store(each) for each in self._control.stores.values()]}
 
     def table(self, req: Request, store: str, table: str, page: int, **wanted: str) -> Shown:
-        """Show a page of a table's rows, or one row with its way to others."""
+        """Return a page of a table's rows, or one row with links to related rows."""
         opened = self._control.stores.get(store)
         if opened is None or table not in opened.declared.tables:
             raise falcon.HTTPNotFound(description=f"There is no table {table} in a store {store}.")
@@ -63,10 +63,10 @@ class Browsing:
 
 
 def _row(store: OpenStore[Any], table: str, found: Rows) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return a row's columns with the whole values, and where in the store's other tables the same value leads."""
+    """Return a row's columns with full values, and links to the same values in other tables of the store."""
     others: dict[str, tuple[str, ...]] = {}
     for other in store.declared.tables:
-        problem, looked = attempted(partial(browse, store, other, limit=1))
+        problem, looked = run_bounded(partial(browse, store, other, limit=1))
         if other != table and not problem and looked is not None:
             others[other] = looked.columns
     return [
@@ -93,7 +93,7 @@ def _store(store: OpenStore[Any]) -> Shown:
         place = f"{url.hostname or 'local'}:{url.port or 5432}{url.path}"
     tables = []
     for table in store.declared.tables:
-        problem, found = attempted(partial(browse, store, table, limit=1))
+        problem, found = run_bounded(partial(browse, store, table, limit=1))
         tables.append({"name": table, "total": None if found is None else found.total, "problem": problem})
     return {"store": store, "place": place, "tables": tables}
 

@@ -1,4 +1,4 @@
-"""What else is known of the last requests: their headers, and small bodies, so that a request can be sent again."""
+"""Headers and small bodies of the last requests, so that a request can be sent again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}
 
 
 class Exchange(NamedTuple):
-    """A request and its answer, as far as they are kept.
+    """The recorded parts of a request and its response.
 
     Attributes:
         headers: The request's headers.
         answered: The response's headers.
-        body: The request's body. None where it was not kept: it is large, or nobody read it to its end.
+        body: The request's body; None if it was too large or not read to its end.
     """
 
     headers: dict[str, str]
@@ -33,12 +33,12 @@ class Exchange(NamedTuple):
 
     @property
     def trace(self) -> str:
-        """The id of the trace that the client sent (W3C Trace Context). Empty where it sent none."""
+        """The trace id that the client sent (W3C Trace Context), or an empty string."""
         found = _TRACE.fullmatch(self.headers.get("TRACEPARENT", ""))
         return found[1] if found else ""
 
     def shown(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the headers of both as they may be shown: what may be a secret is masked."""
+        """Return the headers of request and response, with possible secrets masked."""
         return (
             {name.title(): _masked(name, value) for name, value in sorted(self.headers.items())},
             {name.title(): _masked(name, value) for name, value in sorted(self.answered.items())},
@@ -46,25 +46,25 @@ class Exchange(NamedTuple):
 
 
 class Exchanges:
-    """Keeps headers and bodies: a middleware around every site, in development only."""
+    """Middleware of every site that records headers and bodies, in development only."""
 
     def __init__(self, ring: deque[tuple[Any, ...]], own: str) -> None:
-        """Keep them in a ring, as plain values: it outlives this class.
+        """Take the ring buffer. It has plain values, because it outlives this class.
 
         Args:
-            ring: Where to.
+            ring: The ring buffer.
             own: The plugin whose requests are left out.
         """
         self._ring = ring
         self._own = own
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Take part in the reading of a small body."""
+        """Copy a small body while it is read."""
         if 0 < (req.content_length or 0) <= LARGEST_BODY:
-            req.stream = req.env["wsgi.input"] = _Copied(req.stream)
+            req.stream = req.env["wsgi.input"] = _CopyingStream(req.stream)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Keep the headers, and what was read of the body."""
+        """Record the headers and the copied body."""
         if req.mounted is not None and req.mounted.plugin == self._own:
             return
         length, copied = req.content_length or 0, getattr(req.stream, "copied", b"")
@@ -72,13 +72,13 @@ class Exchanges:
         self._ring.append((req.arrived, dict(req.headers), dict(resp.headers), body))
 
     def of(self, arrived: float) -> Exchange | None:
-        """Return what was kept of the request that arrived at a time of `time.perf_counter()`."""
+        """Return the exchange of the request that arrived at a time of `time.perf_counter()`."""
         found = next((each for each in tuple(self._ring) if each[0] == arrived), None)
         return None if found is None else Exchange(*found[1:])
 
 
-class _Copied:
-    """A stream that keeps a copy of what is read from it."""
+class _CopyingStream:
+    """A stream that copies everything read from it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Facts that checks tell, for people: sizes and ages in place of bytes and times."""
+"""The data of health checks, formatted for people: sizes and ages instead of bytes and times."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Fact(NamedTuple):
     """A fact.
 
     Attributes:
-        name: What it is.
-        text: It, for people.
-        exact: It as the check told it, where that is another text. Empty otherwise.
+        name: Its name.
+        text: Its value, for people.
+        exact: The original value if it differs from the text, else empty.
     """
 
     name: str
@@ -25,11 +25,11 @@ class Fact(NamedTuple):
 
 
 def facts(data: Mapping[str, object], now: datetime | None = None) -> Iterator[Fact]:
-    """Yield what a check tells.
+    """Yield the data of a check as facts.
 
     Args:
-        data: What it told: names such as `freeBytes`, and JSON's values.
-        now: The present, with a time zone. The clock's by default.
+        data: The check's data: names such as `freeBytes`, and JSON values.
+        now: The current time with a time zone; by default from the clock.
     """
     for name, value in data.items():
         words = _word.sub(" ", name).lower() if name.isidentifier() else name
@@ -44,7 +44,7 @@ def facts(data: Mapping[str, object], now: datetime | None = None) -> Iterator[F
 
 
 def size(number: float) -> str:
-    """Return a number of bytes in the largest unit of which there is one."""
+    """Format a number of bytes in the largest suitable unit."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while abs(number) >= 1024 and len(units) > 1:
         number /= 1024
@@ -53,13 +53,13 @@ def size(number: float) -> str:
 
 
 def distance(span: timedelta) -> str:
-    """Return how far a moment is away."""
+    """Format the distance of a moment from now."""
     text = duration(abs(span))
     return f"in {text}" if span > timedelta() else f"{text} ago"
 
 
 def duration(span: timedelta) -> str:
-    """Return a span in its two largest units."""
+    """Format a duration in its two largest units."""
     seconds = int(span.total_seconds())
     days, rest = divmod(seconds, 86400)
     if days:
@@ -70,7 +70,7 @@ def duration(span: timedelta) -> str:
 
 
 def _moment(value: object) -> datetime | None:
-    """Return the time that a text stands for, where it has a time zone."""
+    """Return the time in a text, if it has a time zone."""
     if not isinstance(value, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Forms to try operations with, made of what plugins declare, and the request that a filled one stands for."""
+"""Forms for trying operations, generated from their declarations, and the requests made from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 from plughost import Parameter
-from plughost_dev_console.trying import FIELD, example_of, plain
+from plughost_dev_console.offers import FIELD, example_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 _ORDER: Final = ("path", "query", "header")
 _NOBODY: Final = ""
-_OWN_TOKEN: Final = "token"  # noqa: S105 - the choice of the form that says so
+_OWN_TOKEN: Final = "token"  # noqa: S105 - a choice of the form, not a secret
 LOGIN: Final = "login:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A request that is to be sent.
+    """A request to send.
 
     Attributes:
         site: The site.
         scheme: `http` or `https`.
         method: The HTTP method.
         target: Path and query.
-        headers: Its headers, but for credentials.
+        headers: Its headers without credentials.
         authorization: The header `Authorization`. Empty for none.
         body: Its body. None for none.
     """
@@ -54,12 +54,12 @@ class Input:
     Attributes:
         name: Its name in the form, such as `query:page`.
         label: The parameter's name.
-        place: Where the parameter stands.
-        about: What it is for.
-        choices: The values it may have. Empty for any.
-        value: What it is at first.
-        hint: What is shown while it is empty.
-        required: Whether it has to be given.
+        place: The parameter's place.
+        about: Its description.
+        choices: The allowed values; empty for any.
+        value: Its initial value.
+        hint: The placeholder.
+        required: Whether it is required.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Input:
 
 
 def find(host: HostView, site: str, method: str, path: str) -> tuple[str, RouteGroup, Operation] | None:
-    """Return an operation with its plugin and group, by its site, method and URI template. None where there is none."""
+    """Return the plugin, group and operation for a site, method and URI template, or None."""
     view = host.sites.get(site)
     for plugin, group in view.groups if view is not None else ():
         for route in group.routes:
@@ -89,7 +89,7 @@ def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[st
         group: Its group.
         operation: The operation.
         path: Its URI template.
-        given: What was filled in before, by the fields' names.
+        given: Previous input, by field name.
     """
     declared = {(each.place, each.name): each for each in operation.parameters}
     for name in FIELD.findall(path):
@@ -106,14 +106,14 @@ def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[st
 
 
 def body_of(operation: Operation) -> str | None:
-    """Return an example of an operation's body, as JSON for people. None where it has no body."""
+    """Return an example of an operation's body as indented JSON, or None if it has no body."""
     if operation.request is None:
         return None
     return json.dumps(example_of(operation), default=plain, ensure_ascii=False, indent=2)
 
 
 def outgoing(site: str, method: str, path: str, operation: Operation, form: Mapping[str, str]) -> Outgoing:
-    """Return the request that a filled form stands for, without a demo account's token.
+    """Return the request for a submitted form, without a demo account's token.
 
     Args:
         site: The operation's site.
@@ -157,12 +157,12 @@ def _authorization(form: Mapping[str, str]) -> str:
 
 
 def _each(value: str) -> Iterator[str]:
-    """Yield the values of a parameter; each stands on a line of its own."""
+    """Yield the values of a parameter, one for each line."""
     return (each for each in value.splitlines() if each)
 
 
 def _written(value: object) -> str:
-    """Return an example as one types it: of a list, whose values are given one by one, the first."""
+    """Format an example as form input; of a list, only the first value."""
     return str(next(iter(value), "")) if isinstance(value, list | tuple) else str(value)
 
 

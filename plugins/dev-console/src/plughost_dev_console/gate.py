@@ -1,7 +1,6 @@
-"""The gate: links that open the console once, sessions that follow from them, and tokens that forms carry.
+"""One-time links that open the console, the sessions that they start, and CSRF tokens.
 
-Everything is signed with a key that is made when the host starts and never leaves the process: whatever was signed
-before is void after a restart.
+Everything is signed with a key that the host makes at start and keeps in memory, so a restart invalidates it all.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 if TYPE_CHECKING:
     from plughost_dev_console.settings import Settings
 
-_MOST: Final = 20
-"""Links and sessions that are good at once; the oldest make room for new ones."""
+_MAX_OPEN: Final = 20
+"""Maximum number of open links, and of sessions; new ones replace the oldest."""
 
 
 class Gate:
-    """Hands out links, sessions and tokens, and knows its own again."""
+    """Issues and verifies links, sessions and CSRF tokens."""
 
     def __init__(self, key: bytes, links: dict[str, bool], sessions: dict[str, bool], settings: Settings) -> None:
-        """Guard with what is remembered for as long as the host runs.
+        """Take the state, which the host keeps while it runs.
 
         Args:
-            key: The key that all is signed with.
-            links: Links that were not used yet.
-            sessions: Sessions that were not left yet.
-            settings: How long they are good.
+            key: The signing key.
+            links: The unused links.
+            sessions: The open sessions.
+            settings: The lifetimes.
         """
         self._open_links = links
         self._open_sessions = sessions
@@ -44,7 +43,7 @@ class Gate:
         return self._links.dumps(self._remember(self._open_links))
 
     def is_open(self, link: str) -> bool:
-        """Tell whether a link would begin a session."""
+        """Return whether a link would start a session."""
         return _loaded(self._links, link, self._settings.link_lifetime) in self._open_links
 
     def enter(self, link: str) -> str | None:
@@ -54,15 +53,15 @@ class Gate:
             link: Its token.
 
         Returns:
-            The cookie of a new session; None where the link is forged, too old, or was used before.
+            The cookie of a new session, or None if the link is forged, expired or used.
         """
         name = _loaded(self._links, link, self._settings.link_lifetime)
-        if name is None or not self._open_links.pop(name, False):  # in one step: of two at once, one gets in
+        if name is None or not self._open_links.pop(name, False):  # atomic: of two concurrent requests, one succeeds
             return None
         return self._sessions.dumps(self._remember(self._open_sessions))
 
     def session(self, cookie: str | None) -> str | None:
-        """Return the session that a cookie stands for; None where it stands for none."""
+        """Return the session of a cookie, or None."""
         name = _loaded(self._sessions, cookie, self._settings.session_lifetime)
         return name if name in self._open_sessions else None
 
@@ -71,18 +70,18 @@ class Gate:
         self._open_sessions.pop(session, None)
 
     def token(self, session: str) -> str:
-        """Return a token that shows that a form came from a page of this session."""
+        """Return a CSRF token for the forms of a session."""
         return self._tokens.dumps(session)
 
-    def recognises(self, token: str | None, session: str) -> bool:
-        """Tell whether a token is one of a session."""
+    def is_valid_token(self, token: str | None, session: str) -> bool:
+        """Return whether a CSRF token belongs to a session."""
         found = _loaded(self._tokens, token, self._settings.session_lifetime)
         return found is not None and secrets.compare_digest(found, session)
 
     def _remember(self, names: dict[str, bool]) -> str:
         name = secrets.token_urlsafe(16)
         names[name] = True
-        for old in list(names)[:-_MOST]:
+        for old in list(names)[:-_MAX_OPEN]:
             names.pop(old, None)
         return name
 

@@ -1,4 +1,4 @@
-"""The guard: a middleware before every resource of the console, which lets in nobody but the person at this machine."""
+"""Middleware that restricts the console to the person at this machine."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _HEADERS: Final = {
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Not no-referrer, under which browsers send `Origin: null` with forms.
+    # With no-referrer, browsers would send `Origin: null` with forms.
     "Referrer-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
 
 
 class Guard:
-    """Refuses what does not come from a page of this console, in a browser on this machine, opened by a link.
+    """Refuses requests that don't come from a page of this console, with a session, in a browser on this machine.
 
-    A resource with a true attribute `public` needs no session; all else holds for it, too.
+    A resource with a true attribute `public` needs no session, but everything else.
     """
 
     def __init__(self, gate: Gate, host: HostView) -> None:
-        """Guard by a gate."""
+        """Take the gate, which knows the sessions."""
         self._gate = gate
         self._host = host
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Let a request through to its resource, or refuse it."""
+        """Check a request before it reaches its resource."""
         _require_this_machine(req)
         self._require_own_name(req)
         _require_own_page(req)
@@ -55,16 +55,16 @@ class Guard:
             return
         if session is None:
             raise falcon.HTTPForbidden(title=NO_SESSION, description="It is opened by a link that can be used once.")
-        if req.method not in _SAFE and hasattr(resource, f"on_{req.method.lower()}"):  # what isn't there is a 405
+        if req.method not in _SAFE and hasattr(resource, f"on_{req.method.lower()}"):  # an unknown method is a 405
             req.context.form = self._form(req, session)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Tell the browser what to refuse."""
+        """Set the security headers."""
         for name, value in _HEADERS.items():
             resp.set_header(name, value)
 
     def _require_own_name(self, req: Request) -> None:
-        """Refuse a foreign name: that is how a page elsewhere reaches this machine by a DNS name of its own."""
+        """Refuse a foreign host name, which a DNS rebinding attack would use."""
         here = (req.site, req.scheme)
         own = {port for each, port in self._host.listeners.items() if (each.site, each.scheme) == here}
         names = {f"{name}:{port}" for name in _NAMES for port in own}
@@ -76,22 +76,22 @@ class Guard:
             )
 
     def _form(self, req: Request, session: str) -> dict[str, str]:
-        """Return the fields of a form, which carries the session's token."""
+        """Return the fields of a form with a valid CSRF token."""
         if (req.content_type or "").partition(";")[0].strip().lower() != FORM:
             raise falcon.HTTPUnsupportedMediaType(description=f"This is a form, of the type {FORM}.")
-        # Declared parameters are those of path, query and header; a form is a body, and not JSON.
+        # The host parses declared parameters and JSON bodies, but not forms.
         try:
             fields = parse_qs(req.bounded_stream.read().decode("ascii"), keep_blank_values=True, max_num_fields=100)
         except (UnicodeDecodeError, ValueError):
             raise falcon.HTTPBadRequest(description="This is no form.") from None
         form = {name: values[-1] for name, values in fields.items()}
-        if not self._gate.recognises(form.pop("csrf", None), session):
+        if not self._gate.is_valid_token(form.pop("csrf", None), session):
             raise falcon.HTTPForbidden(description="This form is not from a page of this console. Load the page again.")
         return form
 
 
 def cookie_name(host: HostView, req: Request) -> str:
-    """Return the name of the session's cookie; hosts on one machine share cookies, whatever their ports."""
+    """Return the name of the session cookie. It includes the host, because all ports of a machine share cookies."""
     ports = [port for each, port in host.listeners.items() if each.site == req.site]
     return f"plughost-console-{min(ports, default=0)}"
 
@@ -102,7 +102,7 @@ def _require_this_machine(req: Request) -> None:
 
 
 def _require_own_page(req: Request) -> None:
-    """Refuse what another site's page sends; ports are sites of their own here (Fetch Metadata; RFC 6454)."""
+    """Refuse requests of pages of another origin; another port is another origin (Fetch Metadata; RFC 6454)."""
     fetch_site = req.env.get("HTTP_SEC_FETCH_SITE", "none")
     if req.method in _SAFE:
         opened = req.env.get("HTTP_SEC_FETCH_MODE") == "navigate" and req.env.get("HTTP_SEC_FETCH_DEST") == "document"

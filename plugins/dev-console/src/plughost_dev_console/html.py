@@ -37,15 +37,15 @@ NAVIGATION: Final = (
 )
 
 
-# Pages that a change of the host may draw again: nobody types there, and nothing is lost.
+# Pages that reload when the host changes: they have no user input to lose.
 _REDRAWN: Final = frozenset(
     {"overview", "plugins", "plugin", "routes", "stores", "hooks", "load", "health", "threads", "jobs"}
 )
 
 
 def make_environment() -> jinja2.Environment:
-    """Return the templates; whatever they show is escaped."""
-    import jinja2  # noqa: PLC0415 - takes long to import, and only development mode has a console
+    """Return the templates' environment, with autoescape."""
+    import jinja2  # noqa: PLC0415 - slow to import, needed only in development mode
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("plughost_dev_console"),
@@ -66,7 +66,7 @@ def make_environment() -> jinja2.Environment:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Writes the console's pages."""
+    """Renders the console's pages."""
 
     context: PluginContext[Any]
     gate: Gate
@@ -75,12 +75,12 @@ class Pages:
 
     @property
     def host(self) -> HostView:
-        """The host that they show."""
+        """The host that the pages show."""
         return self.context.host
 
     @property
     def control(self) -> HostControl:
-        """What their buttons work on."""
+        """The control that the buttons use."""
         return self.context.control
 
     @property
@@ -95,7 +95,7 @@ class Pages:
             req: The request; it has a session.
             template: The template's name, without its ending.
             title: The page's title.
-            **values: What the template shows.
+            **values: The template's values.
         """
         plugins = self.host.plugins
         return self.environment.get_template(f"{template}.html").render(
@@ -113,7 +113,7 @@ class Pages:
         )
 
     def _elsewhere(self, req: Request) -> list[tuple[str, str]]:
-        """Return what other plugins have beside the console, such as Swagger UI."""
+        """Return links to the tools of other plugins, such as Swagger UI."""
         site = req.env["plughost.site"].name
         mounted = self.host.sites[site].groups if site in self.host.sites else ()
         prefixes = {group.prefix for _, group in mounted}
@@ -129,7 +129,7 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class HTMLErrors:
-    """Writes errors as pages for people; an `ErrorFormat`."""
+    """The `ErrorFormat` that renders errors as HTML pages."""
 
     environment: jinja2.Environment = field(default_factory=make_environment)
     media_type: str = MEDIA_TYPE
@@ -142,14 +142,14 @@ class HTMLErrors:
 
 
 def inserted(html: str) -> Markup:
-    """Return what a plugin's page wrote, to be shown as it is: plugins are code that the operator installed."""
+    """Mark a plugin's HTML as safe: the operator trusts the installed plugins' code."""
     from markupsafe import Markup  # noqa: PLC0415 - comes with jinja2, see above
 
     return Markup(html)  # noqa: S704 - see above  # nosec B704
 
 
 def _marked(text: str) -> Markup:
-    """Return a text in which what stands between backticks is shown as code."""
+    """Return a text as HTML, with text between backticks as code."""
     from markupsafe import Markup  # noqa: PLC0415 - as above
 
     parts = enumerate(text.split("`"))

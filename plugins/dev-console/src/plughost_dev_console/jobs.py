@@ -1,4 +1,4 @@
-"""Jobs: what the console does to the host, each in a thread of its own, since it waits for requests to be answered."""
+"""The console's actions on the host. Each runs in its own thread, because it waits for requests to finish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST: Final = 20
 
 
 class Jobs:
-    """The last jobs, by id; one runs at a time."""
+    """The recent jobs by id. Only one runs at a time."""
 
     def __init__(self, known: dict[str, Job]) -> None:
         """Keep jobs in a mapping: `title`, `done`, and then `report` or `problem`."""
@@ -29,15 +29,15 @@ class Jobs:
     def start(
         self, title: str, work: Callable[[], ReloadReport | str], before: Mapping[str, str] | None = None
     ) -> str | None:
-        """Begin a job.
+        """Start a job.
 
         Args:
             title: What it does, for people.
-            work: Does it. Returns the report of a reload, or a sentence on what was done.
-            before: Of a setting, the fields of the form that puts it back.
+            work: The action. It returns the report of a reload, or a sentence about the result.
+            before: For a setting, the form fields that restore the old value.
 
         Returns:
-            Its id; None where another is running.
+            Its id, or None if another job is running.
         """
         with self._starting:
             if any(not each["done"] for each in self._known.values()):
@@ -61,7 +61,7 @@ def _run(job: Job, work: Callable[[], ReloadReport | str]) -> None:
         job |= {"told": came} if isinstance(came, str) else {"report": came.as_plain()}
     except CommandError as error:
         job["problem"] = str(error)
-    except Exception as error:  # noqa: BLE001 - whoever waits for the result is told, whatever it was
+    except Exception as error:  # noqa: BLE001 - every error is shown to the waiting user
         job["problem"] = f"{type(error).__name__}: {error}"
     finally:
         job["done"] = True

@@ -1,4 +1,4 @@
-"""The last lines of the host's log, in two rings: one of all, and one of those that tell of something wrong."""
+"""The last lines of the host's log, in two ring buffers: all lines, and only warnings and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plughost import Event
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-MOST_SHOWN: Final = 500
+MAX_SHOWN: Final = 500
 _WRONG: Final = frozenset({"warning", "error", "critical"})
 _LONGEST_LINE: Final = 4000
 
@@ -28,13 +28,13 @@ class Lines:
     def __init__(
         self, ring: deque[dict[str, Any]], wrong: deque[dict[str, Any]], numbers: count[int], own: str
     ) -> None:
-        """Record into rings.
+        """Take the ring buffers.
 
         Args:
-            ring: Where every line goes.
-            wrong: Where warnings and errors go, too: lines on requests can't push them out of here.
+            ring: Gets every line.
+            wrong: Gets warnings and errors as well, which other lines can't push out of it.
             numbers: Numbers the lines.
-            own: The plugin whose requests are left out: the console's, which asks all the time.
+            own: The console's own plugin, whose frequent requests are left out.
         """
         self._ring = ring
         self._wrong = wrong
@@ -42,8 +42,8 @@ class Lines:
         self._own = own
 
     def __call__(self, event: Event) -> None:
-        """Record a line, as text: what it held may change or be large."""
-        if self._ring and self._ring[-1]["event"] is event:  # two instances watch while one takes over from the other
+        """Record a line as text, because its values may change or be large."""
+        if self._ring and self._ring[-1]["event"] is event:  # during a reload, two instances record
             return
         fields = dict(event.fields)
         if event.plugin == self._own and fields.get("event") == "request":
@@ -52,7 +52,7 @@ class Lines:
         trace = "\n".join([_trace(fields.pop("exc_info", None)), *(fields.pop(name) for name in long)]).strip()
         level, text = str(fields.pop("level", "info")), str(fields.pop("event", ""))
         identity = str(fields.pop("request_id", None) or "")
-        for name in ("plugin", "timestamp"):  # they have columns of their own
+        for name in ("plugin", "timestamp"):  # they have their own columns
             fields.pop(name, None)
         line = {
             "event": event,
@@ -76,9 +76,9 @@ class Lines:
         """Return the lines after a number, oldest first.
 
         Args:
-            number: The number of the last line that is known.
-            level: The lowest level wanted.
-            q: Words that a line has, in whatever case.
+            number: The number of the last known line.
+            level: The lowest level to return.
+            q: Words that a line must contain; case is ignored.
             request: The id of the request that a line is about.
             plugin: The plugin that a line is about.
         """
@@ -86,16 +86,16 @@ class Lines:
         words = q.lower().split()
         kept = {each["number"]: each for each in (*tuple(self._wrong), *tuple(self._ring))}
         return [
-            # A line may have been kept by an earlier version of the console.
+            # An earlier version of the console may have recorded the line.
             {"own": "", **{name: value for name, value in kept[each].items() if name != "event"}}
             for each in sorted(kept)
             if each > number
-            and _wanted(kept[each], lowest, words, request)
+            and _matches(kept[each], lowest, words, request)
             and plugin in ("", kept[each]["plugin"].partition(" ")[0])
         ]
 
 
-def _wanted(line: Mapping[str, Any], lowest: int, words: list[str], request: str) -> bool:
+def _matches(line: Mapping[str, Any], lowest: int, words: list[str], request: str) -> bool:
     if request and line["id"] != request:
         return False
     if lowest and line["level"] in LEVELS and LEVELS.index(line["level"]) < lowest:

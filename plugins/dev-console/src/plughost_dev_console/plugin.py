@@ -1,4 +1,4 @@
-"""The development console at `/q/dev`, and `/`, which leads there (CONTRACT 8)."""
+"""The development console at `/q/dev`, and the redirect from `/` (CONTRACT 8)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost import Middleware, Observer, Operation, Parameter, Response, Route, RouteGroup, hookimpl
 from plughost.http import EventChannel, ServerSentEvent
-from plughost_dev_console.attempts import Replay, Try
 from plughost_dev_console.browsing import Browsing
-from plughost_dev_console.changing import Change
 from plughost_dev_console.exchanges import Exchanges
 from plughost_dev_console.gate import Gate
 from plughost_dev_console.guard import PREFIX, Guard
 from plughost_dev_console.html import HTMLErrors, Pages
 from plughost_dev_console.jobs import Jobs
 from plughost_dev_console.lines import Lines
-from plughost_dev_console.recording import MOST_A_SECOND, Requests
+from plughost_dev_console.offers import address
+from plughost_dev_console.recording import MAX_PER_SECOND, Requests
 from plughost_dev_console.resources import (
     Assets,
+    ConsoleRedirect,
     Enter,
     Feed,
     JobState,
@@ -33,13 +33,13 @@ from plughost_dev_console.resources import (
     Purge,
     Reload,
     Switch,
-    ToConsole,
     View,
     Vital,
 )
+from plughost_dev_console.setting_change import Change
 from plughost_dev_console.settings import Settings
-from plughost_dev_console.showing import Showing
-from plughost_dev_console.trying import address
+from plughost_dev_console.try_page import Replay, Try
+from plughost_dev_console.view_data import ViewData
 from plughost_dev_console.vitals import Vitals
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from plughost import Event, PluginContext
 
-_BODY_LIMIT: Final = 256 * 1024  # of a form with the body of another request
+_BODY_LIMIT: Final = 256 * 1024  # a form can contain the body of another request
 
 
 def _text(name: str, description: str) -> Parameter:
@@ -71,7 +71,7 @@ _OF_REQUESTS: Final = (
     _text("q", "Words that path, method or id have."),
     _text("order", "`slowest`, or by time."),
 )
-# Of the views, by template.
+# Parameters of the views, by template.
 _PARAMETERS: Final = {
     "log": _OF_LINES,
     "requests": _OF_REQUESTS,
@@ -88,17 +88,17 @@ _PARAMETERS: Final = {
 
 
 class ConsolePlugin:
-    """The plugin; one for each host. What must outlive it is kept by the host, in plain values."""
+    """The plugin, with one instance for each host. The host keeps what must outlive it, in plain values."""
 
     def __init__(self) -> None:
-        """Begin without a host."""
+        """Subscribe to nothing yet."""
         self._unsubscribe: Callable[[], None] | None = None
         self._unsubscribe_events: Callable[[], None] | None = None
         self._news = EventChannel()
 
     @hookimpl
     def register_settings(self) -> type[Settings]:
-        """Return the model of `[plugins.dev-console]`."""
+        """Return the model that validates `[plugins.dev-console]`."""
         return Settings
 
     @hookimpl
@@ -106,7 +106,7 @@ class ConsolePlugin:
         """Guard the console's own requests."""
         if not context.dev:
             return []
-        if self._unsubscribe is None:  # from here on, to have what is logged of plugins that fail
+        if self._unsubscribe is None:  # early, to record the log lines of failing plugins
             self._unsubscribe = context.host.lines.subscribe(_lines(context))
         return [
             Middleware(name="console-guard", component=Guard(_gate(context), context.host)),
@@ -115,11 +115,11 @@ class ConsolePlugin:
 
     @hookimpl
     def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
-        """Record the requests of the host; of very many, as under load, the first of each second."""
+        """Record the host's requests; under load, only the first ones of each second."""
         if not context.dev:
             return []
         return [
-            Observer(name="requests", observe=_requests(context).observe, at_most=MOST_A_SECOND, timings=True),
+            Observer(name="requests", observe=_requests(context).observe, at_most=MAX_PER_SECOND, timings=True),
             Observer(name="vitals", observe_times=_vitals(context).observe),
         ]
 
@@ -130,7 +130,7 @@ class ConsolePlugin:
             return []
         pages = Pages(context, _gate(context), Jobs(context.keep("jobs", dict)))
         if self._unsubscribe_events is None:
-            self._unsubscribe_events = context.host.events.subscribe(partial(_tell, context, self._news))
+            self._unsubscribe_events = context.host.events.subscribe(partial(_publish_reload, context, self._news))
         group = RouteGroup(
             prefix=PREFIX,
             routes=(*_views(context, pages), *_actions(context, pages, self._news)),
@@ -141,20 +141,20 @@ class ConsolePlugin:
         )
         if not context.settings.root:
             return [group]
-        to_console = Route("", ToConsole(), {"GET": _operation("Go to the console")})
+        to_console = Route("", ConsoleRedirect(), {"GET": _operation("Go to the console")})
         root = RouteGroup(prefix="/", routes=(to_console,), errors=group.errors, described=False)
         return [root, group]
 
     @hookimpl
     def register_commands(self) -> list[click.Command]:
-        """Return the command `plughost dev-console`."""
-        from plughost_dev_console.commands import console_command  # noqa: PLC0415 - a host calls no commands
+        """Add the command `plughost dev-console`."""
+        from plughost_dev_console.commands import console_command  # noqa: PLC0415 - a host that serves runs no commands
 
         return [console_command]
 
     @hookimpl
     def started(self, context: PluginContext[Settings]) -> None:
-        """Show a link to whoever starts the host."""
+        """Print a link when the host starts."""
         if not context.dev:
             return
         context.add_query("link", lambda: {"link": _link(context)})
@@ -165,18 +165,18 @@ class ConsolePlugin:
 
     @hookimpl
     def stopping(self, context: PluginContext[Settings]) -> None:
-        """Watch no more."""
+        """End the subscriptions."""
         for unsubscribe in (self._unsubscribe, self._unsubscribe_events):
             if unsubscribe is not None:
                 unsubscribe()
 
 
-def _tell(context: PluginContext[Settings], news: EventChannel, event: Event) -> None:
-    """Tell every tab of a reload."""
+def _publish_reload(context: PluginContext[Settings], news: EventChannel, event: Event) -> None:
+    """Record a reload, and publish it to all open tabs."""
     if event.name != "reload":
         return
     report = event.fields
-    _vitals(context).note_reload(report)
+    _vitals(context).record_reload(report)
     named = [
         (word, report.get(word) or ()) for word in ("added", "changed", "disabled", "removed", "failed", "blocked")
     ]
@@ -191,8 +191,8 @@ def _tell(context: PluginContext[Settings], news: EventChannel, event: Event) ->
     news.publish(ServerSentEvent(name="state", data={"generation": report["generation"], "text": text, "old": False}))
 
 
-def _showing(context: PluginContext[Settings], pages: Pages) -> Showing:
-    return Showing(
+def _view_data(context: PluginContext[Settings], pages: Pages) -> ViewData:
+    return ViewData(
         context.host,
         context.control,
         context.plugin,
@@ -205,7 +205,7 @@ def _showing(context: PluginContext[Settings], pages: Pages) -> Showing:
 
 
 def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
-    show, browsing = _showing(context, pages), Browsing(context.control)
+    show, browsing = _view_data(context, pages), Browsing(context.control)
     views = (
         ("", "overview", "Overview", show.overview),
         ("/plugins", "plugins", "Plugins", show.plugins),
@@ -234,7 +234,7 @@ def _views(context: PluginContext[Settings], pages: Pages) -> list[Route]:
 
 
 def _actions(context: PluginContext[Settings], pages: Pages, news: EventChannel) -> list[Route]:
-    show = _showing(context, pages)
+    show = _view_data(context, pages)
     json = "application/json"
     gets: list[tuple[str, object, str, tuple[str, ...], tuple[Parameter, ...]]] = [
         ("/open", Enter(pages), "Open the console by a link", (), (_text("link", "The link."),)),
@@ -250,7 +250,7 @@ def _actions(context: PluginContext[Settings], pages: Pages, news: EventChannel)
             ("text/event-stream",),
             (),
         ),
-        ("/palette", Palette(show.places), "List where one can go", (json,), ()),
+        ("/palette", Palette(show.palette_entries), "List where one can go", (json,), ()),
         ("/jobs/{job}", JobState(pages), "Tell how far a job is", (json,), ()),
     ]
     attempt = (_text("site", "The site."), _text("method", "The method."), _text("path", "The URI template."))

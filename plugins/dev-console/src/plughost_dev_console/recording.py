@@ -1,4 +1,4 @@
-"""The last requests of the host, in a ring of bounded size."""
+"""The last requests of the host, in a ring buffer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from plughost import HostView, RequestRecord
 
-MOST_A_SECOND: Final = 1000  # nobody reads more, and each costs a loaded host something
-MOST_SHOWN: Final = 500
+MAX_PER_SECOND: Final = 1000  # nobody reads more, and recording costs time
+MAX_SHOWN: Final = 500
 _LONGEST_PATH: Final = 300
 _SECRET_FIELD: Final = re.compile(r"([?&][^=&]*(?:token|secret|passw|api_?key|signature)[^=&]*=)[^&]+", re.IGNORECASE)
 MASKED: Final = "••••••"
@@ -25,13 +25,13 @@ class Requests:
     def __init__(
         self, ring: deque[RequestRecord], last: list[int], lock: threading.Lock, own: str, host: HostView
     ) -> None:
-        """Record into a ring.
+        """Take the ring buffer.
 
         Args:
-            ring: Where to.
+            ring: The ring buffer.
             last: One item: the number of the last request.
             lock: Guards both.
-            own: The plugin whose requests are left out: the console's, which asks all the time.
+            own: The console's own plugin, whose frequent requests are left out.
             host: The host.
         """
         self._ring = ring
@@ -42,7 +42,7 @@ class Requests:
         self._epoch = time() - perf_counter()
 
     def observe(self, requests: tuple[RequestRecord, ...]) -> None:
-        """Record requests; what is shown of them is worked out when somebody looks."""
+        """Record requests. They are formatted only when a page shows them."""
         others = [each for each in requests if each.mounted is None or each.mounted.plugin != self._own]
         with self._lock:
             self._ring.extend(others)
@@ -51,14 +51,14 @@ class Requests:
     def since(
         self, number: int, *, plugin: str = "", status: str = "", minutes: int = 0, q: str = "", order: str = ""
     ) -> list[dict[str, Any]]:
-        """Return the requests after a number, as JSON has them: oldest first, or the slowest last.
+        """Return the requests after a number as JSON values, oldest first, or slowest last.
 
         Args:
-            number: The number of the last request that is known.
-            plugin: The plugin that they were for; `none` for those that were for none.
+            number: The number of the last known request.
+            plugin: The plugin that served them; `none` for requests without a plugin.
             status: The first digit of their status, or `bad` for 4xx and 5xx.
-            minutes: How old they may be. 0 for any age.
-            q: Words that path, method or id have, in whatever case.
+            minutes: Their maximum age; 0 for any.
+            q: Words that path, method or id must contain; case is ignored.
             order: `slowest`, or by time.
         """
         words = q.lower().split()
@@ -67,20 +67,20 @@ class Requests:
             shown
             for each, request in self._numbered()
             if each > number
-            and _wanted(request, plugin, status)
-            and (shown := _shown(each, request, self._epoch))["at"] >= oldest
+            and _matches(request, plugin, status)
+            and (shown := _as_json(each, request, self._epoch))["at"] >= oldest
             and (not words or all(word in f"{shown['method']} {shown['path']} {shown['id']}".lower() for word in words))
         ]
         return sorted(found, key=lambda each: float(each["ms"])) if order == "slowest" else found
 
     def get(self, number: int) -> tuple[dict[str, Any], RequestRecord] | None:
-        """Return one request, as JSON has it and as it was observed. None where it is not kept any more."""
+        """Return one request as JSON values and as observed, or None if it is no longer recorded."""
         return next(
-            ((_shown(each, found, self._epoch), found) for each, found in self._numbered() if each == number), None
+            ((_as_json(each, found, self._epoch), found) for each, found in self._numbered() if each == number), None
         )
 
     def number_of(self, request_id: str) -> int | None:
-        """Return the number of the last request with an id. None where there is none."""
+        """Return the number of the last request with an id, or None."""
         found = [number for number, each in self._numbered() if each.request_id == request_id]
         return found[-1] if found else None
 
@@ -92,22 +92,22 @@ class Requests:
 
 
 def clock(seconds: float) -> str:
-    """Return a time of the epoch as the machine's clock shows it."""
+    """Format seconds since the epoch as local time."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
 def masked(target: str) -> str:
-    """Return a path and query in which the values of fields with such names as `token` are masked."""
+    """Return a path and query with the values of fields such as `token` masked."""
     return _SECRET_FIELD.sub(rf"\1{MASKED}", target)
 
 
-def _wanted(request: RequestRecord, plugin: str, status: str) -> bool:
+def _matches(request: RequestRecord, plugin: str, status: str) -> bool:
     if plugin and request.plugin != ("" if plugin == "none" else plugin):
         return False
     return not status or (request.code >= 400 if status == "bad" else str(request.code)[0] == status[0])
 
 
-def _shown(number: int, request: RequestRecord, epoch: float) -> dict[str, Any]:
+def _as_json(number: int, request: RequestRecord, epoch: float) -> dict[str, Any]:
     at = epoch + request.arrived + request.seconds
     return {
         "number": number,

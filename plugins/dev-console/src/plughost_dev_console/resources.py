@@ -1,4 +1,4 @@
-"""The resources of the console: its pages, what its script asks for, and what its buttons do."""
+"""The resources of the console: pages, data for its scripts, and actions of its buttons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 from plughost.http import ServerSentEvent, send_events
-from plughost_dev_console import showing
+from plughost_dev_console import view_data
 from plughost_dev_console.guard import NO_SESSION, PREFIX, cookie_name
 from plughost_dev_console.html import MEDIA_TYPE, Pages, inserted
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 
-class ToConsole:
-    """`/`: leads to the console."""
+class ConsoleRedirect:
+    """Redirects `/` to the console."""
 
     public = True
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Redirect."""
+        """Redirect to the console."""
         raise falcon.HTTPFound(PREFIX)
 
 
 class Enter:
-    """What a link opens: it is used up, and a session begins."""
+    """Exchanges a one-time link for a session."""
 
     public = True
 
     def __init__(self, pages: Pages) -> None:
-        """Let in by a gate."""
+        """Take the pages and their gate."""
         self._pages = pages
 
     def on_get(self, req: Request, resp: falcon.Response, link: str) -> None:
-        """Begin a session, and lead to the console."""
+        """Start a session, and redirect to the console."""
         if req.method == "HEAD" and self._pages.gate.is_open(link):
-            raise falcon.HTTPSeeOther(PREFIX)  # a preview, or a scanner of links: it must not use the link up
+            raise falcon.HTTPSeeOther(PREFIX)  # a link preview or scanner must not use up the link
         cookie = self._pages.gate.enter(link)
         if cookie is None:
-            if req.context.session is not None:  # such as the back button of who is in already
+            if req.context.session is not None:  # for example, by the back button
                 raise falcon.HTTPSeeOther(PREFIX)
             self._pages.context.audit("console", "refused", req=req, action="open")
             raise falcon.HTTPForbidden(
@@ -72,11 +72,11 @@ class Leave:
     """Ends a session."""
 
     def __init__(self, pages: Pages) -> None:
-        """Let out by a gate."""
+        """Take the pages and their gate."""
         self._pages = pages
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """End it, and forget the cookie."""
+        """End the session, and delete the cookie."""
         self._pages.gate.leave(req.context.session)
         self._pages.context.audit("console", "ok", req=req, action="leave")
         resp.unset_cookie(cookie_name(self._pages.host, req), path=PREFIX, same_site="Strict")
@@ -85,17 +85,17 @@ class Leave:
 
 
 class Assets:
-    """The console's own script, style sheet and picture."""
+    """The console's scripts, style sheet and logo."""
 
     public = True
 
     def __init__(self) -> None:
-        """Read them."""
+        """Read the files."""
         folder = resources.files(__package__) / "static"
         self._files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
 
     def on_get(self, req: Request, resp: falcon.Response, name: str) -> None:
-        """Send one."""
+        """Send a file."""
         if name not in self._files:
             raise falcon.HTTPNotFound
         resp.content_type = TYPES[name[name.rindex(".") :]]
@@ -103,16 +103,16 @@ class Assets:
 
 
 class View:
-    """A page that shows something of the host."""
+    """A page with data about the host."""
 
     def __init__(self, pages: Pages, template: str, title: str, show: Callable[..., Mapping[str, Any]]) -> None:
-        """Show a template.
+        """Take the template and the function that returns its values.
 
         Args:
-            pages: Writes it.
+            pages: Renders the page.
             template: The template.
             title: The page's title.
-            show: Called with the request and the fields of the path; returns what the template shows.
+            show: Takes the request and the fields of the path; returns the template's values.
         """
         self._pages = pages
         self._template = template
@@ -120,51 +120,51 @@ class View:
         self._show = show
 
     def on_get(self, req: Request, resp: falcon.Response, **fields: Any) -> None:
-        """Write the page."""
+        """Render the page."""
         shown = {"title": self._title, **self._show(req, **fields)}
         resp.content_type = MEDIA_TYPE
         resp.text = self._pages.render(req, self._template, **shown)
 
 
 class Feed:
-    """What came in since the script asked last."""
+    """New records since the script's last request."""
 
     def __init__(self, records: Requests | Lines) -> None:
-        """Tell of records."""
+        """Take the records."""
         self._records = records
 
     def on_get(self, req: Request, resp: falcon.Response, after: int, **wanted: Any) -> None:
-        """Write what is newer than the number given as `after`, and as wanted."""
+        """Return the matching records after the number `after`."""
         req.context.unlogged = True
         resp.media = self._records.since(after, **wanted)
 
 
 class Vital:
-    """The vital signs, as the overview has them."""
+    """The vital signs, as HTML for the overview."""
 
     def __init__(self, pages: Pages, signs: Callable[[], Mapping[str, Any]]) -> None:
-        """Write what a function returns."""
+        """Take the function that returns them."""
         self._pages = pages
         self._signs = signs
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Write them."""
+        """Render the vital signs."""
         req.context.unlogged = True
         resp.content_type = MEDIA_TYPE
         resp.text = self._pages.environment.get_template("_vitals.html").render(self._signs())
 
 
 class News:
-    """What happens to the host, as it happens."""
+    """The event stream of the host's changes."""
 
     def __init__(self, pages: Pages, channel: EventChannel, last: Mapping[str, str]) -> None:
-        """Send what a channel has, after the `text` of the last news, which a tab may have missed."""
+        """Take the channel, and the `text` of the last news, which a tab may have missed."""
         self._pages = pages
         self._channel = channel
         self._last = last
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Send the generation that serves, then what happens."""
+        """Send the current generation, then new events."""
         req.context.unlogged = True
         data = {"generation": self._pages.host.generation, "text": self._last.get("text", ""), "old": True}
         now = ServerSentEvent(name="state", data=data)
@@ -172,27 +172,27 @@ class News:
 
 
 class Palette:
-    """Where the command palette leads."""
+    """The entries of the command palette."""
 
     def __init__(self, find: Callable[[], list[dict[str, str]]]) -> None:
-        """Offer what a function returns."""
+        """Take the function that returns the entries."""
         self._find = find
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """List it."""
+        """Return the entries."""
         req.context.unlogged = True
         resp.media = self._find()
 
 
 class JobState:
-    """How far a job is."""
+    """The state of a job."""
 
     def __init__(self, pages: Pages) -> None:
-        """Look among the jobs."""
+        """Take the pages and their jobs."""
         self._pages = pages
 
     def on_get(self, req: Request, resp: falcon.Response, job: str) -> None:
-        """Tell whether it is done."""
+        """Return whether the job is done."""
         req.context.unlogged = True
         found = self._pages.jobs.get(job)
         if found is None:
@@ -204,23 +204,23 @@ class Reload:
     """The button that reloads."""
 
     def __init__(self, pages: Pages) -> None:
-        """Start jobs."""
+        """Take the pages and their jobs."""
         self._pages = pages
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Begin to reload, and lead to the page that shows the result."""
-        begin(self._pages, req, resp, "reload", self._pages.control.reload)
+        """Start a reload, and redirect to its result."""
+        start_job(self._pages, req, resp, "reload", self._pages.control.reload)
 
 
 class Switch:
     """The buttons that enable and disable a plugin."""
 
     def __init__(self, pages: Pages) -> None:
-        """Start jobs."""
+        """Take the pages and their jobs."""
         self._pages = pages
 
     def on_post(self, req: Request, resp: falcon.Response, name: str) -> None:
-        """Begin what the form says, and lead to the page that shows the result."""
+        """Start the form's action, and redirect to its result."""
         wanted = req.context.form.get("state")
         if wanted not in ("enabled", "disabled"):
             raise falcon.HTTPBadRequest(description="A plugin is set to enabled or disabled.")
@@ -229,30 +229,30 @@ class Switch:
         if name == self._pages.own:
             raise falcon.HTTPConflict(description=f"The console can't switch itself: plughost disable {name} can.")
         action = "enable" if wanted == "enabled" else "disable"
-        begin(
+        start_job(
             self._pages, req, resp, action, partial(self._pages.control.switch, name, enabled=action == "enable"), name
         )
 
 
 class Purge:
-    """The button that drops what a disabled plugin keeps."""
+    """The button that purges the data of a disabled plugin."""
 
     def __init__(self, pages: Pages) -> None:
-        """Start jobs."""
+        """Take the pages and their jobs."""
         self._pages = pages
 
     def on_post(self, req: Request, resp: falcon.Response, name: str) -> None:
-        """Begin to drop it, and lead to the page that shows the result."""
+        """Start the purge, and redirect to its result."""
         if not any(each.name == name and each.state == "disabled" for each in self._pages.host.plugins):
             raise falcon.HTTPConflict(description=f"Only what a disabled plugin keeps can be dropped; {name} is not.")
 
         def work(origin: Mapping[str, Any]) -> str:
             return f"Dropped: {', '.join(self._pages.control.purge(name, origin=origin))}."
 
-        begin(self._pages, req, resp, "purge", work, name)
+        start_job(self._pages, req, resp, "purge", work, name)
 
 
-def begin(
+def start_job(
     pages: Pages,
     req: Request,
     resp: falcon.Response,
@@ -261,14 +261,14 @@ def begin(
     *target: str,
     before: Mapping[str, str] | None = None,
 ) -> None:
-    """Start a job, and lead to the page that shows its result; the audit trail has that, too."""
+    """Start a job, and redirect to its result, which is also audited."""
     origin = {"where": req.remote_addr, "request_id": req.request_id}
 
     def audited() -> ReloadReport | str:
         with pages.context.audited("console", req=req, action=action, target=target or None) as event:
-            came = work(origin=origin)
-            event["outcome"] = "ok" if isinstance(came, str) or came.ok else "failed"
-            return came
+            result = work(origin=origin)
+            event["outcome"] = "ok" if isinstance(result, str) or result.ok else "failed"
+            return result
 
     job = pages.jobs.start(" ".join((action.capitalize(), *target)), audited, before)
     if job is None:
@@ -281,16 +281,16 @@ class PluginPage:
     """A page of another plugin."""
 
     def __init__(self, pages: Pages) -> None:
-        """Find it among what plugins declare."""
+        """Take the pages."""
         self._pages = pages
 
     def on_get(self, req: Request, resp: falcon.Response, plugin: str, page: str) -> None:
-        """Write it inside of the console's frame."""
+        """Render the page inside the console's layout."""
         active = (each for each in self._pages.host.plugins if each.name == plugin and each.state == "active")
         found = next((one for each in active for one in each.declared.pages if one.name == page), None)
         if found is None:
             raise falcon.HTTPNotFound(description=f"The plugin {plugin} has no page {page}.")
-        problem, body = showing.attempted(found.render)
+        problem, body = view_data.run_bounded(found.render)
         resp.content_type = MEDIA_TYPE
         resp.text = self._pages.render(
             req, "page", found.title, plugin=plugin, body=inserted(str(body or "")), problem=problem

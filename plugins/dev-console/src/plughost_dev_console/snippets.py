@@ -1,4 +1,4 @@
-"""A request as something to paste: curl, HTTPie and Python."""
+"""Code snippets for a request: curl, HTTPie and Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def snippets(outgoing: Outgoing, base: str) -> list[tuple[str, str]]:
-    """Return a request in the words of several tools, each with the tool's name. A token is the variable TOKEN.
+    """Return pairs of a tool's name and its snippet for a request. A token is read from the variable TOKEN.
 
     Args:
         outgoing: The request.

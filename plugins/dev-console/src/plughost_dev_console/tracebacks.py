@@ -1,4 +1,4 @@
-"""Tracebacks, shortened to what a plugin's author can mend."""
+"""Shorten tracebacks to the frames that matter to a plugin's author."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _HEAD: Final = "Traceback (most recent call last):"
 _OWN: Final = Path(plughost.__file__).parent
 _STANDARD: Final = Path(sysconfig.get_path("stdlib"))
 _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})
-_CALLING: Final = frozenset({"falcon", "pluggy", "waitress"})
+_CALLERS: Final = frozenset({"falcon", "pluggy", "waitress"})
 
 
 def own_frames(trace: str) -> str:
     """Return a traceback without the frames of the host that lead to a plugin's first one.
 
     Returns:
-        The shorter traceback. Empty where there is nothing to leave out, or nothing else to show.
+        The shorter traceback, or an empty string if no frame, or every frame, would be left out.
     """
     shown: list[str] = []
     leading = leaves_out = False
@@ -41,9 +41,9 @@ def own_frames(trace: str) -> str:
 
 
 def _is_calling(file: str) -> bool:
-    """Tell whether a frame of a file is the host's, or of a library that it calls plugins through."""
+    """Return whether a file belongs to the host, or to a library through which it calls plugins."""
     path = Path(file)
     packages = [each for each in path.parents if each.parent.name in _PACKAGES]
     if packages:
-        return packages[-1].name in _CALLING or path.is_relative_to(_OWN)
+        return packages[-1].name in _CALLERS or path.is_relative_to(_OWN)
     return file.startswith("<") or path.is_relative_to(_OWN) or path.is_relative_to(_STANDARD)

@@ -1,4 +1,4 @@
-"""Vital signs: requests, errors, times and health over the last minutes, counted as they come."""
+"""Vital signs: requests, errors, times and health over the last minutes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP: Final = 5  # seconds
 STEPS: Final = 60
 _STEPS_OF_NOW: Final = 2
 _STEPS_OF_TIMES: Final = 12
-_PER_DOUBLING: Final = 8  # so that a time read back is at most a twentieth off
+_PER_DOUBLING: Final = 8  # so a time is accurate to 5 %
 _HEALTH_SECONDS: Final = 15.0
 
 # What is kept of a step: requests, errors, most in flight, checks that were down (None: nobody looked), times by size.
@@ -30,13 +30,13 @@ class Sign:
     """A vital sign.
 
     Attributes:
-        name: What it is.
-        value: What it is now, for people.
-        about: More about it, in one line.
-        bad: Whether somebody should look at it.
-        points: Its values, oldest first, one each five seconds. None where there is none.
-        link: The page of the console that tells more.
-        names: Of health, the checks that are down.
+        name: Its name.
+        value: Its current value, for people.
+        about: Details, in one line.
+        bad: Whether it needs attention.
+        points: Its values, oldest first, one for each five seconds; None if there is no value.
+        link: The console's page with details.
+        names: For health, the checks that are down.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Sign:
     names: tuple[str, ...] = ()
 
     def bars(self) -> list[tuple[int, float]]:
-        """Return place and height, of 100 at most, of each point that is there."""
+        """Return position and height (0 to 100) of each point with a value."""
         top = max((each for each in self.points if each is not None), default=0.0) or 1.0
         return [(place, max(4.0, 100 * each / top) if each else 0.0) for place, each in enumerate(self.points) if each]
 
@@ -60,9 +60,9 @@ class Vitals:
         """Count into steps of five seconds.
 
         Args:
-            steps: Where to, by the number of the step.
+            steps: The counts, by number of the step.
             lock: Guards them.
-            seen: What was found out last, of health and of reloads.
+            seen: The last results of health checks and reloads.
             own: The plugin whose requests are left out.
             host: The host.
         """
@@ -73,7 +73,7 @@ class Vitals:
         self._host = host
 
     def observe(self, times: Mapping[RequestKind, Sequence[float]]) -> None:
-        """Count requests by how long they took."""
+        """Count requests by duration."""
         others = [(kind, seconds) for kind, seconds in times.items() if kind.plugin != self._own]
         in_flight = self._in_flight()
         with self._lock:
@@ -84,8 +84,8 @@ class Vitals:
                 step[1] += len(seconds) * (kind.code >= 500)
                 step[4].update(map(_size, seconds))
 
-    def note_reload(self, report: Mapping[str, Any]) -> None:
-        """Keep when the host was reloaded, and whether all was well."""
+    def record_reload(self, report: Mapping[str, Any]) -> None:
+        """Record a reload's time and success."""
         self._seen["reload"] = (time(), bool(report.get("swapped")) and not report.get("failed"))
 
     def signs(self, check: Callable[[], tuple[tuple[str, ...], int]]) -> list[Sign]:
@@ -159,7 +159,7 @@ class Vitals:
 
 
 def _traffic(steps: Sequence[_Step | None]) -> list[Sign]:
-    """Return the signs of requests: how many, how many failed, and how long they took."""
+    """Return the signs of requests: rate, errors and durations."""
     recent = _merged(steps[-_STEPS_OF_NOW:])
     errors = sum(each[1] for each in steps if each)
     return [
@@ -211,7 +211,7 @@ def _size(seconds: float) -> int:
 
 
 def _quantile(times: Counter[int], share: float) -> float | None:
-    """Return the time that a share of requests took at most, in milliseconds. None of no request."""
+    """Return a quantile of the request times in milliseconds, or None without requests."""
     left = times.total() * share
     for size in sorted(times):
         left -= times[size]

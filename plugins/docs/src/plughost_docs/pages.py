@@ -17,27 +17,27 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""Everything is from here; search reads the pages that it found."""
+"""Allow only this host; the search also fetches the pages that it finds."""
 
 
-class ToFrontPage:
-    """The prefix alone, from which the pages' relative links would lead elsewhere."""
+class FrontPageRedirect:
+    """Redirects the prefix to the front page, since relative links would be wrong at the prefix."""
 
     def __init__(self, front: str) -> None:
         """Take the front page's path."""
         self._front = front
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Redirect."""
+        """Redirect to the front page."""
         resp.status = falcon.HTTP_302
         resp.set_header("Location", self._front)
 
 
 class Pages:
-    """The pages, and what they load."""
+    """The pages, and the files that they load."""
 
     def __init__(self, folder: Path) -> None:
-        """Take their folder; nothing else is served."""
+        """Take the folder; nothing else is served."""
         self._folder = folder
 
     def on_get(self, req: Request, resp: falcon.Response, **parts: str) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from plughost import Operation, Response, Route, RouteGroup, hookimpl
-from plughost_docs.pages import Pages, ToFrontPage
+from plughost_docs.pages import FrontPageRedirect, Pages
 
 if TYPE_CHECKING:
     from plughost import PluginContext
 
 PREFIX: Final = "/q/docs"
-_DEPTH: Final = 3  # a field of a route is one segment
+_DEPTH: Final = 3  # a field of a route matches one path segment
 
 
 class Settings(BaseModel):
@@ -29,12 +29,12 @@ class Plugin:
     """Serves a folder of pages."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder, which `build_site.py` makes; it may come later."""
+        """Take the folder that `build_site.py` makes; it need not exist yet."""
         self._folder = folder
 
     @hookimpl
     def register_settings(self) -> type[Settings]:
-        """Return the model of `[plugins.docs]`."""
+        """Return the model that validates `[plugins.docs]`."""
         return Settings
 
     @hookimpl
@@ -43,16 +43,22 @@ class Plugin:
         enabled = context.settings.enabled
         if not (context.dev if enabled is None else enabled):
             return []
-        moved = {302: Response(description="The front page is there.", media_types=(), headers={"Location": "Where."})}
-        front = {"GET": Operation(summary="Go to the front page", responses=moved, produces=())}
+        redirect = {
+            302: Response(
+                description="Go to the front page.",
+                media_types=(),
+                headers={"Location": "Its path."},
+            )
+        }
+        front = {"GET": Operation(summary="Go to the front page", responses=redirect, produces=())}
         found = {200: Response(description="The file.", model=bytes, media_types=("text/html",))}
-        page = {"GET": Operation(summary="Get a page, or what it shows", responses=found, produces=())}
+        page = {"GET": Operation(summary="Get a page, or a file that it loads", responses=found, produces=())}
         pages = Pages(self._folder)
         deeper = [
             Route("".join(f"/{{part{number}}}" for number in range(depth)), pages, page)
             for depth in range(1, _DEPTH + 1)
         ]
-        routes = (Route("", ToFrontPage(f"{PREFIX}/index.html"), front), *deeper)
+        routes = (Route("", FrontPageRedirect(f"{PREFIX}/index.html"), front), *deeper)
         return [RouteGroup(prefix=PREFIX, routes=routes, title="Documentation", described=False)]
 
 

@@ -1,4 +1,4 @@
-"""The checks that concern the host as a whole: its phase, its plugins, its certificate and its disk."""
+"""The checks of the host as a whole: its phase, plugins, certificate and disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 HOST: Final = "host"
-"""The check that is down from the moment the host wants no more requests; what it found is never told again."""
+"""The check that is down as soon as the host wants no more requests; its result is never cached."""
 
 
 def own_checks(context: PluginContext[Settings]) -> list[Check]:
@@ -37,12 +37,12 @@ def own_checks(context: PluginContext[Settings]) -> list[Check]:
 
 
 def _alive() -> Health:
-    """Tell that the process answers, also while it stops: it needs no help to end."""
+    """Report that the process responds. It does so while stopping, too, because it needs no restart."""
     return Health(up=True, data={"pid": os.getpid()})
 
 
 def _ready(host: HostView) -> Health:
-    """Tell whether the host wants requests: not before it serves, and not once it is asked to stop or was drained."""
+    """Report whether the host wants requests: it does from when it serves until it stops or is drained."""
     data: dict[str, Any] = {"phase": host.phase, "generation": host.generation}
     unready = host.unready
     return Health(up=unready is None, data=data if unready is None else {**data, "reason": unready})
@@ -53,9 +53,9 @@ def _started(host: HostView) -> Health:
 
 
 def _plugins(host: HostView) -> Health:
-    """Tell whether every plugin serves; one that does not is no reason to take the others out of service."""
-    lost = {plugin.name: plugin.state for plugin in host.plugins if plugin.state in ("failed", "blocked")}
-    return Health(up=not lost, data=lost)
+    """Report whether every plugin serves. It doesn't affect readiness, because the other plugins still serve."""
+    not_serving = {plugin.name: plugin.state for plugin in host.plugins if plugin.state in ("failed", "blocked")}
+    return Health(up=not not_serving, data=not_serving)
 
 
 def _disk(host: HostView, minimum: int) -> Health:
@@ -67,7 +67,7 @@ def _disk(host: HostView, minimum: int) -> Health:
 
 
 def _certificate(host: HostView, minimum_days: int) -> Health:
-    """Tell for how long the certificate lasts that is shown, which may be another one than that on the disk."""
+    """Report how long the certificate in use is valid; the file on disk may be another one."""
     info = host.certificate()
     if info is None:
         return Health(up=True, data={"https": "no listener"})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import BaseModel, Field
 
 from plughost import Check, Operation, Response, Route, RouteGroup, hookimpl
-from plughost_health.board import Board
 from plughost_health.checks import HOST, own_checks
+from plughost_health.runner import CheckRunner
 from plughost_health.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from plughost.http import Request
 
 PREFIX: Final = "/q/health"
-_ABOUT: Final = {
+_SUMMARIES: Final = {
     "live": "Tell whether the process is well, or should be restarted",
     "ready": "Tell whether the host takes requests, or should be left out for now",
     "started": "Tell whether the host has started",
@@ -26,7 +26,7 @@ _ABOUT: Final = {
 
 
 class CheckResult(BaseModel):
-    """What one check found."""
+    """The result of one check."""
 
     name: str = Field(examples=["store messages"])
     status: Literal["UP", "DOWN"]
@@ -34,7 +34,7 @@ class CheckResult(BaseModel):
 
 
 class HealthReport(BaseModel):
-    """What all checks found; strangers see no checks."""
+    """The overall status, and the results of the checks if the client may see them."""
 
     status: Literal["UP", "DOWN"]
     checks: list[CheckResult]
@@ -43,31 +43,31 @@ class HealthReport(BaseModel):
 class Probe:
     """Answers 200 when every check is up, else 503."""
 
-    def __init__(self, board: Board, kind: str | None, *, public: bool) -> None:
-        """Answer for the checks of a kind; None for all.
+    def __init__(self, runner: CheckRunner, kind: str | None, *, public: bool) -> None:
+        """Serve the checks of a kind.
 
         Args:
-            board: Runs them.
-            kind: The kind.
-            public: Whether everybody sees what each finds, not only who may look.
+            runner: Runs the checks.
+            kind: The kind, or None for all.
+            public: Whether everybody sees the results of each check.
         """
-        self._board = board
+        self._runner = runner
         self._kind = kind
         self._public = public
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Run the checks, or tell what they found a moment ago."""
-        found = self._board.look(self._kind)
+        """Return the results of the checks, or 503 if one is down."""
+        found = self._runner.run(self._kind)
         up = all(each.health.up for each in found)
         resp.status = 200 if up else 503
         resp.cache_control = ["no-store"]
-        checks = [each.as_plain() for each in found] if self._public or req.may_look else []
+        checks = [each.as_json() for each in found] if self._public or req.may_look else []
         resp.media = {"status": "UP" if up else "DOWN", "checks": checks}
 
 
 @hookimpl
 def register_settings() -> type[Settings]:
-    """Return the model of `[plugins.health]`."""
+    """Return the model that validates `[plugins.health]`."""
     return Settings
 
 
@@ -75,21 +75,21 @@ def register_settings() -> type[Settings]:
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the probes on the site `main`."""
     settings = context.settings
-    board = Board(lambda: context.host.checks, timeout=settings.timeout, keep=settings.cache, always=[HOST])
+    runner = CheckRunner(lambda: context.host.checks, timeout=settings.timeout, keep=settings.cache, always=[HOST])
     public = settings.public
     routes = [
-        Route("", Probe(board, None, public=public), {"GET": _operation("", "Tell what every health check finds")})
+        Route("", Probe(runner, None, public=public), {"GET": _operation("", "Tell what every health check finds")})
     ]
     routes += [
-        Route(f"/{kind}", Probe(board, kind, public=public), {"GET": _operation(kind, about)})
-        for kind, about in _ABOUT.items()
+        Route(f"/{kind}", Probe(runner, kind, public=public), {"GET": _operation(kind, summary)})
+        for kind, summary in _SUMMARIES.items()
     ]
     return [RouteGroup(prefix=PREFIX, routes=tuple(routes), title="Health")]
 
 
 @hookimpl
 def register_checks(context: PluginContext[Settings]) -> list[Check]:
-    """Return the checks of the host as a whole, which whoever shows checks finds beside the other plugins'."""
+    """Return the checks of the host as a whole, which join those of the other plugins."""
     return own_checks(context)
 
 

@@ -1,4 +1,4 @@
-"""Who is asking: credentials and bearer tokens out of a request, and the refusals that go with them."""
+"""Authentication: read credentials and bearer tokens from a request, or refuse it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REALM: Final = "mylibrary"
 PREFIX: Final = "/mylibrary"
-# Pairs rather than a dict: Falcon's errors add their challenge to a dict that they are given.
+# Pairs, not a dict: Falcon's errors would add their challenge to the dict.
 NO_STORE: Final = (("Cache-Control", "no-store"),)
 
 _BASIC: Final = f'Basic realm="{REALM}", charset="UTF-8"'
@@ -29,33 +29,33 @@ _BEARER: Final = f'Bearer realm="{REALM}"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer(Principal):
-    """Whom a token names.
+    """The principal of a token.
 
     Attributes:
-        expires: When the token ends, in UTC.
-        token: What to revoke it by: its `jti`.
+        expires: When the token expires, in UTC.
+        token_id: The claim `jti`, by which the token is revoked.
     """
 
     expires: datetime
-    token: str
+    token_id: str
 
 
 class Authenticator:
-    """Finds the principal behind the bearer token of a request (RFC 6750), for every plugin of the host."""
+    """Authenticates requests by bearer token (RFC 6750), for every plugin of the host."""
 
     def __init__(self, tokens: Tokens, revocations: Revocations, *, require_tls: bool) -> None:
-        """Take what verifies tokens, which of them were revoked, and whether they are refused over plain HTTP."""
+        """Take the token verifier, the revoked tokens, and whether plain HTTP is refused."""
         self._tokens = tokens
         self._revocations = revocations
         self._require_tls = require_tls
 
     def __call__(self, req: Request) -> Bearer | None:
-        """Return whom the request's token names, or None where it has no token.
+        """Return the principal of the request's token, or None without a token.
 
         Raises:
             falcon.HTTPUnauthorized: The token is invalid.
-            falcon.HTTPForbidden: It came over plain HTTP, and `require_tls` is set.
-            plughost.stores.StoreError: Since the host started, the store of revoked tokens could not be read.
+            falcon.HTTPForbidden: `require_tls` is set, and the request came over plain HTTP.
+            plughost.stores.StoreError: The revoked tokens could not be read since the host started.
         """
         token = _credentials(req, "bearer")
         if not token:
@@ -64,7 +64,7 @@ class Authenticator:
             refuse_plain_http(req)
         try:
             claims = self._tokens.verify(token)
-            if claims.token in self._revocations:
+            if claims.token_id in self._revocations:
                 msg = "the token was revoked"
                 raise InvalidToken(msg)
         except InvalidToken:
@@ -73,20 +73,20 @@ class Authenticator:
                 challenges=[f'{_BEARER}, error="invalid_token"'],
                 headers=NO_STORE,
             ) from None
-        return Bearer(claims.email, frozenset(claims.roles), expires=claims.expires, token=claims.token)
+        return Bearer(claims.email, frozenset(claims.roles), expires=claims.expires, token_id=claims.token_id)
 
 
-def bearer_of(req: Request) -> Bearer:
-    """Return whom the host has found behind a request to an operation that declares the security `bearer`."""
+def bearer_principal(req: Request) -> Bearer:
+    """Return the principal of a request to an operation with the security `bearer`."""
     assert isinstance(req.principal, Bearer), "this plugin is the host's authenticator"
     return req.principal
 
 
 class SecureOnly:
-    """A middleware that refuses plain HTTP wherever credentials or tokens are taken, before it asks for any."""
+    """Middleware that refuses plain HTTP at resources that take credentials or tokens, before any are requested."""
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Refuse it at resources with a true attribute `secret`; raises as `refuse_plain_http`."""
+        """Refuse plain HTTP if the resource has a true attribute `secret`; raises as `refuse_plain_http`."""
         if getattr(resource, "secret", False):
             refuse_plain_http(req)
 
@@ -99,13 +99,13 @@ def refuse_plain_http(req: Request) -> None:
     """
     if req.scheme != "https":
         raise falcon.HTTPForbidden(
-            description=f"Credentials and tokens are refused over plain HTTP; {_secure_place(req)}.",
+            description=f"Credentials and tokens are refused over plain HTTP; {_https_hint(req)}.",
             headers=NO_STORE,
         )
 
 
 def basic_credentials(req: Request) -> tuple[str, str] | None:
-    """Return e-mail and password of HTTP Basic credentials (RFC 7617, UTF-8); None where malformed or absent."""
+    """Return e-mail and password of HTTP Basic credentials (RFC 7617, UTF-8), or None if malformed or absent."""
     try:
         decoded = base64.b64decode(_credentials(req, "basic"), validate=True).decode()
     except ValueError:  # not ASCII, not base64, not UTF-8
@@ -115,9 +115,9 @@ def basic_credentials(req: Request) -> tuple[str, str] | None:
 
 
 def login_refused() -> falcon.HTTPUnauthorized:
-    """Return the one answer to every login that fails, so that it doesn't tell which users exist.
+    """Return the error of every failed login. It is always the same, so it doesn't reveal which users exist.
 
-    It is the host's own to a request without credentials, too, down to the text.
+    The host answers a request without credentials with the same text.
     """
     return falcon.HTTPUnauthorized(
         description="This resource needs valid credentials: basic.",
@@ -126,27 +126,27 @@ def login_refused() -> falcon.HTTPUnauthorized:
     )
 
 
-def base_of(req: Request) -> str:
-    """Return the address of the service on localhost: on the site's HTTPS port, where it has one.
+def service_url(req: Request) -> str:
+    """Return the service's URL on localhost, on the site's HTTPS port if it has one.
 
-    It is the same whatever `Host` says, which anybody can make up.
+    It doesn't depend on the header `Host`, which a client can forge.
     """
     secure = secure_url(req)
     scheme, port = ("http", int(req.env["SERVER_PORT"])) if secure is None else ("https", urlsplit(secure).port or 443)
-    place = "localhost" if port == {"http": 80, "https": 443}[scheme] else f"localhost:{port}"
-    return f"{scheme}://{place}{PREFIX}"
+    host = "localhost" if port == {"http": 80, "https": 443}[scheme] else f"localhost:{port}"
+    return f"{scheme}://{host}{PREFIX}"
 
 
 def _credentials(req: Request, scheme: str) -> str:
-    """Return what follows the scheme's name, in any case (RFC 9110, 11.1); empty where another scheme was sent.
+    """Return the credentials of a scheme, case-insensitive (RFC 9110, 11.1); empty if another scheme was sent.
 
-    Repeated headers arrive joined by commas, which makes their credentials malformed, as it should.
+    Repeated headers arrive joined by commas, so their credentials are malformed, as they should be.
     """
     name, _, credentials = (req.auth or "").partition(" ")
     return credentials.strip(" ") if name.lower() == scheme else ""
 
 
-def _secure_place(req: Request) -> str:
+def _https_hint(req: Request) -> str:
     url = secure_url(req)
     if url is None:
         return "this site has no HTTPS port, so its settings let nobody in"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def hash_password_command(context: PluginContext[Settings]) -> None:
     """Print the bcrypt hash of a password, for `password_hash` in the settings.
 
-    Asks twice and shows nothing of what is typed; where input is not a terminal, reads one line.
+    At a terminal, it asks twice without echo; otherwise it reads one line of standard input.
     """
     click.echo(read_hash(context.settings.bcrypt_rounds))
 
@@ -28,9 +28,9 @@ def hash_password_command(context: PluginContext[Settings]) -> None:
 @click.command("rotate-key")
 @click.pass_obj
 def rotate_key_command(context: PluginContext[Settings]) -> None:
-    """Make a new signing key; tokens of the old ones stay good until they expire.
+    """Make a new signing key; tokens of the old ones stay valid until they expire.
 
-    A running host signs with the new key from its next login on, with no restart.
+    A running host signs with the new key from the next login on, without a restart.
     """
     settings = context.settings
     try:

@@ -1,4 +1,4 @@
-"""The file of signing keys: made once, shared by processes, followed while it changes."""
+"""The file of signing keys: created once, shared by processes, reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 KEY_FILE: Final = "signing-keys.json"
 
-_LOOK_EVERY: Final = 10  # seconds
+_CHECK_INTERVAL: Final = 10  # seconds
 _RECORDS: Final = TypeAdapter(list[KeyRecord])
 
 
 class KeyFileError(Exception):
-    """The file of signing keys is not there, or not what this plugin wrote."""
+    """The file of signing keys is missing, unreadable or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """What one version of the file holds.
+    """The content of one version of the file.
 
     Attributes:
         keys: All keys, oldest first.
-        stamp: Differs between any two versions of the file.
+        stamp: Identifies the version of the file.
     """
 
     keys: tuple[SigningKey, ...]
@@ -53,7 +53,7 @@ class KeyFile:
             with path.open("rb") as file:
                 stamp = _stamp(os.fstat(file.fileno()))
                 content = file.read()
-            keys = tuple(SigningKey.of_record(record) for record in _RECORDS.validate_json(content))
+            keys = tuple(SigningKey.from_record(record) for record in _RECORDS.validate_json(content))
             if not keys or keys[-1].retired is not None:
                 msg = "no key signs"
                 raise ValueError(msg)
@@ -76,10 +76,10 @@ class KeyFile:
 
 
 class KeyRing:
-    """The signing keys of a data folder, as the latest version of their file has them.
+    """The signing keys of a data folder, kept up to date with their file.
 
-    A login, a token with an unknown key, and once in a while one with a known key look whether the file changed
-    (one `stat`): that is how a running host takes up a key that `rotate-key` made. Else verifying reads nothing.
+    A running host finds a key of `rotate-key` because it checks the file for changes (one `stat`): at each login,
+    at a token with an unknown key, and every `_CHECK_INTERVAL` at one with a known key.
     """
 
     def __init__(self, folder: Path, *, algorithm: Algorithm, lifetime: int) -> None:
@@ -87,8 +87,8 @@ class KeyRing:
 
         Args:
             folder: The plugin's data folder.
-            algorithm: What new tokens are signed with.
-            lifetime: Seconds that new tokens are good for.
+            algorithm: The algorithm that signs new tokens.
+            lifetime: Seconds that new tokens are valid.
 
         Raises:
             KeyFileError: The file is unreadable or damaged.
@@ -96,44 +96,44 @@ class KeyRing:
         self._path = folder / KEY_FILE
         self._algorithm: Algorithm = algorithm
         self._lifetime = lifetime
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         self._file = KeyFile.read(self._path) if self._path.exists() else None
 
     def prepare(self) -> KeyFile:
-        """Make the first key, or one of a newly set algorithm; a host does so once, when it starts to serve.
+        """Create the first key, or one for a newly set algorithm.
 
-        Not sooner, so that commands which only look at a host's plugins change nothing.
+        A host does so once, when it starts to serve: commands that only inspect plugins must not write.
 
         Raises:
             KeyFileError: The file is damaged.
             OSError: It can't be written.
         """
         with locked_folder(self._path.parent):
-            self._file = self._with_signing_key()
+            self._file = self._ensure_signing_key()
             return self._file
 
     def signing_key(self) -> SigningKey:
-        """Return the key that signs from now on.
+        """Return the key that signs new tokens.
 
         Raises:
-            Unavailable: It is not made yet, and can't be kept, as on a full disk.
+            Unavailable: There is no key yet, and a new one can't be stored, as on a full disk.
         """
         return self._latest().signing
 
     def verification_key(self, kid: str) -> SigningKey | None:
-        """Return the key of this name while tokens that it signed may be valid, else None."""
+        """Return the key with this id while tokens that it signed can be valid, else None."""
         key = self._find(kid)
-        if key is None or time.monotonic() - self._looked > _LOOK_EVERY:
-            self._follow()
+        if key is None or time.monotonic() - self._checked_at > _CHECK_INTERVAL:
+            self._reload_if_changed()
             key = self._find(kid)
         return key if key is not None and time.time() < key.verifies_until else None
 
     def public_keys(self) -> tuple[SigningKey, ...]:
-        """Return every key whose tokens may be valid; raises as `signing_key` does."""
-        return _without_spent(self._latest().keys)
+        """Return every key whose tokens can be valid; raises as `signing_key` does."""
+        return _unexpired(self._latest().keys)
 
     def rotate(self) -> SigningKey:
-        """Make a new key that signs from now on; the old ones verify until the last of their tokens expired."""
+        """Create a new signing key. The old ones verify until their last token has expired."""
         with locked_folder(self._path.parent):
             self._file = self._add_key(KeyFile.read(self._path).keys if self._path.exists() else ())
             return self._file.signing
@@ -143,36 +143,36 @@ class KeyRing:
         return next((key for key in keys if key.kid == kid), None)
 
     def _latest(self) -> KeyFile:
-        self._follow()
-        if self._file is None or not self._suits(self._file.signing):
+        self._reload_if_changed()
+        if self._file is None or not self._is_suitable(self._file.signing):
             try:
                 return self.prepare()
             except OSError as error:
                 raise Unavailable(f"the signing key can't be kept in {self._path}: {error.strerror}") from error
         return self._file
 
-    def _suits(self, key: SigningKey) -> bool:
+    def _is_suitable(self, key: SigningKey) -> bool:
         return key.algorithm == self._algorithm and key.lifetime >= self._lifetime
 
-    def _follow(self) -> None:
-        """Take up the file where it changed.
+    def _reload_if_changed(self) -> None:
+        """Reload the file if it changed.
 
-        A file that is gone or damaged under a running host leaves the keys in use; the health check reports it.
+        If it is missing or damaged, the loaded keys stay in use, and the health check reports it.
         """
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         with suppress(OSError, KeyFileError):
             if self._file is None or _stamp(self._path.stat()) != self._file.stamp:
                 self._file = KeyFile.read(self._path)
 
-    def _with_signing_key(self) -> KeyFile:
-        """Return the file with a signing key of the set algorithm that knows the set lifetime."""
+    def _ensure_signing_key(self) -> KeyFile:
+        """Return the file, with a signing key for the configured algorithm and lifetime."""
         if not self._path.exists():
             return self._add_key(())
         present = KeyFile.read(self._path)
         signing = present.signing
         if signing.algorithm != self._algorithm:
             return self._add_key(present.keys)
-        tighten(self._path, 0o600)  # a file put back from a backup may have come with another mode
+        tighten(self._path, 0o600)  # a file restored from a backup may have another mode
         if signing.lifetime < self._lifetime:
             return self._write((*present.keys[:-1], replace(signing, lifetime=self._lifetime)))
         return present
@@ -182,11 +182,11 @@ class KeyRing:
         return self._write((*retired, SigningKey.generate(self._algorithm, self._lifetime)))
 
     def _write(self, keys: Sequence[SigningKey]) -> KeyFile:
-        write_private(self._path, _RECORDS.dump_json([key.record() for key in _without_spent(keys)], indent=2))
+        write_private(self._path, _RECORDS.dump_json([key.record() for key in _unexpired(keys)], indent=2))
         return KeyFile.read(self._path)
 
 
-def _without_spent(keys: Sequence[SigningKey]) -> tuple[SigningKey, ...]:
+def _unexpired(keys: Sequence[SigningKey]) -> tuple[SigningKey, ...]:
     now = time.time()
     return tuple(key for key in keys if now < key.verifies_until)
 

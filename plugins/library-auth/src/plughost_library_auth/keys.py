@@ -1,4 +1,4 @@
-"""Signing keys: how they are made, written down, and shown to the public."""
+"""Signing keys: generation, storage format and public form."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from plughost_library_auth.settings import Algorithm  # noqa: TC001 - pydantic r
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
-_RSA_BITS: Final = 2048  # the least that RFC 7518 section 3.3 allows, and enough for tokens of some minutes
-# A host that has just looked may sign with a key for a moment after another process retired it.
+_RSA_BITS: Final = 2048  # the minimum of RFC 7518 section 3.3, enough for tokens that are valid for minutes
+# Seconds: a host may sign with a key shortly after another process retired it.
 _GRACE: Final = 60
 
 
 class KeyRecord(BaseModel):
-    """A signing key as it stands in the file."""
+    """A signing key as stored in the file."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -39,16 +39,16 @@ class KeyRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
-    """A key that signs tokens, or signed them once.
+    """A key that signs tokens, or did so until it was retired.
 
     Attributes:
-        kid: Names it in a token's header: its RFC 7638 thumbprint.
-        algorithm: The one algorithm that it is used with.
-        created: When it was made, in seconds since the epoch.
-        lifetime: The longest lifetime of any token it signed, in seconds.
-        retired: When it signed its last token; None for the key that signs.
-        private: Signs.
-        public: Verifies.
+        kid: The key id in a token's header: its RFC 7638 thumbprint.
+        algorithm: The only algorithm that it is used with.
+        created: When it was created, in seconds since the epoch.
+        lifetime: The longest lifetime of its tokens, in seconds.
+        retired: When it was retired, in seconds since the epoch; None for the signing key.
+        private: The key that signs.
+        public: The key that verifies.
     """
 
     kid: str
@@ -61,7 +61,7 @@ class SigningKey:
 
     @classmethod
     def generate(cls, algorithm: Algorithm, lifetime: int) -> Self:
-        """Make a new key for tokens of a lifetime in seconds."""
+        """Generate a new key for tokens with a lifetime in seconds."""
         private = _generate(algorithm)
         public = private.public_key()
         return cls(
@@ -75,14 +75,14 @@ class SigningKey:
         )
 
     @classmethod
-    def of_record(cls, record: KeyRecord) -> Self:
-        """Read a key from its record.
+    def from_record(cls, record: KeyRecord) -> Self:
+        """Return the key of a record.
 
         Raises:
-            ValueError: The private key is not one, or not one of the record's algorithm.
+            ValueError: The private key is invalid, or not for the record's algorithm.
         """
         private = serialization.load_pem_private_key(record.private_key.encode(), password=None)
-        if not isinstance(private, PrivateKey) or not _fits(private, record.algorithm):
+        if not isinstance(private, PrivateKey) or not _matches_algorithm(private, record.algorithm):
             msg = f"key {record.kid} is not one for {record.algorithm}"
             raise ValueError(msg)
         return cls(
@@ -96,7 +96,7 @@ class SigningKey:
         )
 
     def record(self) -> KeyRecord:
-        """Return what the file keeps of the key."""
+        """Return the key's record for the file."""
         pem = self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -110,12 +110,12 @@ class SigningKey:
         )
 
     def retire(self) -> SigningKey:
-        """Return the key as one that signs no more from now on."""
+        """Return a copy that is retired now."""
         return replace(self, retired=int(time.time()))
 
     @property
     def verifies_until(self) -> float:
-        """When the last token that it signed has expired, in seconds since the epoch; infinite while it signs."""
+        """When its last token expires, in seconds since the epoch; infinite until the key is retired."""
         return float("inf") if self.retired is None else self.retired + self.lifetime + _GRACE
 
     def jwk(self) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _generate(algorithm: Algorithm) -> PrivateKey:
             return ed25519.Ed25519PrivateKey.generate()
 
 
-def _fits(private: PrivateKey, algorithm: Algorithm) -> bool:
+def _matches_algorithm(private: PrivateKey, algorithm: Algorithm) -> bool:
     match algorithm:
         case "RS256":
             return isinstance(private, rsa.RSAPrivateKey) and private.key_size >= _RSA_BITS
@@ -144,7 +144,7 @@ def _fits(private: PrivateKey, algorithm: Algorithm) -> bool:
 
 
 def _public_jwk(public: PublicKey) -> dict[str, str]:
-    """Return the members that RFC 7518 section 6 and RFC 8037 require of a public key, and no others."""
+    """Return only the members that RFC 7518 section 6 and RFC 8037 require of a public key."""
     members: dict[str, Any]
     match public:
         case rsa.RSAPublicKey():

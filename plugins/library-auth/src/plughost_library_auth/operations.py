@@ -1,4 +1,4 @@
-"""What the operations do, for the API description (CONTRACT 3)."""
+"""The operations for the API description (CONTRACT 3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOGIN: Final = Operation(
     id="login",
     summary="Exchange e-mail and password for a token",
     description=(
-        "HTTP Basic credentials in, a signed JSON Web Token out, as plain text whatever `Accept` says. Send it to"
+        "Takes HTTP Basic credentials and returns a signed JSON Web Token, always as plain text. Send it to"
         " the other resources as `Authorization: Bearer <token>` until it expires."
     ),
     responses={
@@ -33,11 +33,11 @@ LOGIN: Final = Operation(
             example="eyJhbGciOiJSUzI1NiIsImtpZCI6IjIwMjYtMTEifQ.eyJzdWIiOiJ1c2VyQGV4YW1wbGUub3JnIn0.c2lnbmF0dXJl",
         ),
         401: _refusal(
-            "No credentials, malformed or wrong ones; the same whether or not the user exists.",
+            "The credentials are missing, malformed or wrong. Whether the user exists makes no difference.",
             WWW_Authenticate=_CHALLENGE,
         ),
         403: _refusal(_PLAIN_HTTP),
-        429: _refusal("Too many failed logins.", Retry_After="Seconds until the next try is looked at."),
+        429: _refusal("Too many failed logins.", Retry_After="Seconds until the next attempt is allowed."),
         503: _refusal("Too many logins at once, or the store is away.", Retry_After="Seconds to wait."),
     },
     produces=(),
@@ -47,7 +47,7 @@ LOGIN: Final = Operation(
 LOGOUT: Final = Operation(
     id="revokeToken",
     summary="Revoke a token",
-    description="The token that is sent is invalid from now on, on every host that shares the store within a second.",
+    description="Revokes the token of the request. All hosts that share the store refuse it within a second.",
     responses={
         204: Response(description="The token is revoked."),
         401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
@@ -58,10 +58,10 @@ LOGOUT: Final = Operation(
 
 SECURED: Final = Operation(
     id="getIdentity",
-    summary="Tell whose token this is",
+    summary="Show the user of the token",
     description="Open to the roles `user` and `admin`.",
     responses={
-        200: Response(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
+        200: Response(description="The token's user, roles and expiry.", model=Identity),
         401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
         403: _refusal(f"The token has neither role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
     },
@@ -71,10 +71,10 @@ SECURED: Final = Operation(
 
 ADMIN: Final = Operation(
     id="getAdminIdentity",
-    summary="Tell whose token this is, to administrators",
+    summary="Show the user of the token, for administrators",
     description="Open to the role `admin`.",
     responses={
-        200: Response(description="Whom the token was given to, its roles, and when it ends.", model=Identity),
+        200: Response(description="The token's user, roles and expiry.", model=Identity),
         401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
         403: _refusal(f"The token lacks the role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
     },
@@ -85,7 +85,7 @@ ADMIN: Final = Operation(
 SERVICE: Final = Operation(
     id="getService",
     summary="Describe the service",
-    description="How it was reached, and the absolute addresses of its resources. Plain HTTP leads to the secure port.",
+    description="How it was reached, and the absolute URLs of its resources. Plain HTTP is redirected to HTTPS.",
     responses={
         200: Response(description="The description.", model=ServiceInfo),
         308: Response(
@@ -100,11 +100,11 @@ SERVICE: Final = Operation(
 
 METADATA: Final = Operation(
     id="getTokenMetadata",
-    summary="Show what verifies tokens",
+    summary="Show the metadata for verifying tokens",
     description="The issuer and the address of its keys, for libraries and gateways (RFC 8414, OpenID Connect).",
     responses={
         200: Response(
-            description="The metadata.", model=Metadata, headers={"Cache-Control": "How long it may be kept."}
+            description="The metadata.", model=Metadata, headers={"Cache-Control": "How long it may be cached."}
         )
     },
 )
@@ -117,7 +117,7 @@ PUBLIC_KEYS: Final = Operation(
         200: Response(
             description="A JWK Set (RFC 7517).",
             model=KeySet,
-            headers={"Cache-Control": "How long it may be kept; read it again on a token of an unknown key."},
+            headers={"Cache-Control": "How long it may be cached; read it again for a token with an unknown key."},
         )
     },
 )

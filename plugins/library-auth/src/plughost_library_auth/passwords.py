@@ -1,4 +1,4 @@
-"""Passwords that commands ask for: never an argument, which others on the machine could read."""
+"""Read passwords for commands, never from arguments, which other users of the machine can see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plughost_library_auth.users import hash_password
 def read_hash(rounds: int) -> str:
     """Return the bcrypt hash of a password.
 
-    A terminal is asked twice and shows nothing of what is typed; elsewhere one line of standard input is read.
+    At a terminal, ask twice without echo. Otherwise read one line of standard input.
 
     Args:
         rounds: The cost of the hash.
@@ -31,6 +31,6 @@ def read_hash(rounds: int) -> str:
 
 def _read() -> str:
     if sys.stdin.isatty():
-        # On standard error, so that the output is what the command prints and nothing else.
+        # The prompt goes to standard error, so that standard output has only the result.
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     return sys.stdin.readline().rstrip("\r\n")

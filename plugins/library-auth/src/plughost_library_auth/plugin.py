@@ -17,7 +17,7 @@ from plughost_library_auth.records import STORE, Records
 from plughost_library_auth.resources import Discovery, Login, PublicKeys, Secured, Service
 from plughost_library_auth.revocations import Revocations
 from plughost_library_auth.settings import Settings
-from plughost_library_auth.throttle import LONGEST_WAIT, LoginLimits, LoginThrottle
+from plughost_library_auth.throttle import MAX_WAIT, LoginLimits, LoginThrottle
 from plughost_library_auth.tokens import Tokens
 from plughost_library_auth.users import UserStore, demo_users
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_settings() -> type[Settings]:
-    """Return the model of `[plugins.library-auth]`."""
+    """Return the model that validates `[plugins.library-auth]`."""
     return Settings
 
 
 @hookimpl
 def register_stores(context: PluginContext[Settings]) -> list[Store]:
-    """Offer the store `library-auth`: users, logins and revoked tokens."""
+    """Declare the store `library-auth`: users, logins and revoked tokens."""
     return [STORE]
 
 
 @hookimpl
 def register_authenticator(context: PluginContext[Settings]) -> Callable[[Request], Principal | None]:
-    """Let every plugin of the host take this one's tokens."""
+    """Return the authenticator, so that every plugin of the host accepts the tokens."""
     keys = _keys(context)
     require_tls = context.settings.require_tls
     return Authenticator(_tokens(context, keys), _revocations(context), require_tls=require_tls)
@@ -52,7 +52,7 @@ def register_authenticator(context: PluginContext[Settings]) -> Callable[[Reques
 
 @hookimpl
 def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
-    """With `require_tls`, refuse plain HTTP before anything asks for credentials."""
+    """With `require_tls`, refuse plain HTTP before credentials are requested."""
     return [Middleware(name="secure-only", component=SecureOnly())] if context.settings.require_tls else []
 
 
@@ -62,7 +62,7 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     settings = context.settings
     keys = _keys(context)
     records = _records(context)
-    throttle = LoginThrottle(_limits(context), records.knows)
+    throttle = LoginThrottle(_limits(context), records.is_known)
     login = Login(
         users=_users(context),
         tokens=_tokens(context, keys),
@@ -88,15 +88,15 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
 
 @hookimpl
 def register_checks(context: PluginContext[Settings]) -> list[Check]:
-    """Watch the signing key: without its file, a restart would log everybody out."""
+    """Check the file of signing keys: without it, a restart would log everybody out."""
     path = context.data_dir / KEY_FILE
     return [Check(name="library-auth-signing-key", check=lambda: _signing_key_health(path))]
 
 
 @hookimpl
 def register_commands() -> list[click.Command]:
-    """Return `hash-password`, `rotate-key` and `users`."""
-    from plughost_library_auth.commands import (  # noqa: PLC0415 - a host calls no commands
+    """Add `hash-password`, `rotate-key` and `users`."""
+    from plughost_library_auth.commands import (  # noqa: PLC0415 - a host that serves runs no commands
         hash_password_command,
         rotate_key_command,
     )
@@ -107,10 +107,10 @@ def register_commands() -> list[click.Command]:
 
 @hookimpl
 def started(context: PluginContext[Settings]) -> None:
-    """Make the signing key, and warn of settings that work and are not safe, or are safe and don't work."""
+    """Create the signing key, poll for revoked tokens, and warn of unsafe or useless settings."""
     _keys(context).prepare()
-    stopped = _followers(context)[id(context)] = Event()
-    Thread(target=_revocations(context).follow, args=(stopped,), name="revoked-tokens", daemon=True).start()
+    stop = _poll_stops(context)[id(context)] = Event()
+    Thread(target=_revocations(context).poll, args=(stop,), name="revoked-tokens", daemon=True).start()
     if context.dev:
         return
     if not context.settings.require_tls:
@@ -125,21 +125,21 @@ def started(context: PluginContext[Settings]) -> None:
 
 @hookimpl
 def stopping(context: PluginContext[Settings]) -> None:
-    """Follow the store of revoked tokens no more."""
-    stopped = _followers(context).pop(id(context), None)
-    if stopped is not None:
-        stopped.set()
+    """Stop polling for revoked tokens."""
+    stop = _poll_stops(context).pop(id(context), None)
+    if stop is not None:
+        stop.set()
 
 
 def _has_stored_users(context: PluginContext[Settings]) -> bool:
     try:
         return bool(_records(context).users())
-    except StoreError:  # nobody knows, and the store says that it is away
+    except StoreError:  # unknown; the store itself logs that it is away
         return True
 
 
-def _followers(context: PluginContext[Settings]) -> dict[int, Event]:
-    """Return what stops the threads that follow the store, by context: two overlap while a reload swaps them."""
+def _poll_stops(context: PluginContext[Settings]) -> dict[int, Event]:
+    """Return the stop events of the polling threads, by context: during a reload, two of them run."""
     return context.keep("followers", dict[int, Event])
 
 
@@ -157,8 +157,8 @@ def _limits(context: PluginContext[Settings]) -> LoginLimits:
     return LoginLimits(
         account=context.counter(settings.login_limit_account, "failed-logins-of-account", always=True),
         address=context.counter(settings.login_limit_address, "failed-logins-of-address", always=True),
-        anywhere=context.counter(anywhere, "failed-logins-anywhere", always=True, longest=LONGEST_WAIT),
-        known=context.counter(known, "failed-logins-from-known", always=True, longest=LONGEST_WAIT),
+        anywhere=context.counter(anywhere, "failed-logins-anywhere", always=True, longest=MAX_WAIT),
+        known=context.counter(known, "failed-logins-from-known", always=True, longest=MAX_WAIT),
     )
 
 
@@ -172,7 +172,7 @@ def _tokens(context: PluginContext[Settings], keys: KeyRing) -> Tokens:
 
 
 def _users(context: PluginContext[Settings]) -> UserStore:
-    """Return the configured users; with `--dev` and none configured, the demo users, announced with passwords."""
+    """Return the configured users. With `--dev` and none configured, announce and return the demo users."""
     settings = context.settings
     if not context.dev or settings.users:
         return UserStore(settings.users, rounds=settings.bcrypt_rounds, records=_records(context))
@@ -185,7 +185,7 @@ def _users(context: PluginContext[Settings]) -> UserStore:
 
 
 def _signing_key_health(path: Path) -> Health:
-    """Read the key file afresh; a KeyFileError counts as down."""
+    """Read the key file again; a KeyFileError makes the check fail."""
     key = KeyFile.read(path).signing
     created = datetime.fromtimestamp(key.created, UTC)
     return Health(up=True, data={"algorithm": key.algorithm, "created": f"{created:%Y-%m-%dT%H:%M:%SZ}"})

@@ -1,4 +1,4 @@
-"""The store `library-auth`: users, where accounts got in from, and revoked tokens; the only module that knows SQL."""
+"""The store `library-auth`: users, addresses of logins, and revoked tokens. No other module contains SQL."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pydantic import SecretStr
 
 from plughost import Store
 from plughost.stores import Duplicate
-from plughost_library_auth.settings import Role, User, account_key, is_address
+from plughost_library_auth.settings import Role, User, account_key, is_email_address
 
 if TYPE_CHECKING:
     from plughost.stores import OpenStore, Session
 
-KNOWN_FOR: Final = 90 * 86400
-"""Seconds that an address is known for after a login of the account from there."""
+KNOWN_SECONDS: Final = 90 * 86400
+"""Seconds that an address stays known after a login of the account."""
 
-_ADDRESSES: Final = 20  # of an account; past that, the one that was used longest ago is forgotten
-_OVERLAP: Final = 60  # seconds by which the clocks of hosts may differ, and a commit come late
+_MAX_ADDRESSES: Final = 20  # known addresses of an account; beyond that, the oldest is forgotten
+_OVERLAP: Final = 60  # seconds that clocks of hosts can differ, or a commit can be late
 
 
 class NoSuchUser(LookupError):  # noqa: N818 - reads better where it is caught
@@ -33,7 +33,7 @@ class StoredUser:
     """A user of the store.
 
     Attributes:
-        user: What the settings would hold of it.
+        user: The user, as in the settings.
         disabled: Whether logins are refused.
     """
 
@@ -49,9 +49,9 @@ STORE: Final = Store(
 
 
 class Records:
-    """What the plugin keeps. Each change is one transaction, on the disk before its method returns.
+    """All data of the plugin. Each change is one transaction, on disk when its method returns.
 
-    Every method raises `plughost.stores.StoreError` where the store can't be used.
+    Every method raises `plughost.stores.StoreError` if the store can't be used.
     """
 
     def __init__(self, store: OpenStore[Session]) -> None:
@@ -59,18 +59,18 @@ class Records:
         self._store = store
 
     def find(self, email: str) -> tuple[User | None, int]:
-        """Return the user who may log in as this address, and the cost of the dearest hash of all users (0: none).
+        """Return the enabled user with this address, and the highest hash cost of all users (0 without users).
 
-        A name that no user can have takes the same work.
+        An invalid address takes the same time.
         """
-        return self._store.read(_find, account_key(email) if is_address(email) else "")
+        return self._store.read(_find, account_key(email) if is_email_address(email) else "")
 
     def users(self) -> tuple[StoredUser, ...]:
-        """Return all users by address."""
+        """Return all users, sorted by address."""
         return tuple(self._store.read(_users))
 
     def add(self, user: User) -> bool:
-        """Add a user; tell whether there was none with this address."""
+        """Add a user. Return whether the address was free."""
         try:
             self._store.run(_add, user)
         except Duplicate:
@@ -81,42 +81,42 @@ class Records:
         """Change columns of a user.
 
         Raises:
-            NoSuchUser: There is none with this address.
+            NoSuchUser: No user has this address.
         """
         if not self._store.run(_change, account_key(email), values):
             raise NoSuchUser(email)
 
     def last_logins(self) -> Mapping[str, int]:
-        """Return when each account last got in, in seconds since the epoch, by `account_key`."""
+        """Return the last login of each account in seconds since the epoch, by `account_key`."""
         return dict(self._store.read(_last_logins))
 
-    def note_login(self, email: str, network: str) -> None:
-        """Keep that an account got in from an address now."""
-        self._store.run(_note_login, account_key(email), network, int(time.time()))
+    def record_login(self, email: str, network: str) -> None:
+        """Record a login of an account from a network address now."""
+        self._store.run(_record_login, account_key(email), network, int(time.time()))
 
-    def knows(self, email: str, network: str) -> bool:
-        """Tell whether an account got in from an address lately."""
-        account = account_key(email) if is_address(email) else ""
-        return self._store.read(_knows, account, network, int(time.time()) - KNOWN_FOR)
+    def is_known(self, email: str, network: str) -> bool:
+        """Return whether the account logged in from a network address within `KNOWN_SECONDS`."""
+        account = account_key(email) if is_email_address(email) else ""
+        return self._store.read(_is_known, account, network, int(time.time()) - KNOWN_SECONDS)
 
     def revoke(self, token: str, expires: int) -> None:
-        """Keep that a token is good no more; forget those that have expired anyway."""
+        """Revoke a token, and delete revocations of expired tokens."""
         self._store.run(_revoke, token, expires, int(time.time()))
 
     def revoked(self, since: float = 0.0) -> Mapping[str, int]:
-        """Return the tokens that were revoked, and when they expire.
+        """Return the revoked tokens and when they expire.
 
         Args:
-            since: Seconds since the epoch: those alone that were revoked since; a minute more, as clocks differ.
+            since: Only revocations after this, in seconds since the epoch; a minute earlier, as clocks differ.
         """
         return dict(self._store.read(_revoked, int(since) - _OVERLAP, int(time.time())))
 
 
 def _find(session: Session, account: str) -> tuple[User | None, int]:
-    [[dearest]] = session.rows("SELECT MAX(rounds) FROM library_users")
+    [[max_rounds]] = session.rows("SELECT MAX(rounds) FROM library_users")
     query = "SELECT email, password_hash, role FROM library_users WHERE account = ? AND disabled = 0"
     found = session.row(query, account)
-    return _user(*found) if found else None, dearest or 0
+    return _user(*found) if found else None, max_rounds or 0
 
 
 def _users(session: Session) -> list[StoredUser]:
@@ -125,7 +125,7 @@ def _users(session: Session) -> list[StoredUser]:
 
 
 def _user(email: str, password_hash: str, role: Role) -> User:
-    # What was validated when it was kept: to do so again would take a bcrypt of its own.
+    # Not validated again: the validator runs bcrypt, and the row was validated when it was stored.
     return User.model_construct(email=email, password_hash=SecretStr(password_hash), role=role)
 
 
@@ -150,7 +150,7 @@ def _last_logins(session: Session) -> list[tuple[str, int]]:
     return session.rows("SELECT account, MAX(last_login) FROM library_logins GROUP BY account")
 
 
-def _note_login(session: Session, account: str, network: str, now: int) -> None:
+def _record_login(session: Session, account: str, network: str, now: int) -> None:
     session.change(
         "INSERT INTO library_logins (account, network, last_login) VALUES (?, ?, ?)"
         " ON CONFLICT (account, network) DO UPDATE SET last_login = excluded.last_login",
@@ -163,11 +163,11 @@ def _note_login(session: Session, account: str, network: str, now: int) -> None:
         " WHERE account = ? ORDER BY last_login DESC, network LIMIT ?)",
         account,
         account,
-        _ADDRESSES,
+        _MAX_ADDRESSES,
     )
 
 
-def _knows(session: Session, account: str, network: str, since: int) -> bool:
+def _is_known(session: Session, account: str, network: str, since: int) -> bool:
     query = "SELECT last_login FROM library_logins WHERE account = ? AND network = ? AND last_login >= ?"
     return session.row(query, account, network, since) is not None
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from plughost.http import Request, secure_url
 from plughost.ratelimits import network_of
 from plughost.stores import StoreError
-from plughost_library_auth.access import NO_STORE, base_of, basic_credentials, bearer_of, login_refused
-from plughost_library_auth.turns import TooBusy
+from plughost_library_auth.access import NO_STORE, basic_credentials, bearer_principal, login_refused, service_url
+from plughost_library_auth.concurrency import TooBusy
 
 if TYPE_CHECKING:
     from plughost import PluginContext
@@ -29,11 +29,11 @@ _EXAMPLE: Final = "https://library.example.org/mylibrary"
 
 
 class Identity(BaseModel):
-    """Whom a token was given to."""
+    """The user of a token."""
 
     email: str = Field(examples=["user@example.org"])
     roles: list[str] = Field(examples=[["user"]])
-    expiresAt: datetime = Field(description="When the token ends, in UTC.")  # noqa: N815 - the name on the wire
+    expiresAt: datetime = Field(description="When the token expires, in UTC.")  # noqa: N815 - the name in JSON
 
 
 class ServiceInfo(BaseModel):
@@ -41,7 +41,7 @@ class ServiceInfo(BaseModel):
 
     service: Literal["library"] = "library"
     scheme: Literal["http", "https"]
-    httpVersion: str = Field(examples=["2", "1.1"])  # noqa: N815 - the name on the wire
+    httpVersion: str = Field(examples=["2", "1.1"])  # noqa: N815 - the name in JSON
     login: str = Field(examples=[f"{_EXAMPLE}/setup/login"])
     secured: str = Field(examples=[f"{_EXAMPLE}/setup/secured"])
     admin: str = Field(examples=[f"{_EXAMPLE}/setup/secured/admin"])
@@ -57,7 +57,7 @@ class KeySet(BaseModel):
 
 
 class Metadata(BaseModel):
-    """What clients need to verify tokens without a setting made by hand (RFC 8414, OpenID Connect Discovery)."""
+    """The metadata by which clients configure token verification (RFC 8414, OpenID Connect Discovery)."""
 
     issuer: str = Field(examples=[_EXAMPLE])
     jwks_uri: str = Field(examples=[f"{_EXAMPLE}/.well-known/jwks.json"])
@@ -71,7 +71,7 @@ class Metadata(BaseModel):
 
 
 class Login:
-    """Exchanges credentials for a token, and takes a token back."""
+    """Exchanges credentials for a token, and revokes tokens."""
 
     secret = True
 
@@ -85,7 +85,7 @@ class Login:
         revocations: Revocations,
         context: PluginContext[Any],
     ) -> None:
-        """Take who may log in, what makes their tokens, what counts failures, and the context to tell of logins."""
+        """Take the users, the token issuer, the throttle, the stores, and the context that reports logins."""
         self._users = users
         self._tokens = tokens
         self._throttle = throttle
@@ -94,37 +94,37 @@ class Login:
         self._context = context
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Answer with a token as plain text, whatever Accept says."""
+        """Return a token as plain text, whatever `Accept` says."""
         credentials = basic_credentials(req)
         if credentials is None:
             raise login_refused()
         email, password = credentials
         address = req.remote_addr
-        self._refuse_throttled(self._throttle.wait(email, address), req, email)
+        self._refuse_throttled(self._throttle.seconds_to_wait(email, address), req, email)
         user = self._verify(email, password, req)
         if user is None:
-            self._refuse_throttled(self._throttle.failed(email, address), req, email)
-            self._tell("refused", req, email)
+            self._refuse_throttled(self._throttle.record_failure(email, address), req, email)
+            self._report("refused", req, email)
             raise login_refused()
-        # Guesses that ran beside this one may have used up the limit: a right one among them gains nothing.
-        self._refuse_throttled(self._throttle.wait(email, address), req, email)
-        self._note_login(user, address)
-        resp.text = self._tokens.issue(user.email, [user.role], base_of(req))
+        # Concurrent guesses may have used up the limit meanwhile. Then even the right password is refused.
+        self._refuse_throttled(self._throttle.seconds_to_wait(email, address), req, email)
+        self._record_login(user, address)
+        resp.text = self._tokens.issue(user.email, [user.role], service_url(req))
         resp.content_type = "text/plain"
         resp.set_headers(NO_STORE)
-        self._tell("ok", req, user.email)
+        self._report("ok", req, user.email)
 
     def on_delete(self, req: Request, resp: falcon.Response) -> None:
-        """Revoke the request's token until it expires."""
-        bearer = bearer_of(req)
-        self._revocations.revoke(bearer.token, int(bearer.expires.timestamp()))
+        """Revoke the request's token."""
+        bearer = bearer_principal(req)
+        self._revocations.revoke(bearer.token_id, int(bearer.expires.timestamp()))
         self._context.emit("revocation")
-        self._context.audit("revocation", "ok", who=bearer.name, req=req, token=bearer.token)
+        self._context.audit("revocation", "ok", who=bearer.name, req=req, token=bearer.token_id)
         resp.status = falcon.HTTP_204
         resp.set_headers(NO_STORE)
 
-    def _tell(self, outcome: str, req: Request, email: str) -> None:
-        # Never the name itself: people type passwords into the wrong field.
+    def _report(self, outcome: str, req: Request, email: str) -> None:
+        # The audit trail has a pseudonym, never the name: people type passwords into the wrong field.
         self._context.audit("login", outcome, who=email, req=req)
         self._context.emit("login", outcome=outcome)
 
@@ -132,7 +132,7 @@ class Login:
         try:
             return self._users.verify(email, password)
         except TooBusy:
-            self._tell("busy", req, email)
+            self._report("busy", req, email)
             raise falcon.HTTPServiceUnavailable(
                 title="Service Unavailable",
                 description="Too many logins are being checked; try again in a second.",
@@ -140,20 +140,20 @@ class Login:
                 headers=NO_STORE,
             ) from None
         except StoreError:
-            self._refuse_throttled(self._throttle.failed(email, req.remote_addr), req, email)
-            self._tell("undecided", req, email)
+            self._refuse_throttled(self._throttle.record_failure(email, req.remote_addr), req, email)
+            self._report("undecided", req, email)
             raise
 
-    def _note_login(self, user: User, address: str) -> None:
-        """Keep when the user got in, and from where: which must not stop one whom the settings let in."""
+    def _record_login(self, user: User, address: str) -> None:
+        """Record the time and address of a login. A failure must not block a user of the settings."""
         try:
-            self._records.note_login(user.email, network_of(address))
+            self._records.record_login(user.email, network_of(address))
         except StoreError as error:
             self._context.logger.warning("a login was not kept", reason=str(error))
 
     def _refuse_throttled(self, seconds: int, req: Request, email: str) -> None:
         if seconds:
-            self._tell("throttled", req, email)
+            self._report("throttled", req, email)
             wait = "1 second" if seconds == 1 else f"{seconds} seconds"
             raise falcon.HTTPTooManyRequests(
                 description=f"Too many failed logins; try again in {wait}.",
@@ -163,13 +163,13 @@ class Login:
 
 
 class Secured:
-    """Tells whose token it is; its operation declares which roles are let in."""
+    """Shows the user of the token. The operation declares the roles that are allowed."""
 
     secret = True
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Answer with what the token says."""
-        bearer = bearer_of(req)
+        """Return the claims of the token."""
+        bearer = bearer_principal(req)
         identity = Identity(email=bearer.name, roles=sorted(bearer.roles), expiresAt=bearer.expires)
         resp.media = identity.model_dump(mode="json")
         resp.set_headers(NO_STORE)
@@ -179,14 +179,11 @@ class Service:
     """Describes the service to those who reach it over TLS."""
 
     def __init__(self, prefix: str) -> None:
-        """Take the prefix that the service is mounted under."""
+        """Take the prefix of the service."""
         self._prefix = prefix
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Answer with where everything is; over plain HTTP, with the way to the secure port.
-
-        A site without an HTTPS listener has no such port: there the answer is given over plain HTTP.
-        """
+        """Return the URLs of all resources. Plain HTTP is redirected to HTTPS if the site has such a listener."""
         if req.scheme != "https":
             secure = secure_url(req)
             if secure is not None:
@@ -208,15 +205,15 @@ class Service:
 
 
 class Discovery:
-    """Shows where tokens come from, and where the keys are that verify them."""
+    """Shows the issuer of tokens and the URL of its keys."""
 
     def __init__(self, issuer: str | None) -> None:
         """Take the setting `issuer`."""
         self._issuer = issuer
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Answer with the metadata; its addresses come from the settings, never from the request."""
-        base = base_of(req)
+        """Return the metadata. Its URLs come from the settings, never from the request."""
+        base = service_url(req)
         issuer = self._issuer or base
         if issuer.startswith(("https://", "http://")):
             base = issuer.rstrip("/")
@@ -235,7 +232,7 @@ class PublicKeys:
         self._keys = keys
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Answer with a JWK Set; a client that meets a token of an unknown key reads it again."""
+        """Return the JWK Set. A client reads it again when it gets a token with an unknown key."""
         resp.media = KeySet(keys=[key.jwk() for key in self._keys.public_keys()]).model_dump(mode="json")
         resp.set_header("Cache-Control", "public, max-age=300")
 

@@ -1,4 +1,4 @@
-"""Revoked tokens: known to each host that shares the store within a second, and looked up without asking it."""
+"""Revoked tokens, cached in memory. All hosts that share the store know a revocation within a second."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from plughost.stores import StoreError
 if TYPE_CHECKING:
     from plughost_library_auth.records import Records
 
-FOLLOW_EVERY: Final = 1.0
-"""Seconds after which a host looks what others revoked."""
+POLL_INTERVAL: Final = 1.0
+"""Seconds between reads of the revocations of other hosts."""
 
 
 class Revocations:
     """The tokens that were revoked before they expired.
 
-    The first look reads them from the store; after that a thread of its own follows the store, see `follow`. While
-    the store is away, what was known stays known.
+    The first lookup reads them from the store; then a thread polls the store, see `poll`. While the store is away,
+    the known revocations remain.
     """
 
     def __init__(self, records: Records, revoked: dict[str, int]) -> None:
-        """Look nothing up yet.
+        """Take the stored and the known revocations; nothing is read yet.
 
         Args:
-            records: Where they are kept.
-            revoked: Those that are known: token to when it expires. All of a host's share this one.
+            records: The store of revocations.
+            revoked: The expiry of each known revoked token, shared by all instances of a host.
         """
         self._records = records
         self._revoked = revoked
@@ -36,10 +36,10 @@ class Revocations:
         self._read_at = 0.0
 
     def __contains__(self, token: str) -> bool:
-        """Tell whether a token was revoked.
+        """Return whether a token was revoked.
 
         Raises:
-            plughost.stores.StoreError: The store was never read yet, and can't be: nobody knows.
+            plughost.stores.StoreError: The store can't be read, and wasn't before, so the answer is unknown.
         """
         if not self._read_at:
             with self._loading:
@@ -48,16 +48,16 @@ class Revocations:
         return token in self._revoked
 
     def revoke(self, token: str, expires: int) -> None:
-        """Refuse a token from now on, here at once and on the other hosts of the store within a second.
+        """Revoke a token, here at once and on other hosts of the store within a second.
 
         Raises:
-            plughost.stores.StoreError: It can't be kept; nothing has changed.
+            plughost.stores.StoreError: It can't be stored; nothing has changed.
         """
         self._records.revoke(token, expires)
         self._revoked[token] = expires
 
     def refresh(self) -> None:
-        """Read what was revoked since the last look; raises as `__contains__`."""
+        """Read the revocations since the last refresh; raises as `__contains__`."""
         now = time.time()
         self._revoked.update(self._records.revoked(self._read_at))
         self._read_at = now
@@ -65,8 +65,8 @@ class Revocations:
             if expires < now:
                 self._revoked.pop(token, None)
 
-    def follow(self, stopped: threading.Event) -> None:
-        """Refresh every second until told to stop."""
-        while not stopped.wait(FOLLOW_EVERY):
-            with suppress(StoreError):  # the store logs that it is away, and that it is back
+    def poll(self, stop: threading.Event) -> None:
+        """Refresh every second until `stop` is set."""
+        while not stop.wait(POLL_INTERVAL):
+            with suppress(StoreError):  # the store itself logs when it is away and back
                 self.refresh()

@@ -16,15 +16,15 @@ Role = Literal["user", "admin"]
 _HASH = re.compile(r"(?P<salt>\$2[aby]\$(?P<rounds>\d\d)\$[./A-Za-z0-9]{22})[./A-Za-z0-9]{31}", re.ASCII)
 # A colon ends the user name in Basic credentials (RFC 7617), so an address with one could never log in.
 _EMAIL = re.compile(r"[^\s:@\x00-\x1f\x7f]+@[^\s:@\x00-\x1f\x7f]+")
-_MOST_ROUNDS = 16
+_MAX_ROUNDS = 16
 
 
-_LONGEST_EMAIL = 254
+_MAX_EMAIL_LENGTH = 254
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
 def _email(value: str) -> str:
-    if not is_address(value):
+    if not is_email_address(value):
         msg = "must be an e-mail address, without white space, control characters and colons"
         raise ValueError(msg)
     return value
@@ -34,20 +34,20 @@ class User(BaseModel):
     """A user of the library.
 
     Attributes:
-        email: The login name; see `account_key` for which spellings are one user.
+        email: The login name; `account_key` says which spellings are the same user.
         password_hash: A bcrypt hash (`$2a$`, `$2b$` or `$2y$`, at most 16 rounds).
-        role: What the user's tokens carry.
+        role: The role in the user's tokens.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    email: Annotated[str, Field(max_length=_LONGEST_EMAIL), AfterValidator(_email)]
+    email: Annotated[str, Field(max_length=_MAX_EMAIL_LENGTH), AfterValidator(_email)]
     password_hash: SecretStr
     role: Role
 
     @property
     def key(self) -> str:
-        """What two spellings of one user's e-mail address have in common."""
+        """The account's key, the same for all spellings of the e-mail address."""
         return account_key(self.email)
 
     @property
@@ -59,7 +59,7 @@ class User(BaseModel):
     def _check_hash(self) -> Self:
         if not _is_bcrypt(self.password_hash.get_secret_value()):
             msg = (
-                f"password_hash of {self.email} is not a bcrypt hash of at most {_MOST_ROUNDS} rounds;"
+                f"password_hash of {self.email} is not a bcrypt hash of at most {_MAX_ROUNDS} rounds;"
                 " leave the user out until `plughost library-auth hash-password` has made one"
             )
             raise ValueError(msg)
@@ -75,13 +75,13 @@ class Settings(BaseModel):
         (),
         description="Who may log in: for each a table [[plugins.library-auth.users]] with email, password_hash, role",
     )
-    token_lifetime: int = Field(900, ge=1, le=2_592_000, description="Seconds that a token is good for")
+    token_lifetime: int = Field(900, ge=1, le=2_592_000, description="Seconds that a token is valid")
     issuer: str | None = Field(
         None,
         min_length=1,
         examples=["https://library.example.org/mylibrary"],
         description="The claim `iss`; tokens of another issuer are refused. By default the address of the service on "
-        "the HTTPS port of localhost; then it is not looked at, as ports change",
+        "the HTTPS port of localhost; then it is not checked, as ports change",
     )
     audience: str | None = Field(
         None,
@@ -90,7 +90,7 @@ class Settings(BaseModel):
         description="The claim `aud` (RFC 9068); once it is set, tokens of another audience, or of none, are refused",
     )
     algorithm: Algorithm = Field(
-        "RS256", description="What new tokens are signed with; a change makes a new key, and old tokens stay good"
+        "RS256", description="Signs new tokens; a change makes a new key, and old tokens stay valid"
     )
     require_tls: bool = Field(False, description="Whether credentials and tokens over plain HTTP are refused")
     login_limit_account: Limit = Field(
@@ -99,12 +99,12 @@ class Settings(BaseModel):
     login_limit_address: Limit = Field("20/minute", description="Failed logins from one address, whatever the account")
     login_limit_anywhere: Limit = Field("90/hour", description="Failed logins of one account, wherever they come from")
     login_limit_known: Limit = Field(
-        "10/hour", description="As many more from addresses that the account got in from before"
+        "10/hour", description="Further failed logins of one account, from addresses with an earlier successful login"
     )
     bcrypt_rounds: int = Field(
         12,
         ge=10,
-        le=_MOST_ROUNDS,
+        le=_MAX_ROUNDS,
         description="The cost of the hashes that `hash-password` makes: 2 to this power rounds",
     )
 
@@ -120,25 +120,25 @@ class Settings(BaseModel):
 
 
 def account_key(email: str) -> str:
-    """Return what two spellings of one e-mail address have in common: A to Z are taken as a to z.
+    """Return the account's key: the e-mail address with A to Z in lower case.
 
-    All else is compared code point by code point. Unicode's own folding would make others of an account's name its
-    own: U+017F a letter s, U+212A a letter k.
+    Other characters stay. Unicode case folding would give different addresses the same key: U+017F would become
+    an s, U+212A a k.
     """
     return email.translate(_LOWER)
 
 
-def is_address(email: str) -> bool:
-    """Tell whether a user can have this e-mail address."""
-    return len(email) <= _LONGEST_EMAIL and _EMAIL.fullmatch(email) is not None
+def is_email_address(email: str) -> bool:
+    """Return whether a user can have this e-mail address."""
+    return len(email) <= _MAX_EMAIL_LENGTH and _EMAIL.fullmatch(email) is not None
 
 
 def _is_bcrypt(text: str) -> bool:
     match = _HASH.fullmatch(text)
-    if match is None or not 4 <= int(match["rounds"]) <= _MOST_ROUNDS:
+    if match is None or not 4 <= int(match["rounds"]) <= _MAX_ROUNDS:
         return False
     try:
-        # The salt's last character has bits that must be zero. Four rounds make this a matter of a millisecond.
+        # bcrypt checks that the spare bits of the salt's last character are zero. At cost 4 this takes about 1 ms.
         bcrypt.hashpw(b"", f"$2b$04${match['salt'][7:]}".encode())
     except ValueError:
         return False

@@ -1,4 +1,4 @@
-"""Tokens: signed, and verified back into what they claim."""
+"""Issue and verify signed tokens."""
 
 from __future__ import annotations
 
@@ -17,67 +17,66 @@ from jwt.utils import base64url_decode, base64url_encode
 if TYPE_CHECKING:
     from plughost_library_auth.keyring import KeyRing
 
-# Three parts of the base64url alphabet, none empty: no unsigned token, and none of the junk that decoders skip.
+# Three non-empty base64url parts. This excludes unsigned tokens and characters that decoders ignore.
 _COMPACT: Final = re.compile(r"[\w-]+\.[\w-]+\.(?P<signature>[\w-]+)", re.ASCII)
-_LONGEST: Final = 8192
+_MAX_LENGTH: Final = 8192
 _REQUIRED: Final = ["exp", "iat", "sub", "iss"]
 _TYPE: Final = "at+jwt"  # RFC 9068, 2.1
-_TYPES: Final = frozenset({_TYPE, f"application/{_TYPE}", "jwt"})  # the last is what earlier versions wrote
-_CLIENT: Final = "mylibrary"  # every client logs in alike, so they are one
-_LEEWAY: Final = 60  # seconds that the clock of the host that issued a token may be ahead
+_TYPES: Final = frozenset({_TYPE, f"application/{_TYPE}", "jwt"})  # earlier versions wrote the last
+_CLIENT: Final = "mylibrary"  # all clients log in the same way, so they have one id
+_LEEWAY: Final = 60  # seconds that the issuing host's clock can be ahead
 
 
-class InvalidToken(Exception):  # noqa: N818 - it is RFC 6750's name for it, `invalid_token`
-    """A token that is not one of ours, or no longer; the message says why, for the log only."""
+class InvalidToken(Exception):  # noqa: N818 - named like RFC 6750's `invalid_token`
+    """A forged, malformed, expired or revoked token. The message says why, for the log only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a verified token says.
+    """The claims of a verified token.
 
     Attributes:
-        email: Whom it was given to.
-        roles: The roles it carries.
-        expires: When it ends, in UTC.
-        token: What to revoke it by: its `jti`.
+        email: The user's e-mail address.
+        roles: The user's roles.
+        expires: When the token expires, in UTC.
+        token_id: The claim `jti`, by which the token is revoked.
     """
 
     email: str
     roles: tuple[str, ...]
     expires: datetime
-    token: str
+    token_id: str
 
 
 class Tokens:
     """Issues and verifies the tokens of one issuer."""
 
     def __init__(self, keys: KeyRing, *, issuer: str | None, lifetime: int, audience: str | None = None) -> None:
-        """Take the keys to sign and verify with.
+        """Take the keys that sign and verify.
 
         Args:
             keys: The signing keys.
-            issuer: The claim `iss`. None: each token says where it was issued, and what one of our keys signed is
-                taken whatever it says.
-            lifetime: Seconds that a new token is good for.
-            audience: The claim `aud`; None for none.
+            issuer: The claim `iss`. With None, each token names where it was issued, and `iss` isn't checked.
+            lifetime: Seconds that a new token is valid.
+            audience: The claim `aud`, or None.
         """
         self._keys = keys
         self._issuer = issuer
         self._lifetime = lifetime
         self._audience = audience
 
-    def issue(self, email: str, roles: Iterable[str], place: str = "") -> str:
-        """Return a new token for a user (RFC 7519, signed as RFC 7515's compact form).
+    def issue(self, email: str, roles: Iterable[str], default_issuer: str = "") -> str:
+        """Return a new token for a user (RFC 7519, in the compact serialization of RFC 7515).
 
         Args:
-            email: Whom it is for.
-            roles: What it lets that user do.
-            place: Where it is issued: the claim `iss` unless there is one for all tokens.
+            email: The user's e-mail address.
+            roles: The user's roles.
+            default_issuer: The claim `iss` if no issuer is set.
         """
         key = self._keys.signing_key()
         now = int(time.time())
         claims: dict[str, Any] = {
-            "iss": self._issuer or place,
+            "iss": self._issuer or default_issuer,
             "sub": email,
             "roles": list(roles),
             "iat": now,
@@ -86,21 +85,21 @@ class Tokens:
             "jti": uuid.uuid4().hex,
         }
         if self._audience is not None:
-            claims |= {"aud": self._audience, "client_id": _CLIENT}  # RFC 9068, 2.2 wants both
+            claims |= {"aud": self._audience, "client_id": _CLIENT}  # RFC 9068, 2.2 requires both
         return jwt.encode(claims, key.private, algorithm=key.algorithm, headers={"kid": key.kid, "typ": _TYPE})
 
     def verify(self, token: str) -> Claims:
-        """Return what a token says, once its signature and its claims are found good.
+        """Verify a token's signature and claims, and return the claims.
 
         Raises:
             InvalidToken: It is malformed, forged, expired, not yet valid, of another issuer or of an unknown key.
         """
-        match = _COMPACT.fullmatch(token) if len(token) <= _LONGEST else None
+        match = _COMPACT.fullmatch(token) if len(token) <= _MAX_LENGTH else None
         if match is None:
             msg = "not a compact JWS"
             raise InvalidToken(msg)
         try:
-            _refuse_spare_bits(match["signature"])
+            _require_canonical(match["signature"])
             return _claims(self._payload(token), token)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidToken(str(error)) from error
@@ -125,14 +124,14 @@ class Tokens:
             leeway=_LEEWAY,
             options={"require": _REQUIRED},
         )
-        if int(payload["exp"]) <= time.time():  # its end is no matter of clocks that differ
+        if int(payload["exp"]) <= time.time():  # without leeway: it would prolong the token
             msg = "the token has expired"
             raise InvalidToken(msg)
         return payload
 
 
-def _refuse_spare_bits(signature: str) -> None:
-    """Raise on a last character whose unused bits are set: two spellings of one token would both be valid."""
+def _require_canonical(signature: str) -> None:
+    """Refuse set spare bits in the last character: otherwise, several spellings of one token would be valid."""
     if base64url_encode(base64url_decode(signature)).decode() != signature:
         msg = "the signature is not in its canonical encoding"
         raise ValueError(msg)
@@ -143,5 +142,5 @@ def _claims(payload: dict[str, Any], token: str) -> Claims:
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
         msg = "the claim roles is not an array of strings"
         raise InvalidToken(msg)
-    name = payload.get("jti") or hashlib.sha256(token.encode()).hexdigest()
-    return Claims(payload["sub"], tuple(roles), datetime.fromtimestamp(payload["exp"], UTC), name)
+    token_id = payload.get("jti") or hashlib.sha256(token.encode()).hexdigest()
+    return Claims(payload["sub"], tuple(roles), datetime.fromtimestamp(payload["exp"], UTC), token_id)

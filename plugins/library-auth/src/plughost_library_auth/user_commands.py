@@ -27,14 +27,14 @@ _ROLE: Final = click.Choice(("user", "admin"))
 
 @click.group("users")
 def users_group() -> None:
-    """Users of the store, beside those of the settings, which win where both have one."""
+    """Users of the store, beside those of the settings, which take precedence."""
 
 
 @users_group.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 @click.pass_obj
 def list_command(context: PluginContext[Settings], as_json: bool) -> None:
-    """Show every user: role, where it is kept, last login, and what the audit trail calls it."""
+    """Show every user with role, source, last login, and name in the audit trail."""
     with _readable_errors():
         rows = list(_rows(context))
     if as_json:
@@ -44,10 +44,10 @@ def list_command(context: PluginContext[Settings], as_json: bool) -> None:
         click.echo("There are no users. Add one: plughost library-auth users add EMAIL")
         return
     table = [("user", "role", "kept in", "state", "last login (UTC)", "audit name"), *map(_cells, rows)]
-    lines = _aligned(table)
+    lines = _align(table)
     if sys.stdout.isatty() and max(map(len, lines)) > shutil.get_terminal_size().columns:
         left_out = "Left out for want of room: audit names; a wider terminal shows them, or --json."
-        lines = [*_aligned([cells[:-1] for cells in table]), left_out]
+        lines = [*_align([cells[:-1] for cells in table]), left_out]
     click.echo("\n".join(lines))
 
 
@@ -57,7 +57,7 @@ def list_command(context: PluginContext[Settings], as_json: bool) -> None:
 @click.pass_obj
 def add_command(context: PluginContext[Settings], email: str, role: Any) -> None:
     """Add the user EMAIL; the password is asked for, or read from standard input."""
-    if _is_of_settings(context, email):
+    if _is_configured(context, email):
         raise click.ClickException(f"the settings have the user {email}, and they win: change it there")
     with _readable_errors():
         try:
@@ -66,7 +66,7 @@ def add_command(context: PluginContext[Settings], email: str, role: Any) -> None
             raise click.ClickException(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         if not _records(context).add(user):
             raise click.ClickException(f"there is a user {email} already; `users password` gives it a new password")
-    _tell(context, "user added", email, f"Added {email} with the role {role}.", role=role)
+    _report(context, "user added", email, f"Added {email} with the role {role}.", role=role)
 
 
 @users_group.command("password")
@@ -78,7 +78,7 @@ def password_command(context: PluginContext[Settings], email: str) -> None:
         hashed = _new_hash(context)
         rounds = int(hashed.get_secret_value()[4:6])
         _records(context).change(email, password_hash=hashed.get_secret_value(), rounds=rounds)
-    _tell(context, "user password changed", email, f"{email} has another password.")
+    _report(context, "user password changed", email, f"{email} has another password.")
 
 
 @users_group.command("role")
@@ -89,17 +89,17 @@ def role_command(context: PluginContext[Settings], email: str, role: str) -> Non
     """Give the user EMAIL another role; tokens keep theirs until they expire."""
     with _readable_errors():
         _records(context).change(email, role=role)
-    _tell(context, "user role changed", email, f"{email} has the role {role}.", role=role)
+    _report(context, "user role changed", email, f"{email} has the role {role}.", role=role)
 
 
 @users_group.command("disable")
 @click.argument("email")
 @click.pass_obj
 def disable_command(context: PluginContext[Settings], email: str) -> None:
-    """Let the user EMAIL log in no more; tokens are good until they expire or are revoked."""
+    """Refuse logins of the user EMAIL; tokens stay valid until they expire or are revoked."""
     with _readable_errors():
         _records(context).change(email, disabled=1)
-    _tell(context, "user disabled", email, f"{email} can't log in any more.")
+    _report(context, "user disabled", email, f"{email} can't log in any more.")
 
 
 @users_group.command("enable")
@@ -109,22 +109,22 @@ def enable_command(context: PluginContext[Settings], email: str) -> None:
     """Let the user EMAIL log in again."""
     with _readable_errors():
         _records(context).change(email, disabled=0)
-    _tell(context, "user enabled", email, f"{email} can log in again.")
+    _report(context, "user enabled", email, f"{email} can log in again.")
 
 
 def _rows(context: PluginContext[Settings]) -> Iterator[dict[str, Any]]:
     records = _records(context)
     logins = records.last_logins()
-    of_settings = {user.key: user for user in context.settings.users}
+    configured = {user.key: user for user in context.settings.users}
     stored = {each.user.key: each for each in records.users()}
-    for key in sorted({*of_settings, *stored}):
-        user = of_settings[key] if key in of_settings else stored[key].user
+    for key in sorted({*configured, *stored}):
+        user = configured[key] if key in configured else stored[key].user
         yield {
             "email": user.email,
             "role": user.role,
-            "kept": ", ".join(["settings"] * (key in of_settings) + ["store"] * (key in stored)),
-            "disabled": key not in of_settings and stored[key].disabled,
-            "last_login": _moment(logins.get(key)),
+            "kept": ", ".join(["settings"] * (key in configured) + ["store"] * (key in stored)),
+            "disabled": key not in configured and stored[key].disabled,
+            "last_login": _timestamp(logins.get(key)),
             "audit_name": context.pseudonym(key),
         }
 
@@ -135,13 +135,13 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return row["email"], row["role"], row["kept"], state, login, row["audit_name"]
 
 
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table whose columns are as wide as the longest of their cells."""
+def _align(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
 
 
-def _moment(seconds: int | None) -> str | None:
+def _timestamp(seconds: int | None) -> str | None:
     return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -153,14 +153,14 @@ def _new_hash(context: PluginContext[Settings]) -> SecretStr:
     return SecretStr(read_hash(context.settings.bcrypt_rounds))
 
 
-def _tell(context: PluginContext[Settings], what: str, email: str, line: str, **more: Any) -> None:
+def _report(context: PluginContext[Settings], what: str, email: str, line: str, **more: Any) -> None:
     context.audit(what, "ok", who=email, **more)
-    if _is_of_settings(context, email):
+    if _is_configured(context, email):
         line = f"Changed in the store, without effect: as long as the settings have {email}, too, they win."
     click.echo(line)
 
 
-def _is_of_settings(context: PluginContext[Settings], email: str) -> bool:
+def _is_configured(context: PluginContext[Settings], email: str) -> bool:
     return account_key(email) in {user.key for user in context.settings.users}
 
 

@@ -21,7 +21,7 @@ PREFIX: Final = "/messages"
 Content = Annotated[str, Text(max_length=MAX_LENGTH, blank=True)]
 
 
-# Not the format date-time, which has a zone (RFC 3339).
+# Not the format date-time, which requires a time zone (RFC 3339).
 LocalTime = Annotated[
     datetime,
     WithJsonSchema(
@@ -43,13 +43,13 @@ class MessageDraft(BaseModel):
 
 
 class MessageJSON(BaseModel):
-    """A message as it is kept."""
+    """A message as clients see it."""
 
     model_config = ConfigDict(title="Message")
 
     id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
     content: Content = Field(examples=["Hello, world"])
-    createdAt: LocalTime  # noqa: N815 - the name on the wire
+    createdAt: LocalTime  # noqa: N815 - the name in JSON
 
 
 class AllMessages:
@@ -60,11 +60,11 @@ class AllMessages:
         self._messages = messages
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """List them."""
+        """List all messages."""
         send_array(resp, self._messages.batches())
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Create one."""
+        """Create a message."""
         message = self._messages.create(read_body(req, MessageDraft).content)
         resp.status = falcon.HTTP_201
         resp.location = f"{PREFIX}/{message.id}"
@@ -72,14 +72,14 @@ class AllMessages:
 
 
 class OneMessage:
-    """The resource of one message; one that isn't there is a 404 without a body (SPEC Errors)."""
+    """The resource of one message. A missing message is a 404 without a body (SPEC Errors)."""
 
     def __init__(self, messages: Messages) -> None:
         """Take the messages."""
         self._messages = messages
 
     def on_get(self, req: Request, resp: falcon.Response, message_id: int) -> None:
-        """Show it."""
+        """Return the message."""
         message = self._messages.get(message_id)
         if message is None:
             resp.status = falcon.HTTP_404
@@ -87,7 +87,7 @@ class OneMessage:
             resp.media = message
 
     def on_delete(self, req: Request, resp: falcon.Response, message_id: int) -> None:
-        """Remove it."""
+        """Delete the message."""
         resp.status = falcon.HTTP_204 if self._messages.delete(message_id) else falcon.HTTP_404
 
 
@@ -98,25 +98,25 @@ _ID: Final = Parameter(
     schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
     refusal=404,
 )
-_ABSENT: Final = Response(description="There is no message with this id; no body.", media_types=())
+_NOT_FOUND: Final = Response(description="No message has this id; the body is empty.", media_types=())
 _LIST: Final = Operation(
     id="listMessages",
-    description="All of them in one array, by id; empty where there are none.",
+    description="All messages in one array, sorted by id.",
     summary="List all messages",
     responses={200: Response(description="The messages by id.", model=list[MessageJSON])},
 )
 _CREATE: Final = Operation(
     id="createMessage",
-    description="Its id and the time come from the service, and ids are never used again.",
+    description="The service sets the id and the time; ids are never reused.",
     summary="Create a message",
     request=MessageDraft,
     responses={
         201: Response(
-            description="The message as it is kept.",
+            description="The new message.",
             model=MessageJSON,
             headers={"Location": "The path of the new message."},
         ),
-        400: Response(description="The body is no JSON, or breaks rules: `violations` names each invalid field."),
+        400: Response(description="The body is not JSON or not valid: `violations` names each invalid field."),
     },
     examples={"a greeting": {"content": "Hello, world"}, "nothing to say": {"content": ""}},
 )
@@ -124,27 +124,27 @@ _GET: Final = Operation(
     id="getMessage",
     description="The message, or an empty 404.",
     summary="Get a message by its id",
-    responses={200: Response(description="The message.", model=MessageJSON), 404: _ABSENT},
+    responses={200: Response(description="The message.", model=MessageJSON), 404: _NOT_FOUND},
     parameters=(_ID,),
 )
 _DELETE: Final = Operation(
     id="deleteMessage",
-    description="For good; deleting it again is an empty 404.",
+    description="It can't be undone; deleting it again is an empty 404.",
     summary="Delete a message by its id",
-    responses={204: Response(description="The message is gone."), 404: _ABSENT},
+    responses={204: Response(description="The message was deleted."), 404: _NOT_FOUND},
     parameters=(_ID,),
 )
 
 
 @hookimpl
 def register_stores(context: PluginContext[Any]) -> list[Store]:
-    """Offer the store `messages`."""
+    """Declare the store `messages`."""
     return [STORE]
 
 
 @hookimpl
 def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
-    """Mount the service."""
+    """Mount the service at `/messages`."""
     messages = Messages(context.store(STORE))
     routes = (
         Route("", AllMessages(messages), {"GET": _LIST, "POST": _CREATE}),

@@ -1,4 +1,4 @@
-"""The host's own figures, worked out when they are asked for, and what it tells of as it happens."""
+"""Metrics of the host: its state at each scrape, and counters of its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plughost import Event, HostView, PluginContext
 
 M = TypeVar("M", Counter, Histogram)
-TOLD: Final = ("login", "reload")
+COUNTED_EVENTS: Final = ("login", "reload")
 """The events that are counted."""
 
 STORE_GAUGES: Final = {
@@ -35,11 +35,11 @@ class HostState(Collector):
     """The state of a host at the moment of a scrape."""
 
     def __init__(self, host: HostView) -> None:
-        """Look at a host."""
+        """Take the host."""
         self._host = host
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what the host is doing."""
+        """Yield the metrics of the host's state."""
         yield GaugeMetricFamily("plughost_generation", "Number of the generation that serves.", self._host.generation)
         yield self._plugins()
         yield self._versions()
@@ -55,17 +55,17 @@ class HostState(Collector):
         yield from self._certificate()
 
     def _stores(self) -> Iterator[Metric]:
-        """Yield what the connections of each store do; times are those since the store opened."""
+        """Yield the connection metrics of each store, counted since it opened."""
         labels = ("plugin", "store")
         for name, about in STORE_GAUGES.items():
             metric = GaugeMetricFamily(f"plughost_store_{name}", about, labels=labels)
             for store, figures in self._host.store_figures.items():
-                if name in figures:  # it is open
+                if name in figures:  # the store is open
                     metric.add_metric(store, figures[name])
             yield metric
 
     def _jobs(self) -> Iterator[Metric]:
-        """Yield what became of each job on this host."""
+        """Yield the results of each job on this host."""
         labels = ("plugin", "name")
         runs = CounterMetricFamily("plughost_job_runs", "Runs of a job that ended.", labels=(*labels, "outcome"))
         missed = CounterMetricFamily(
@@ -117,36 +117,36 @@ class HostState(Collector):
         info = self._host.certificate()
         if info is not None:
             seconds = (info.not_after - datetime.now(UTC)).total_seconds()
-            told = "Seconds until the TLS certificate ends that is shown."
-            yield GaugeMetricFamily("plughost_certificate_remaining_seconds", told, seconds)
+            description = "Seconds until the TLS certificate ends that is shown."
+            yield GaugeMetricFamily("plughost_certificate_remaining_seconds", description, seconds)
 
 
-class Happenings:
+class EventCounters:
     """Counts the events of a host."""
 
     def __init__(self, context: PluginContext[Any], registry: CollectorRegistry) -> None:
-        """Go on from what was counted so far, and register it.
+        """Continue the counters of this host, and register them.
 
         Args:
-            context: Keeps the counters for as long as the host runs; one of other labels needs another name.
-            registry: Where they are scraped from.
+            context: Keeps the counters while the host runs. A counter with other labels needs another name.
+            registry: The registry that is scraped.
         """
 
-        def kept(kind: type[M], name: str, about: str, labels: Sequence[str] = ()) -> M:
+        def registered(kind: type[M], name: str, about: str, labels: Sequence[str] = ()) -> M:
             metric = context.keep(name, lambda: kind(name, about, labels, registry=None))
             registry.register(metric)
             return metric
 
-        self._reloads = kept(
+        self._reloads = registered(
             Counter, "plughost_reloads", "Reloads, by result: swapped, or failed with nothing changed.", ["result"]
         )
-        self._reload_seconds = kept(Histogram, "plughost_reload_duration_seconds", "Seconds that a reload took.")
-        self._logins = kept(
+        self._reload_seconds = registered(Histogram, "plughost_reload_duration_seconds", "Seconds that a reload took.")
+        self._logins = registered(
             Counter, "plughost_logins", "Attempts to log in, by plugin and outcome.", ["plugin", "outcome"]
         )
 
     def __call__(self, event: Event) -> None:
-        """Count one of `TOLD`."""
+        """Count one of `COUNTED_EVENTS`."""
         fields = event.fields
         if event.name == "login":
             self._logins.labels(event.plugin or "", fields["outcome"]).inc()

@@ -18,11 +18,11 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from plughost import Observer, Operation, Response, Route, RouteGroup, hookimpl
 from plughost.http import PROBLEM_DETAILS, preferred
-from plughost_metrics.host import TOLD, Happenings, HostState
-from plughost_metrics.of_plugins import OfPlugins
+from plughost_metrics.host import COUNTED_EVENTS, EventCounters, HostState
+from plughost_metrics.plugin_metrics import PluginMetrics
 from plughost_metrics.requests import NAME, RequestTimes
 from plughost_metrics.settings import Settings
-from plughost_metrics.times import Figures, StoreTimes
+from plughost_metrics.times import HistogramState, StoreTimes
 
 if TYPE_CHECKING:
     from plughost import PluginContext
@@ -33,18 +33,18 @@ OPENMETRICS: Final = "application/openmetrics-text"
 
 
 class Scrape:
-    """Answers with every metric, as text or as OpenMetrics."""
+    """Serves all metrics, as text or as OpenMetrics."""
 
     def __init__(self, registry: CollectorRegistry, *, public: bool) -> None:
-        """Answer with a registry's metrics, to everybody or to who may look."""
+        """Take the registry, and whether everybody may read it."""
         self._registry = registry
         self._public = public
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Write the metrics in the format that the request prefers.
+        """Return the metrics in the preferred format.
 
         Raises:
-            falcon.HTTPForbidden: A stranger asks.
+            falcon.HTTPForbidden: The client may not see them.
         """
         if not (self._public or req.may_look):
             raise falcon.HTTPForbidden(
@@ -60,29 +60,29 @@ class Scrape:
 
 
 class MetricsPlugin:
-    """The plugin; one for each host, since what it counts belongs to one.
+    """The plugin, with one instance for each host.
 
-    It may be made anew while the host runs. Counters must never fall, so they are kept by the host.
+    A reload can replace the instance. Counters must never decrease, so the host keeps them.
     """
 
     def __init__(self) -> None:
-        """Begin with what needs no host."""
+        """Register the collectors that need no host."""
         self._registry = CollectorRegistry()
-        self._watching: list[Callable[[], None]] = []
+        self._subscriptions: list[Callable[[], None]] = []
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
 
     @hookimpl
     def register_settings(self) -> type[Settings]:
-        """Return the model of `[plugins.metrics]`."""
+        """Return the model that validates `[plugins.metrics]`."""
         return Settings
 
     @hookimpl
     def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
         """Time every request of the host."""
-        times = RequestTimes(Figures.kept_by(context, NAME), context.host)
+        times = RequestTimes(HistogramState.of_host(context, NAME), context.host)
         self._registry.register(times)
-        self._registry.register(OfPlugins(context.host))
+        self._registry.register(PluginMetrics(context.host))
         return [Observer(name="requests", observe_times=times.observe)]
 
     @hookimpl
@@ -90,11 +90,11 @@ class MetricsPlugin:
         """Mount the metrics on the site `main`."""
         example = "# TYPE plughost_up gauge\nplughost_up 1.0\n"
         answer = Response(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS), example=example)
-        refused = Response(description="A stranger asks.", media_types=(PROBLEM_DETAILS.media_type,))
+        refused = Response(description="The client may not see the metrics.", media_types=(PROBLEM_DETAILS.media_type,))
         operation = Operation(
             id="getMetrics",
-            summary="Tell the host's metrics",
-            description="For Prometheus, in its text format, or as OpenMetrics where `Accept` asks for that.",
+            summary="Get the host's metrics",
+            description="For Prometheus, in its text format, or as OpenMetrics if `Accept` prefers it.",
             responses={200: answer, 403: refused},
             produces=(TEXT, OPENMETRICS),
         )
@@ -103,22 +103,25 @@ class MetricsPlugin:
 
     @hookimpl
     def started(self, context: PluginContext[Settings]) -> None:
-        """Begin to watch the host, in the place of the instance that did so before: nothing is to count twice."""
+        """Subscribe to events, after ending the previous instance's subscriptions, so that nothing counts twice."""
         self._registry.register(HostState(context.host))
-        watching = context.keep("watching", list[Callable[[], None]])
-        while watching:
-            watching.pop()()
+        subscriptions = context.keep("watching", list[Callable[[], None]])
+        while subscriptions:
+            subscriptions.pop()()
         stores = StoreTimes(context)
         self._registry.register(stores)
         subscribe = context.host.events.subscribe
-        self._watching = [subscribe(Happenings(context, self._registry), *TOLD), subscribe(stores, "store")]
-        watching += self._watching
+        self._subscriptions = [
+            subscribe(EventCounters(context, self._registry), *COUNTED_EVENTS),
+            subscribe(stores, "store"),
+        ]
+        subscriptions += self._subscriptions
 
     @hookimpl
     def stopping(self, context: PluginContext[Settings]) -> None:
-        """Watch it no more."""
-        watching = context.keep("watching", list[Callable[[], None]])
-        for end in self._watching:
-            if end in watching:
-                watching.remove(end)
+        """End the subscriptions."""
+        subscriptions = context.keep("watching", list[Callable[[], None]])
+        for end in self._subscriptions:
+            if end in subscriptions:
+                subscriptions.remove(end)
                 end()

@@ -1,4 +1,4 @@
-"""Histograms of seconds: what took how long, by labels."""
+"""Histograms of durations in seconds, by labels."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ if TYPE_CHECKING:
 
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _UPPER: Final = (*map(str, BOUNDS), "+Inf")
-_MOST_PENDING: Final = 1000
+_MAX_PENDING: Final = 1000
 
 Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What was counted so far: it goes on when the plugin is made anew.
+class HistogramState:
+    """The state of a histogram, which survives a reload of the plugin.
 
     Attributes:
         lock: Guards the cells.
-        cells: By labels, how many things took no longer than each bound, how many there were, and their seconds.
+        cells: By labels: the cumulative count of each bucket, the total count, and the sum in seconds.
     """
 
     lock: threading.Lock
     cells: dict[Labels, list[float]]
 
     @classmethod
-    def kept_by(cls, context: PluginContext[Any], metric: str) -> Self:
-        """Return those of a host; what it keeps is plain, since this class may be of another version tomorrow."""
+    def of_host(cls, context: PluginContext[Any], metric: str) -> Self:
+        """Return the state that a host keeps, in plain types because a reload can change this class."""
         return cls(
             context.keep(f"lock of {metric}", threading.Lock),
-            context.keep(f"{metric} by labels, up to {BOUNDS}", dict),  # other buckets can't go on from these
+            context.keep(f"{metric} by labels, up to {BOUNDS}", dict),  # other buckets need a new state
         )
 
 
 class Times:
-    """A histogram of seconds, made of many at a time.
+    """A histogram of durations, which adds many at a time.
 
     Args:
-        figures: What was counted so far.
+        state: The state to continue.
         name: The metric's name.
-        about: What it counts.
+        about: The metric's description.
         labels: The names of its labels.
     """
 
-    def __init__(self, figures: Figures, name: str, about: str, labels: Sequence[str]) -> None:
-        """Go on from what was counted so far."""
-        self._lock, self._cells = figures.lock, figures.cells
-        self._named = name, about, None, None, labels
+    def __init__(self, state: HistogramState, name: str, about: str, labels: Sequence[str]) -> None:
+        """Continue from the kept state."""
+        self._lock, self._cells = state.lock, state.cells
+        self._family_arguments = name, about, None, None, labels
 
     def add(self, labels: Labels, seconds: Sequence[float]) -> None:
-        """Count some of the same labels."""
+        """Add durations with the same labels."""
         ordered = sorted(seconds)
         with self._lock:
             cell = self._cells.setdefault(labels, [0.0] * (len(BOUNDS) + 2))
@@ -71,8 +71,8 @@ class Times:
             cell[-1] += sum(ordered)
 
     def family(self) -> Metric:
-        """Return the histogram; its count is how many there were."""
-        family = HistogramMetricFamily(*self._named)
+        """Return the histogram for a scrape."""
+        family = HistogramMetricFamily(*self._family_arguments)
         with self._lock:
             cells = {labels: tuple(cell) for labels, cell in self._cells.items()}
         for labels, (*buckets, seconds) in cells.items():
@@ -81,22 +81,22 @@ class Times:
 
 
 class StoreTimes(Collector):
-    """How long the operations of stores took, and how long they waited.
+    """The durations and waits of store operations.
 
-    Each is only noted when it happens, and counted with others: at the next scrape, or once so many are pending.
+    An event only appends to a queue. The queue is counted at the next scrape, or when `_MAX_PENDING` are pending.
     """
 
     def __init__(self, context: PluginContext[Any]) -> None:
-        """Go on from what was counted so far."""
+        """Continue from the kept state."""
         operations, waits = "plughost_store_operation_seconds", "plughost_store_wait_seconds"
         self._operations = Times(
-            Figures.kept_by(context, operations),
+            HistogramState.of_host(context, operations),
             operations,
             "Seconds that an operation of a store took, waiting included.",
             ("store", "kind", "outcome"),
         )
         self._waits = Times(
-            Figures.kept_by(context, waits),
+            HistogramState.of_host(context, waits),
             waits,
             "Seconds that an operation of a store waited for others or for a connection, where it had to.",
             ("store",),
@@ -104,23 +104,23 @@ class StoreTimes(Collector):
         self._pending: dict[Labels, deque[tuple[float, float]]] = context.keep("pending operations of stores", dict)
 
     def __call__(self, event: Event) -> None:
-        """Note an operation."""
+        """Queue an operation."""
         fields = event.fields
         labels = fields["store"], fields["kind"], fields["outcome"]
         pending = self._pending.get(labels)
         if pending is None:
             pending = self._pending.setdefault(labels, deque())
         pending.append((fields["seconds"], fields.get("waited", 0.0)))
-        if len(pending) >= _MOST_PENDING:
+        if len(pending) >= _MAX_PENDING:
             self._count(labels, pending)
 
     def _count(self, labels: Labels, pending: deque[tuple[float, float]]) -> None:
-        noted: list[tuple[float, float]] = []
+        batch: list[tuple[float, float]] = []
         with suppress(IndexError):  # another thread counts the others
-            while len(noted) < _MOST_PENDING:
-                noted.append(pending.popleft())
-        self._operations.add(labels, [seconds for seconds, _ in noted])
-        if waits := [waited for _, waited in noted if waited]:
+            while len(batch) < _MAX_PENDING:
+                batch.append(pending.popleft())
+        self._operations.add(labels, [seconds for seconds, _ in batch])
+        if waits := [waited for _, waited in batch if waited]:
             self._waits.add(labels[:1], waits)
 
     def collect(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Where the sites of a host are reached, as whoever reads a description or opens Swagger UI sees them."""
+"""The URLs of a host's sites, as a reader of the description or a user of Swagger UI reaches them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Addresses:
     """The addresses of each site."""
 
     def __init__(self, view: HostView, configured: Mapping[str, Sequence[str]]) -> None:
-        """Take what tells them.
+        """Take the host and the configured URLs.
 
         Args:
             view: The host, with its listeners.
-            configured: Addresses by site that the settings give instead.
+            configured: URLs by site from the settings, which replace those of the listeners.
         """
         self._view = view
         self._configured = configured
@@ -34,8 +34,8 @@ class Addresses:
 
         Args:
             site: The site's name.
-            host: The name that the host is called by; by default what the listeners are bound to.
-            scheme: The scheme to put first: a page that came over one can't always use the other.
+            host: The host name to use; by default the address that a listener is bound to.
+            scheme: The scheme to put first, because a page may be unable to use the other one.
         """
         if site in self._configured:
             return tuple(url.rstrip("/") for url in self._configured[site])
@@ -44,14 +44,14 @@ class Addresses:
         return tuple(f"{each.scheme}://{host or _bound(each.address)}:{port}" for each, port in listeners)
 
     def all(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of every site, the host called by a name."""
+        """Return the addresses of every site, with a given host name."""
         return tuple(url for site in self._view.sites for url in self.of(site, host))
 
 
-def host_of(req: falcon.Request) -> str:
-    """Return the name that a request calls the host by, `localhost` where that is no name, or was not checked.
+def host_name(req: falcon.Request) -> str:
+    """Return the host name of a request, or `localhost` if it is not a valid one.
 
-    It ends up in addresses and headers, so nothing else may get through.
+    It ends up in URLs and headers, so it must not contain anything else.
     """
     host = urlsplit(req.prefix).hostname or ""
     host = f"[{host}]" if ":" in host else host

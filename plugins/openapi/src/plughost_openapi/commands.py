@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.command("openapi")
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @click.option("--site", default="main", show_default=True, help="The site to describe.")
-@click.option("--format", "as_format", type=click.Choice(["yaml", "json"]), help="By default what FILE's name says.")
+@click.option(
+    "--format", "as_format", type=click.Choice(["yaml", "json"]), help="By default, FILE's extension decides."
+)
 @click.option("--dev", is_flag=True, help="Describe what is served in development mode.")
 @click.pass_obj
 def openapi_command(

@@ -1,8 +1,8 @@
-"""Lets Swagger UI try out what other listeners of the same host serve (the Fetch standard, "HTTP-CORS protocol").
+"""CORS for Swagger UI, so that it can call other listeners of the same host (Fetch standard, "HTTP-CORS protocol").
 
-The page comes from one port, and the library service, say, is on another: to a browser that is another origin. Pages
-of a listener of the plugin's own site may therefore use every site of the host, under the host name that they came
-from, and without the browser's own credentials: cookies and remembered passwords stay out of it.
+To a browser, another port such as the library service's is another origin. Therefore pages of the plugin's own site
+may call every site of the host, under the same host name and without the browser's credentials: no cookies, no
+remembered passwords.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 
 
 class TryItOut:
-    """The middleware."""
+    """The middleware that allows these cross-origin requests."""
 
     def __init__(self, view: HostView, plugin: str) -> None:
-        """Take whose pages are let in: those of the site on which a plugin is mounted."""
+        """Take the host, and the plugin whose site's pages are allowed."""
         self._view = view
         self._plugin = plugin
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Let the page read the response, and answer a preflight."""
+        """Allow the page to read the response, and answer a preflight."""
         environ = req.env
         if "HTTP_ORIGIN" not in environ or not self._allows(req):
             return
@@ -42,7 +42,7 @@ class TryItOut:
             resp.complete = True
 
     def _allows(self, req: Request) -> bool:
-        """Whether the page that sends the request came from this host, under the same host name."""
+        """Return whether the requesting page came from this host, under the same host name."""
         try:
             origin = urlsplit(req.env.get("HTTP_ORIGIN", ""))
             host, port = origin.hostname, origin.port

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description of a site, made of the declarations that are mounted there."""
+"""Generate the OpenAPI 3.1 description of a site from the declarations that are mounted there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
 from plughost_openapi import errors
 from plughost_openapi.components import Components, Object
-from plughost_openapi.errors import Surroundings, host_errors
+from plughost_openapi.errors import OperationContext, host_errors
 from plughost_openapi.examples import example_of
 from plughost_openapi.schemas import Schemas, Use
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OPENAPI: Final = "3.1.0"
 
 Format = Literal["yaml", "json"]
-"""What a description is written as."""
+"""The format of a written description."""
 
 Owned = tuple[str, RouteGroup]
 """A route group, and the name of its plugin."""
@@ -45,8 +45,8 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
     Args:
         view: The host.
         site: The site's name.
-        servers: The addresses at which it is reached, the one to use first.
-        about: Whose API it is.
+        servers: The URLs of the site, the preferred one first.
+        about: The settings for the Info Object.
 
     Raises:
         KeyError: The host has no such site, or nothing is mounted there.
@@ -62,10 +62,10 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
     _make_unique(paths)
     version = metadata.version("plughost")
     description = f"Everything that plughost {version} serves on the site `{site}`, a tag for each plugin."
-    shown = about.shown()
+    info = about.info()
     found = {
         "openapi": OPENAPI,
-        "info": {"title": f"plughost: {site}", "description": description, "version": version, **shown},
+        "info": {"title": f"plughost: {site}", "description": description, "version": version, **info},
         "servers": [{"url": url} for url in servers],
         "tags": list(_tags(groups, plugins)),
         "security": [],  # none, unless an operation says so
@@ -87,7 +87,7 @@ def _uses(groups: Iterable[Owned]) -> Iterator[Use]:
 
 
 def _models(answer: Response) -> Mapping[str, Any]:
-    """Return media type to model of an answer's body."""
+    """Return the model of a response's body by media type."""
     if isinstance(answer.model, Mapping):
         return answer.model
     return {} if answer.model is None else dict.fromkeys(answer.media_types, answer.model)
@@ -106,10 +106,10 @@ def _tags(groups: Iterable[Owned], plugins: Mapping[str, PluginView]) -> Iterato
 
 def _summary(distribution: str) -> str:
     try:
-        told = metadata.metadata(distribution).get_all("Summary")  # a missing key warns on Python 3.12 and later
+        summaries = metadata.metadata(distribution).get_all("Summary")  # a missing key warns on Python 3.12 and later
     except metadata.PackageNotFoundError:  # it was uninstalled, and serves until the next reload
         return ""
-    return told[0] if told else ""
+    return summaries[0] if summaries else ""
 
 
 class _GroupWriter:
@@ -147,14 +147,14 @@ class _GroupWriter:
                 yield path, operations
 
     def _operation(self, route: Route, path: str, method: str, operation: Operation) -> Object:
-        around = Surroundings(
+        context = OperationContext(
             errors=self._group.errors,
             versioned=bool(self._versions),
             fields="{" in path,
             unsafe=method != "GET",
             stores=self._stores,
             limited=self._limited,
-            told=self._told(operation),
+            common_headers=self._common_headers(operation),
         )
         written: Object = {
             "tags": [self._plugin.name],
@@ -170,7 +170,7 @@ class _GroupWriter:
             written["x-sunset"] = sunset.isoformat()
         if operation.request is not None:
             written["requestBody"] = self._request_body(operation)
-        written["responses"] = dict(self._responses(operation, around))
+        written["responses"] = dict(self._responses(operation, context))
         if operation.security:
             written["security"] = [self._components.security(scheme) for scheme in operation.security]
         return {key: value for key, value in written.items() if value not in ("", [])}
@@ -196,46 +196,49 @@ class _GroupWriter:
             }
         return {"required": True, "content": dict.fromkeys(operation.consumes or ("application/json",), media)}
 
-    def _responses(self, operation: Operation, around: Surroundings) -> Iterator[tuple[str, Object]]:
-        made = {status: (description, headers) for status, description, headers in host_errors(operation, around)}
+    def _responses(self, operation: Operation, context: OperationContext) -> Iterator[tuple[str, Object]]:
+        made = {status: (description, headers) for status, description, headers in host_errors(operation, context)}
         for status in sorted({*operation.responses, *made}):
             answer = operation.responses.get(status)
             if answer is not None:
-                yield str(status), self._response(status, answer, around)
+                yield str(status), self._response(status, answer, context)
             else:
                 description, headers = made[status]
-                yield str(status), self._components.error(status, description, {**headers, **around.told}, around)
+                yield (
+                    str(status),
+                    self._components.error(status, description, {**headers, **context.common_headers}, context),
+                )
 
-    def _told(self, operation: Operation) -> dict[str, str]:
-        """Return the headers that every response of an operation has, and what they say."""
+    def _common_headers(self, operation: Operation) -> dict[str, str]:
+        """Return the headers of every response of an operation, with their descriptions."""
         return {
             name: text
-            for told, fields in (
+            for applies, fields in (
                 (self._limited, _RATE_LIMIT),
                 (operation.deprecated or self._group.deprecated, _DEPRECATION),
                 (operation.sunset or self._group.sunset, _SUNSET),
                 (operation.successor or self._group.successor, _SUCCESSOR),
                 (operation.idempotent, _REPLAYED),
             )
-            if told
+            if applies
             for name, text in fields.items()
         }
 
-    def _response(self, status: int, answer: Response, around: Surroundings) -> Object:
+    def _response(self, status: int, answer: Response, context: OperationContext) -> Object:
         headers = dict(answer.headers)
         if status in (429, 503):
             headers = {**errors.RETRY_AFTER, **headers}
-        headers |= around.told
+        headers |= context.common_headers
         written: Object = {
             "description": answer.description,
-            "headers": self._components.headers(headers, versioned=around.versioned),
+            "headers": self._components.headers(headers, versioned=context.versioned),
         }
-        content = self._content(status, answer, around)
+        content = self._content(status, answer, context)
         if content:
             written["content"] = content
         return written
 
-    def _content(self, status: int, answer: Response, around: Surroundings) -> Object:
+    def _content(self, status: int, answer: Response, context: OperationContext) -> Object:
         if answer.schema is not None:
             shown = {} if answer.example is None else {"example": answer.example}
             return {media_type: {"schema": answer.schema, **shown} for media_type in answer.media_types}
@@ -246,7 +249,7 @@ class _GroupWriter:
                 for name, model in models.items()
             }
         if status >= 400 and answer.media_types:
-            return self._components.error_content(status, answer.description, around)
+            return self._components.error_content(status, answer.description, context)
         return {}
 
     def _media(self, schema: Object, example: Any) -> Object:
@@ -256,23 +259,23 @@ class _GroupWriter:
 
 
 _RATE_LIMIT: Final[Mapping[str, str]] = {
-    "RateLimit": "What is left of each limit, and the seconds until its window ends.",
-    "RateLimit-Policy": "Each limit: its quota, and the seconds of its window.",
-    "RateLimit-Limit": "How many requests a client has in the window.",
-    "RateLimit-Remaining": "How many of them are left.",
+    "RateLimit": "Remaining requests of each limit, and seconds until its window ends.",
+    "RateLimit-Policy": "The quota of each limit, and the seconds of its window.",
+    "RateLimit-Limit": "Allowed requests of a client in the window.",
+    "RateLimit-Remaining": "Remaining requests in the window.",
     "RateLimit-Reset": "Seconds until the window ends.",
 }
 _DEPRECATION: Final = {"Deprecation": "Since when it is deprecated: `@` and the seconds since 1970 (RFC 9745)."}
-_SUNSET: Final = {"Sunset": "From when on it may be gone, as an HTTP date (RFC 8594)."}
-_SUCCESSOR: Final = {"Link": "What replaces it, with the relation `successor-version` (RFC 5829)."}
-_REPLAYED: Final = {"Idempotency-Replayed": "`true` where this is the answer to an earlier request with the same key."}
+_SUNSET: Final = {"Sunset": "When it may be removed, as an HTTP date (RFC 8594)."}
+_SUCCESSOR: Final = {"Link": "Its replacement, with the relation `successor-version` (RFC 5829)."}
+_REPLAYED: Final = {"Idempotency-Replayed": "`true` if this is the response to an earlier request with the same key."}
 
 
 def _parameter(declared: Parameter) -> Object:
     schema = dict(declared.schema)
     examples = schema.pop("examples", ())
     if declared.place == "query" and schema.get("type", "string") == "string" and "enum" not in schema:
-        schema.setdefault("pattern", _NO_NUL)  # as the host has it
+        schema.setdefault("pattern", _NO_NUL)  # the host refuses NUL in queries
     written: Object = {"name": declared.name, "in": declared.place}
     if declared.description:
         written["description"] = declared.description
@@ -287,7 +290,7 @@ def _parameter(declared: Parameter) -> Object:
 
 
 def _operation_id(path: str, method: str, operation: Operation) -> str:
-    """Return an id that stays as long as path and method do, such as `listNotes` and `getNoteByNoteId`."""
+    """Return an id that depends only on path and method, such as `listNotes` and `getNoteByNoteId`."""
     verb = _VERBS.get(method, "get")
     if method == "GET" and any(_is_list(answer) for status, answer in operation.responses.items() if status == 200):
         verb = "list"
@@ -302,7 +305,7 @@ def _is_list(answer: Response) -> bool:
 
 
 def _make_unique(paths: Mapping[str, Object]) -> None:
-    """Number the operation ids of paths that only differ in what is no letter and no digit."""
+    """Number operation ids that are the same because their paths differ only in punctuation."""
     seen: dict[str, int] = {}
     for item in paths.values():
         for operation in item.values():
@@ -317,7 +320,7 @@ def _example_name(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value made of what JSON and YAML can write."""
+    """Return a value converted to types that JSON and YAML can represent."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Examples of responses, made of their schemas: what a schema says of itself wins, the rest is plain."""
+"""Generate examples of responses from their schemas. Examples in the schema take precedence."""
 
 from __future__ import annotations
 
@@ -16,23 +16,28 @@ _FORMATS: Final = {
     "uri": "https://api.example.org/",
     "uuid": "8f14e45f-ceea-4672-a8b1-0c2d3f4e5a6b",
 }
-_DEEPEST: Final = 8
+_MAX_DEPTH: Final = 8
 
 
 def example_of(schema: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], depth: int = 0) -> Any:
-    """Return a value that a schema allows; None where nothing simple is known to be one.
+    """Return a value that a schema allows, or None if no simple one is found.
 
     Args:
         schema: A JSON Schema, as pydantic makes them.
-        components: The schemas that it may refer to, by name.
-        depth: How deep it stands in others; a model that holds itself ends somewhere.
+        components: The schemas that it can refer to, by name.
+        depth: The nesting depth, which bounds recursive models.
     """
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return None
     if "$ref" in schema:
         return example_of(components.get(schema["$ref"].removeprefix(_REF), {}), components, depth + 1)
-    said = (*schema.get("examples", ())[:1], schema.get("const"), schema.get("default"), *schema.get("enum", ())[:1])
-    for each in said:
+    values = (
+        *schema.get("examples", ())[:1],
+        schema.get("const"),
+        schema.get("default"),
+        *schema.get("enum", ())[:1],
+    )
+    for each in values:
         if each is not None:
             return each
     for key in ("anyOf", "oneOf", "allOf"):

@@ -1,4 +1,4 @@
-"""The API description and Swagger UI (CONTRACT 8), made of what plugins declare."""
+"""The API description and Swagger UI (CONTRACT 8), generated from the plugins' declarations."""
 
 from __future__ import annotations
 
@@ -33,22 +33,24 @@ _DOCUMENT: Final = {
     },
     "additionalProperties": True,
 }
-_ETAG: Final = {"ETag": "Tells this body from others; good for If-None-Match.", "Cache-Control": "Always `no-cache`."}
+_ETAG: Final = {"ETag": "Identifies the body, for If-None-Match.", "Cache-Control": "Always `no-cache`."}
 _IF_NONE_MATCH: Final = Parameter(
-    name="If-None-Match", place="header", description="ETags of bodies that the client has: one of them is not sent."
+    name="If-None-Match",
+    place="header",
+    description="ETags that the client has; if one matches, the response is 304.",
 )
-_NOT_MODIFIED: Final = Response(description="The client has this body already.", headers=_ETAG)
+_NOT_MODIFIED: Final = Response(description="The client's copy is current.", headers=_ETAG)
 
 
 @hookimpl
 def register_settings() -> type[Settings]:
-    """Return the model of `[plugins.openapi]`."""
+    """Return the model that validates `[plugins.openapi]`."""
     return Settings
 
 
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
-    """Mount the description, and the page that shows it."""
+    """Mount the description and Swagger UI."""
     addresses = Addresses(context.host, context.settings.servers)
 
     def own_site() -> str:
@@ -70,7 +72,7 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
 
 @hookimpl
 def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
-    """Let the page use the host's other listeners."""
+    """Allow the page to call the host's other listeners."""
     if not context.settings.serves_swagger_ui(dev=context.dev):
         return []
     component = TryItOut(context.host, context.plugin)
@@ -79,8 +81,8 @@ def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
 
 @hookimpl
 def register_commands() -> list[click.Command]:
-    """Return the command `plughost openapi`."""
-    from plughost_openapi.commands import openapi_command  # noqa: PLC0415 - a host calls no commands
+    """Add the command `plughost openapi`."""
+    from plughost_openapi.commands import openapi_command  # noqa: PLC0415 - a host that serves runs no commands
 
     return [openapi_command]
 
@@ -89,22 +91,25 @@ def _describe_operation() -> Operation:
     return Operation(
         id="getDescription",
         summary="Describe the API",
-        description="OpenAPI 3.1 of all that is mounted on a site.",
+        description="The OpenAPI 3.1 description of everything that is mounted on a site.",
         responses={
             200: Response(
                 description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG, example=_EXAMPLE
             ),
             304: _NOT_MODIFIED,
-            400: Response(description="There is no such format.", media_types=(PROBLEM_DETAILS.media_type,)),
-            404: Response(description="Nothing is mounted on such a site.", media_types=(PROBLEM_DETAILS.media_type,)),
+            400: Response(description="The format is unknown.", media_types=(PROBLEM_DETAILS.media_type,)),
+            404: Response(
+                description="Nothing is mounted on this site.",
+                media_types=(PROBLEM_DETAILS.media_type,),
+            ),
         },
         produces=OFFERS,
         parameters=(
-            Parameter(name="site", place="query", description="The site; by default the one asked.", allow_empty=True),
+            Parameter(name="site", place="query", description="The site; by default this one.", allow_empty=True),
             Parameter(
                 name="format",
                 place="query",
-                description="The format, whatever Accept says.",
+                description="The format; it overrides `Accept`.",
                 schema={"type": "string", "enum": ["yaml", "json"]},
                 allow_empty=True,
             ),

@@ -1,4 +1,4 @@
-"""A description as YAML or JSON text."""
+"""Render a description as YAML or JSON."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from plughost_openapi.document import Format
 
 _BREAKS: Final = "\x85\u2028\u2029"
-"""What YAML 1.1 takes for the end of a line, so that it has to be escaped."""
+"""Characters that are line breaks in YAML 1.1, so they must be escaped."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what readers of YAML 1.1 and of YAML 1.2 take for the same."""
+    """Writes YAML that means the same in YAML 1.1 and 1.2."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write what is there twice twice: not every reader of descriptions knows anchors."""
+        """Repeat shared values, because not every OpenAPI tool supports anchors."""
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Indent the items of lists, which people read more easily."""
+        """Indent the items of lists, for readability."""
         return super().increase_indent(flow, indentless=False)
 
 
@@ -37,7 +37,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
-# Numbers of YAML 1.2 that PyYAML, which speaks 1.1, would leave unquoted in a string, such as 1e3 and 0o17.
+# PyYAML implements YAML 1.1 and would not quote strings that are numbers in YAML 1.2, such as 1e3 and 0o17.
 _Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0-7]+$"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import falcon
 
 from plughost.http import preferred
-from plughost_openapi.addresses import Addresses, host_of
+from plughost_openapi.addresses import Addresses, host_name
 from plughost_openapi.document import Format, describe
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ PAGE: Final = "index.html"
 _CONSOLE: Final = "/q/dev"  # CONTRACT 8
 
 _INSERTED_STYLE: Final = "'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='"
-"""The one style sheet that the script of Swagger UI 5.35.0 inserts; a browser names another one's hash."""
+"""The hash of the only style sheet that Swagger UI 5.35.0 inserts; after an update, browsers report the new one."""
 
-_KEPT: Final = 16
-"""Descriptions that are kept: of a few sites, in two formats, under a few host names."""
+_CACHED_DESCRIPTIONS: Final = 16
+"""Cache size for descriptions: of a few sites, in two formats, under a few host names."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A body and what tells it from others."""
+    """A response body and its ETag."""
 
     data: bytes
     etag: str
@@ -49,7 +49,7 @@ class _Body:
         return cls(data, hashlib.sha256(data).hexdigest()[:32])
 
     def send(self, req: Request, resp: falcon.Response, content_type: str) -> None:
-        """Answer with it, or with 304 to who has it already (RFC 9110, 13.1.2)."""
+        """Send the body, or 304 if the client has it (RFC 9110, 13.1.2)."""
         resp.etag = self.etag
         resp.set_header("Cache-Control", "no-cache")
         resp.append_header("Vary", "Accept")
@@ -64,72 +64,72 @@ class Description:
     """The description of a site."""
 
     def __init__(self, view: HostView, addresses: Addresses, own_site: Callable[[], str], about: About) -> None:
-        """Take what is described.
+        """Take the host to describe.
 
         Args:
             view: The host.
-            addresses: Where its sites are reached.
-            own_site: Returns the site that is described unless a request names another.
-            about: Whose API it is.
+            addresses: The URLs of its sites.
+            own_site: Returns the default site.
+            about: The settings for the Info Object.
         """
         self._about = about
         self._view = view
         self._addresses = addresses
         self._own_site = own_site
-        self._rendered = lru_cache(maxsize=_KEPT)(self._render)
+        self._rendered = lru_cache(maxsize=_CACHED_DESCRIPTIONS)(self._render)
 
     def on_get(self, req: Request, resp: falcon.Response, site: str | None, format: Format | None) -> None:  # noqa: A002 - the parameter's name
-        """Show it."""
+        """Return the description."""
         site = site or self._own_site()
         if site not in self._view.sites:
             sites = ", ".join(self._view.sites)
             raise falcon.HTTPNotFound(description=f"site: nothing is mounted on such a site; there are: {sites}.")
         content_type = _content_type(req, format)
         as_format: Format = "json" if content_type in JSON else "yaml"
-        servers = self._addresses.of(site, host_of(req), req.scheme)
+        servers = self._addresses.of(site, host_name(req), req.scheme)
         self._rendered(self._view.generation, site, servers, as_format).send(req, resp, content_type)
 
     def _render(self, generation: int, site: str, servers: tuple[str, ...], as_format: Format) -> _Body:
-        from plughost_openapi.rendering import render  # noqa: PLC0415 - brings yaml, which few commands need
+        from plughost_openapi.rendering import render  # noqa: PLC0415 - brings yaml, which few commands use
 
         return _Body.of(render(describe(self._view, site, servers, self._about), as_format).encode())
 
 
 def _content_type(req: Request, asked: Format | None) -> str:
-    """Return what a request asks for, by `?format=` or else by Accept."""
+    """Return the requested media type, by `?format=` or else by `Accept`."""
     if asked is None:
         return preferred(req, OFFERS)
     offers = YAML if asked == "yaml" else JSON
     try:
         return preferred(req, offers)
     except falcon.HTTPNotAcceptable:
-        return offers[0]  # the address says it more clearly than the header
+        return offers[0]  # `?format=` overrides the header
 
 
 class SwaggerUI:
     """The page of Swagger UI."""
 
     def __init__(self, files: Traversable, view: HostView, addresses: Addresses, own_site: Callable[[], str]) -> None:
-        """Take the folder of its files, and what it shows; see `Description`."""
+        """Take the folder of its files, and the host; see `Description`."""
         self._view = view
         self._addresses = addresses
         self._own_site = own_site
         self._template = Template((files / PAGE).read_text(encoding="utf-8"))
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Show it."""
+        """Return the page."""
         own = self._own_site()
         sites = [own, *(site for site in self._view.sites if site != own)]
         here = self._view.sites.get(req.site)
         has_console = here is not None and any(group.prefix == _CONSOLE for _, group in here.groups)
         back = f'<p class="back"><a href="{_CONSOLE}/routes">Back to the console</a></p>\n' if has_console else ""
         page = self._template.substitute(sites=html.escape(" ".join(sites)), back=back)
-        resp.set_header("Content-Security-Policy", self._policy(host_of(req)))
+        resp.set_header("Content-Security-Policy", self._policy(host_name(req)))
         resp.set_header("Referrer-Policy", "no-referrer")
         _Body.of(page.encode()).send(req, resp, "text/html; charset=utf-8")
 
     def _policy(self, host: str) -> str:
-        """Return a policy that lets the page load from here only, and ask the host's own listeners only."""
+        """Return a policy by which the page loads files only from here and calls only the host's listeners."""
         policy = {
             "default-src": "'none'",
             "script-src": "'self'",
@@ -147,7 +147,7 @@ class Assets:
     """The files that the page loads."""
 
     def __init__(self, files: Traversable) -> None:
-        """Take their folder; what else a path may name is not there."""
+        """Take the folder; only its files are served."""
         self._files = {each.name: each for each in files.iterdir() if each.is_file() and each.name != PAGE}
         self._body = lru_cache(maxsize=None)(self._read)
 
@@ -157,7 +157,7 @@ class Assets:
         return sorted(self._files)
 
     def on_get(self, req: Request, resp: falcon.Response, name: str) -> None:
-        """Send one."""
+        """Send a file."""
         self._body(name).send(req, resp, _media_type(name))
 
     def _read(self, name: str) -> _Body:

@@ -1,4 +1,4 @@
-"""JSON Schemas of the models that operations name, with one name for each model on a site."""
+"""JSON Schemas of the models of operations, with a unique name for each model on a site."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Schemas:
     """The schemas of some models.
 
     Attributes:
-        components: What stands in the description's `components.schemas`.
+        components: The content of the description's `components.schemas`.
     """
 
     def __init__(self, uses: Iterable[Use]) -> None:
-        """Make them.
+        """Generate the schemas.
 
         Args:
-            uses: Each model, and whether it is read (`validation`) or sent (`serialization`). One that pydantic can't
-                describe is shown as something of any kind.
+            uses: Each model, and whether it is read (`validation`) or sent (`serialization`). A model that pydantic
+                can't describe gets the empty schema, which allows any value.
         """
         adapters = {use: adapter for use in dict.fromkeys(uses) if (adapter := _adapter(*use)) is not None}
         keys = {use: number for number, use in enumerate(adapters)}
@@ -58,7 +58,7 @@ class Schemas:
         self._schemas: dict[Use, Schema] = {use: _renamed(found[keys[use], use[1]], names) for use in adapters}
 
     def of(self, model: Any, mode: Mode) -> Schema:
-        """Return the schema of a model, which mostly is a reference to a component."""
+        """Return the schema of a model, usually a reference to a component."""
         return self._schemas.get((model, mode), {})
 
 
@@ -72,10 +72,10 @@ def _adapter(model: Any, mode: Mode) -> TypeAdapter[Any] | None:
 
 
 def _names(components: Mapping[str, Schema]) -> dict[str, str]:
-    """Return pydantic's name of each component to the one to show: its title.
+    """Map pydantic's name of each component to its public name, the title.
 
-    Where different models have one title, the name of the package leads: `plughost_notes__plugin__Note` of pydantic is
-    shown as `NotesNote`. Models of one title that look the same, in several packages, are one component.
+    If different models share a title, the package's name is put before it: pydantic's `plughost_notes__plugin__Note`
+    becomes `NotesNote`. Models with the same title and the same schema become one component.
     """
     titled: dict[str, list[str]] = {}
     for long, schema in components.items():
@@ -95,9 +95,9 @@ def _pascal(words: str) -> str:
 
 
 def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
-    """Return a schema whose references lead to the names that are shown.
+    """Return a schema with the public names in its references.
 
-    Integers that 32 bits don't hold are said to have 64, since generators for many languages choose by that.
+    Integers that don't fit 32 bits get the format int64, by which client generators choose a type.
     """
     if isinstance(schema, list):
         return [_renamed(each, names) for each in schema]
@@ -115,7 +115,7 @@ def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
 
 
 def _described(schema: Schema, name: str) -> Schema:
-    """Return a component whose members are described by its docstring's section `Attributes` (Google style)."""
+    """Return a component with descriptions of its members from the docstring's section `Attributes` (Google style)."""
     found = _ATTRIBUTES.search(schema.get("description", ""))
     if found:
         properties = schema.get("properties", {})

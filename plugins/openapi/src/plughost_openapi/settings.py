@@ -1,4 +1,4 @@
-"""The settings `[plugins.openapi]`: what is served, and which addresses the description names."""
+"""The settings `[plugins.openapi]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Server = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s?#]*$
 
 
 class Contact(BaseModel):
-    """Whom to ask about the API."""
+    """The contact for questions about the API."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -20,7 +20,7 @@ class Contact(BaseModel):
 
 
 class License(BaseModel):
-    """Under which terms the API may be used."""
+    """The licence of the API."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -36,7 +36,7 @@ class License(BaseModel):
 
 
 class About(BaseModel):
-    """Whose API the description tells of."""
+    """General information about the API, for the Info Object."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,8 +52,8 @@ class About(BaseModel):
     contact: Contact = Contact()
     license: License = License()
 
-    def shown(self) -> dict[str, Any]:
-        """Return what of the Info Object they set."""
+    def info(self) -> dict[str, Any]:
+        """Return the members of the Info Object that are set."""
         given = {
             "title": self.title,
             "description": self.description,
@@ -74,7 +74,7 @@ class Settings(BaseModel):
         None, description="Serve /q/swagger-ui too; by default with --dev only", examples=[True]
     )
     servers: dict[str, tuple[Server, ...]] = Field(
-        {}, description="Addresses by site that clients use instead of the listeners' own, such as those of a proxy"
+        {}, description="URLs by site that clients use instead of the listeners' own, such as those of a proxy"
     )
 
     about: About = About()

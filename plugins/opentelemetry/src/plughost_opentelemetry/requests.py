@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from plughost_opentelemetry.happenings import UNSAMPLED, UNSAMPLED_SPAN, chosen
+from plughost_opentelemetry.spans import UNSAMPLED, UNSAMPLED_SPAN, is_sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from plughost.http import Request
-    from plughost_opentelemetry.happenings import StoreSpans
+    from plughost_opentelemetry.spans import StoreSpans
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _TRACING: Final = "plughost.tracing"  # in the environ of a request
 
 
 class _Tracing(NamedTuple):
-    """What is to be ended with a request.
+    """The tracing state of a request, to clean up at its end.
 
     Attributes:
-        span: Its span.
-        stores: What makes spans of its store operations; None where it isn't sampled.
-        token: What detaches its context; None under an agent, which does so itself.
-        bound: What resets the context of the log.
+        span: The request's span.
+        stores: Makes the spans of its store operations; None if it isn't sampled.
+        token: Detaches its context; None under an agent, which does so itself.
+        bound: Resets the context of the log.
     """
 
     span: Span = trace.INVALID_SPAN
@@ -44,43 +44,43 @@ class _Tracing(NamedTuple):
 
 
 class Requests:
-    """Traces requests, as a Falcon middleware around every site.
+    """Falcon middleware that traces the requests of every site.
 
-    A request whose `traceparent` was sampled is part of that trace, one whose wasn't passes it on and has no span. Of
-    those without, a part is sampled here, and the others begin a trace that says that nobody records it, or none where
-    that part is 0. Under the agent, which made a span already, that one is completed.
+    A request with a sampled `traceparent` joins that trace; with an unsampled one, it passes it on and has no span.
+    Without `traceparent`, a fraction is sampled here. The others start a trace marked as not sampled, or none if the
+    fraction is 0. Under the agent, which has made a span already, that span is completed.
     """
 
     def __init__(self, sample: float, *, under_agent: bool) -> None:
         """Trace nothing yet.
 
         Args:
-            sample: Which part of the requests without a trace is sampled.
+            sample: The fraction of requests without a trace that is sampled.
             under_agent: Whether an agent makes the spans.
         """
-        self._making: tuple[Tracer, StoreSpans] | None = None
+        self._active: tuple[Tracer, StoreSpans] | None = None
         self._sample = sample
-        # No span that begins within is sampled either, so that there is nothing to keep from being recorded.
-        self._begins_none = not (sample or under_agent or os.environ.get("OTEL_TRACES_SAMPLER"))
+        # Then no span within such a request is sampled either, so its context need not be marked as unsampled.
+        self._ignores_new = not (sample or under_agent or os.environ.get("OTEL_TRACES_SAMPLER"))
         self._under_agent = under_agent
 
     def begin(self, tracer: Tracer, stores: StoreSpans) -> None:
-        """Trace from now on."""
-        self._making = tracer, stores
+        """Start tracing."""
+        self._active = tracer, stores
         UNSAMPLED_SPAN.hosts += 1
 
     def end(self) -> None:
-        """Trace no more."""
-        if self._making is not None:
+        """Stop tracing."""
+        if self._active is not None:
             UNSAMPLED_SPAN.hosts -= 1
-        self._making = None
+        self._active = None
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Begin the span, or not."""
+        """Start a span if the request is sampled."""
         environ = req.env
-        if self._making is None or (self._begins_none and "HTTP_TRACEPARENT" not in environ):
+        if self._active is None or (self._ignores_new and "HTTP_TRACEPARENT" not in environ):
             return
-        tracer, stores = self._making
+        tracer, stores = self._active
         if self._under_agent:
             current = trace.get_current_span()
             if current.get_span_context().is_valid:
@@ -91,10 +91,10 @@ class Requests:
         if "HTTP_TRACEPARENT" in environ:
             carrier = {"traceparent": environ["HTTP_TRACEPARENT"], "tracestate": environ.get("HTTP_TRACESTATE", "")}
             parent = _PROPAGATOR.extract(carrier, contexts.Context())
-        elif chosen(self._sample):
+        elif is_sampled(self._sample):
             parent = contexts.Context()
         else:
-            # It stays in its thread: to take it away after each request would cost more than all else here.
+            # It stays attached: detaching it after each request would cost more than everything else here.
             if contexts.get_current() is not UNSAMPLED:
                 contexts.attach(UNSAMPLED)
             return
@@ -120,7 +120,7 @@ class Requests:
         environ[_TRACING] = _Tracing(span, stores if span.is_recording() else None, token, bound)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """End it, with what is known by now: whom the request was for, and the status."""
+        """End the span, with the route and the status."""
         tracing: _Tracing | None = req.env.get(_TRACING)
         if tracing is None:
             return

@@ -20,6 +20,6 @@ class Settings(BaseModel):
         1.0,
         ge=0,
         le=1,
-        description="Which part of requests, jobs and other spans is traced that no trace has asked for",
+        description="The fraction of requests, jobs and other spans to trace when they belong to no trace yet",
     )
     service: str = Field("plughost", min_length=1, description="The name of the service in traces")

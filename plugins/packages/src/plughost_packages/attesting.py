@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PUBLISHER: Final = re.compile(r"(?P<kind>github|gitlab):(?P<repository>[^/\s]+/[^\s]+)/(?P<workflow>[^/\s]+)")
-"""How the settings name who may build: `github:OWNER/REPOSITORY/WORKFLOW.yml`."""
+"""A publisher in the settings: `github:OWNER/REPOSITORY/WORKFLOW.yml`."""
 
 SUFFIXES: Final = (".publish.attestation", ".provenance")
-"""What is added to a file's name for one attestation of it, or for what an index tells of all."""
+"""Suffixes of a file with one attestation, and of an index's file with all of them."""
 
 
 def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) -> None:
-    """Verify the attestations that lie beside a file.
+    """Verify the attestations next to a file.
 
-    The trust root is the one that the installed sigstore brings or has cached; nothing is asked over a network.
+    The trust root is the one that the installed sigstore contains or has cached; no network is used.
 
     Args:
         file: The file.
-        builders: Who may have built it; anybody where it is empty.
-        required: Refuse it without attestations, too.
+        builders: The allowed publishers; any if it is empty.
+        required: Whether to refuse a file without attestations.
 
     Raises:
-        CommandError: It has none and they are required, or one of them isn't valid or is somebody else's.
+        CommandError: An attestation is required and missing, is invalid, or is from another publisher.
     """
     beside = [path for suffix in SUFFIXES if (path := file.with_name(f"{file.name}{suffix}")).is_file()]
     if not beside and not required:
@@ -46,7 +46,7 @@ def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) 
             return
         advice = "pip install 'plughost-packages[attestations]'"
         raise CommandError(f"Attestations can't be verified ({error}). Install what does it: {advice}") from None
-    logging.getLogger("sigstore").setLevel(logging.ERROR)  # it warns of each check that is made without a network
+    logging.getLogger("sigstore").setLevel(logging.ERROR)  # it would warn about each offline verification
     try:
         distribution = library.Distribution.from_file(file)
         found = [each for path in beside for each in _attestations(library, path)]
@@ -71,20 +71,20 @@ def _verify(library: Any, attestation: Any, distribution: Any, builders: Sequenc
     identities = [_publisher(library, each) for each in builders]
     if not builders:
         identities = [import_module("sigstore.verify.policy").UnsafeNoOp()]
-    problem: Exception | None = None
+    failure: Exception | None = None
     for identity in identities:
         try:
             attestation.verify(identity, distribution, offline=True)
         except library.AttestationError as error:
-            problem = error
+            failure = error
         else:
             return
-    assert problem is not None, "there is an identity, and it did not fit"
-    raise problem
+    assert failure is not None, "at least one identity failed"
+    raise failure
 
 
-def _publisher(library: Any, named: str) -> Any:
-    found = PUBLISHER.fullmatch(named)
+def _publisher(library: Any, publisher: str) -> Any:
+    found = PUBLISHER.fullmatch(publisher)
     assert found is not None, "the settings were checked"
     if found["kind"] == "github":
         return library.GitHubPublisher(repository=found["repository"], workflow=found["workflow"])

@@ -17,26 +17,26 @@ from plughost_packages import pip
 from plughost_packages.attesting import SUFFIXES
 from plughost_packages.locking import LOCK_NAME, Locked, hash_of, read_lock, write_lock
 
-_ARCHIVES: Final = frozenset({".whl", ".gz", ".bz2", ".xz", ".zip"})  # what pip would look at
+_ARCHIVES: Final = frozenset({".whl", ".gz", ".bz2", ".xz", ".zip"})  # the files that pip would consider
 
 
 def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Path]:
-    """Make a bundle; it is there as a whole or not at all.
+    """Make a bundle, completely or not at all.
 
-    What is offered as source only is built. The bundle's lock file has the hashes of its own wheels.
+    Distributions without a wheel are built. The bundle's lock file has the hashes of its own wheels.
 
     Args:
         entries: The locked set.
-        folder: What to make; it is not there yet, or empty.
-        where: pip's options on where to look.
-        wheels: The folder of wheels of what was replaced before; looked at, too.
-        tell: Told each line that pip prints.
+        folder: The folder to make; it is missing or empty.
+        where: pip's options for indexes and folders.
+        wheels: The folder with wheels of replaced distributions, which is searched, too.
+        tell: Called with each line that pip prints.
 
     Returns:
         The wheels.
 
     Raises:
-        CommandError: The folder holds something, or a distribution can't be had with a locked hash.
+        CommandError: The folder is not empty, or a distribution is not available with a locked hash.
     """
     refuse_filled(folder)
     try:
@@ -44,7 +44,7 @@ def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as parent:
             unfinished = Path(parent, "bundle")
             unfinished.mkdir()
-            _fetch(_not_at_hand(entries, wheels, unfinished), unfinished, where, tell)
+            _fetch(_copy_local(entries, wheels, unfinished), unfinished, where, tell)
             write_lock(unfinished / LOCK_NAME, _with_own_hashes(entries, unfinished))
             if folder.exists():
                 folder.rmdir()
@@ -55,10 +55,10 @@ def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels
 
 
 def read_bundle(folder: Path) -> list[Locked]:
-    """Return the set of a bundle, whose wheels are exactly those that its lock file names.
+    """Return the locked set of a bundle, after checking that its wheels are exactly those of its lock file.
 
     Raises:
-        CommandError: It is no bundle, or it was tampered with; the message says what differs.
+        CommandError: It is no bundle, or its files were changed; the message says what differs.
     """
     lock = folder / LOCK_NAME
     if not lock.is_file():
@@ -66,12 +66,12 @@ def read_bundle(folder: Path) -> list[Locked]:
     entries = read_lock(lock)
     actual = {hash_of(file): file.name for file in sorted(folder.iterdir()) if file.suffix in _ARCHIVES}
     locked = {each: entry for entry in entries for each in entry.hashes}
-    lost = [str(entry) for entry in entries if not actual.keys() & set(entry.hashes)]
+    missing = [str(entry) for entry in entries if not actual.keys() & set(entry.hashes)]
     added = [name for known, name in actual.items() if known not in locked or not _is_named(name, locked[known])]
-    if lost or added:
-        told = [f"no file has the hash of {each}" for each in lost]
-        told += [f"{name} is not in {LOCK_NAME}, or was changed" for name in added]
-        raise CommandError(f"The bundle {folder} was changed after it was made: {'; '.join(told)}.")
+    if missing or added:
+        differences = [f"no file has the hash of {each}" for each in missing]
+        differences += [f"{name} is not in {LOCK_NAME}, or was changed" for name in added]
+        raise CommandError(f"The bundle {folder} was changed after it was made: {'; '.join(differences)}.")
     return entries
 
 
@@ -84,46 +84,46 @@ def _is_named(file: str, entry: Locked) -> bool:
 
 
 def refuse_filled(folder: Path) -> None:
-    """Refuse a folder in which there is something.
+    """Refuse a folder that is not empty.
 
     Raises:
-        CommandError: It is no folder, or holds something.
+        CommandError: It is not a folder, or not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(os.scandir(folder))):
         raise CommandError(f"{folder} is there already: choose another name, or move it away.")
 
 
-def _not_at_hand(entries: Sequence[Locked], wheels: Path, folder: Path) -> list[Locked]:
-    """Copy the wheels that are on this machine; return the rest of the set."""
+def _copy_local(entries: Sequence[Locked], wheels: Path, folder: Path) -> list[Locked]:
+    """Copy the wheels that are on this machine. Return the entries without one."""
     files = [entry.file for entry in entries if entry.file is not None and entry.file.is_file()]
-    there = {hash_of(file): file for file in (*files, *wheels.glob("*.whl")) if file.suffix == ".whl"}
+    by_hash = {hash_of(file): file for file in (*files, *wheels.glob("*.whl")) if file.suffix == ".whl"}
     rest = []
     for entry in entries:
-        known = next((each for each in entry.hashes if each in there), None)
+        known = next((each for each in entry.hashes if each in by_hash), None)
         if known is None:
             rest.append(entry)
         else:
             for suffix in ("", *SUFFIXES):
-                name = f"{there[known].name}{suffix}"
-                if there[known].with_name(name).is_file():
-                    shutil.copyfile(there[known].with_name(name), folder / name)
+                name = f"{by_hash[known].name}{suffix}"
+                if by_hash[known].with_name(name).is_file():
+                    shutil.copyfile(by_hash[known].with_name(name), folder / name)
     return rest
 
 
 def _fetch(entries: Sequence[Locked], folder: Path, where: Sequence[str], tell: pip.Tell) -> None:
     if not entries:
         return
-    with tempfile.TemporaryDirectory(prefix="plughost-") as aside:
-        asked = Path(aside, LOCK_NAME)
-        write_lock(asked, entries)
+    with tempfile.TemporaryDirectory(prefix="plughost-") as temporary:
+        lock = Path(temporary, LOCK_NAME)
+        write_lock(lock, entries)
         pip.run(
-            ["wheel", "--no-deps", "--require-hashes", "-r", str(asked), "--wheel-dir", str(folder), *where],
+            ["wheel", "--no-deps", "--require-hashes", "-r", str(lock), "--wheel-dir", str(folder), *where],
             tell,
         )
 
 
 def _with_own_hashes(entries: Sequence[Locked], folder: Path) -> list[Locked]:
-    """Return the set as the wheels of a bundle have it."""
+    """Return the set with the versions and hashes of a bundle's wheels."""
     found = {}
     for wheel in sorted(folder.glob("*.whl")):
         name, version, _, _ = parse_wheel_filename(wheel.name)

@@ -1,7 +1,7 @@
-"""pip, kept from following URLs that packages name as the place of what they require: a program, which runs pip.
+"""A program that runs pip, but refuses URLs that packages name in their requirements.
 
-pip has no option for that: it downloads what `Requires-Dist: name @ URL` names, and builds it, before it tells anybody.
-What is wrapped here is not pip's public interface. A pip that lacks it is not run.
+pip has no option for that: it downloads and builds the URL of `Requires-Dist: name @ URL` before it reports it. The
+functions wrapped here are not public in pip. A pip without them is not run.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ _READERS: Final = ("install_req_from_req_string", "install_req_from_parsed_requi
 
 
 def run(location: str, places: Collection[str], arguments: list[str]) -> int:
-    """Run pip; it fails where a package or a constraint names a place that is not among some.
+    """Run pip. Fail if a package or a constraint names a URL that is not allowed.
 
     Args:
-        location: The archive that pip is in; empty where it is installed.
-        places: The URLs that the operator named, without credentials.
-        arguments: What pip is called with.
+        location: The archive that contains pip; empty if pip is installed.
+        places: The allowed URLs, without credentials.
+        arguments: pip's arguments.
     """
     if location:
         sys.path.insert(0, location)
-    from pip._internal.exceptions import InstallationError  # noqa: PLC0415 - known only now
+    from pip._internal.exceptions import InstallationError  # noqa: PLC0415 - found only now
     from pip._internal.req import constructors  # noqa: PLC0415 - as above
 
-    def careful(read: Callable[..., Any]) -> Callable[..., Any]:
-        def reading(*args: Any, **more: Any) -> Any:
-            made = read(*args, **more)
-            if made.link is not None and (made.constraint or not made.user_supplied):
-                parts = urlsplit(made.link.url)
+    def wrap(read: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            requirement = read(*args, **kwargs)
+            if requirement.link is not None and (requirement.constraint or not requirement.user_supplied):
+                parts = urlsplit(requirement.link.url)
                 place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
                 if place not in places:
-                    raise InstallationError(f"{TOLD}{made.name} from {place}. Where you trust that, name it too.")
-            return made
+                    raise InstallationError(
+                        f"{TOLD}{requirement.name} from {place}. Where you trust that, name it too."
+                    )
+            return requirement
 
-        return reading
+        return checked
 
     for name in _READERS:
         if not hasattr(constructors, name):
             raise SystemExit(f"ERROR: This pip can't be kept from following URLs of packages: it has no {name}.")
-        setattr(constructors, name, careful(getattr(constructors, name)))
-    from pip._internal.cli.main import main  # noqa: PLC0415 - this binds what was wrapped
+        setattr(constructors, name, wrap(getattr(constructors, name)))
+    from pip._internal.cli.main import main  # noqa: PLC0415 - it binds the wrapped functions
 
     return int(main(arguments))
 

@@ -1,4 +1,4 @@
-"""Change the environment: do what was planned with pip, let the running host take it up, undo what fails half-way."""
+"""Change the environment: run a plan with pip, reload the running host, and undo a change that fails half-way."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Outcome:
     """What an operation did.
 
     Attributes:
-        changes: What became of each distribution.
-        undone: Whether all is as it was before, since the host could not serve with the change.
-        reload: What the running host reported; None where none runs, or none was asked.
+        changes: The change of each distribution.
+        undone: Whether the change was undone, since the host could not serve with it.
+        reload: The report of the running host; None if none runs or no reload was wanted.
     """
 
     changes: tuple[Change, ...]
@@ -34,16 +34,16 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether it is done, and the running host serves all of it."""
+        """Whether the change was made, and the running host serves all of it."""
         return not self.undone and (self.reload is None or self.reload.ok)
 
     @property
     def word(self) -> str:
-        """What the audit trail calls it: `ok`, `failed`, or `undone`."""
+        """The outcome in the audit trail: `ok`, `failed`, or `undone`."""
         return "undone" if self.undone else "ok" if self.ok else "failed"
 
     def as_plain(self) -> dict[str, Any]:
-        """Return the outcome as JSON has it."""
+        """Return the outcome as JSON types."""
         report = None if self.reload is None else self.reload.as_plain()
         return {"ok": self.ok, **asdict(replace(self, reload=None)), "reload": report}
 
@@ -58,35 +58,35 @@ def carry_out(
     keep: bool = False,
     afterwards: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Do what was planned; where it fails half-way, or the host can't serve with it, all is as it was before.
+    """Carry out a plan. If it fails half-way, or the host can't serve with it, undo everything.
 
     Args:
         plan: The plan.
-        wheels: The folder for wheels of what is replaced or removed.
-        tell: Told each line that pip prints.
-        take_up: Lets the running host take the change up, and returns its report; None where none runs.
-        allowed: Tells what may be installed.
-        keep: Leave the change even if the running host refuses it.
-        afterwards: Called when the running host has taken the change up; if it raises, all is undone too.
+        wheels: The folder for wheels of replaced or removed distributions.
+        tell: Called with each line that pip prints.
+        take_up: Reloads the running host and returns its report, or None if none runs.
+        allowed: Returns why a distribution may not be installed.
+        keep: Keep the change even if the running host refuses it.
+        afterwards: Called after the reload; if it raises, everything is undone, too.
 
     Raises:
-        CommandError: It failed; nothing has changed.
+        CommandError: The plan failed; nothing has changed.
     """
     with keeping({change.key for change in plan.changes}) as kept:
         installed = Environment().installed
-        folders = {each for change in plan.changes if change.before for each in _named_folders(installed[change.key])}
+        folders = {each for change in plan.changes if change.before for each in _pth_folders(installed[change.key])}
         for change in plan.changes:
             if change.before is not None:
                 tell(f"Keeping {change.distribution} {change.before}")
                 repack(installed[change.key], wheels)
         for call in plan.calls if plan.changes else ():
             pip.run(call, tell)
-        # Python read the `.pth` files at its start, and builders leave metadata beside the sources that they named.
+        # Python read the `.pth` files at its start, and the folders that they named may still contain metadata.
         sys.path[:] = [each for each in sys.path if each not in folders]
         environment = Environment()
         _refuse_without_effect(plan, environment)
         refuse_not_allowed(plan.changes, environment, allowed)
-        _forget_requests(plan.unasked, environment)
+        _unmark_requested(plan.unasked, environment)
         tell("Reloading")
         report = take_up()
         if report is not None and report.problems and not keep:
@@ -102,15 +102,15 @@ def carry_out(
     return Outcome(changes=plan.changes, reload=report)
 
 
-def _named_folders(distribution: InstalledDistribution) -> set[str]:
-    """Return the folders that the `.pth` files of a distribution name, which is how builders install in place."""
+def _pth_folders(distribution: InstalledDistribution) -> set[str]:
+    """Return the folders in a distribution's `.pth` files, which editable installs use."""
     files = [Path(str(distribution.locate_file(each))) for each in distribution.files or () if each.suffix == ".pth"]
     texts = [file.read_text("utf-8", "surrogateescape") for file in files if file.is_file()]
     return {line for text in texts for line in text.splitlines()}
 
 
-def _forget_requests(keys: Collection[str], environment: Environment) -> None:
-    """Take back that somebody asked for distributions by name (PEP 376, REQUESTED), which pip notes of each pin."""
+def _unmark_requested(keys: Collection[str], environment: Environment) -> None:
+    """Remove the REQUESTED mark (PEP 376) of dependencies: pip sets it for every pin."""
     for key in keys & environment.installed.keys():
         distribution = environment.installed[key]
         for file in [each for each in distribution.files or () if each.name == "REQUESTED"]:
@@ -121,12 +121,12 @@ def _forget_requests(keys: Collection[str], environment: Environment) -> None:
 
 
 def _refuse_without_effect(plan: Plan, environment: Environment) -> None:
-    """Refuse what pip has called a success, and what is installed doesn't show.
+    """Refuse an operation that pip reported as a success although the installed version is not the planned one.
 
-    pip leaves alone what lies outside of its environment, and an older one on another folder of the path comes first.
+    pip ignores distributions outside of its environment, and an older one may come first on the path.
 
     Raises:
-        CommandError: A distribution is not what was planned.
+        CommandError: A distribution's version is not the planned one.
     """
     for change in plan.changes:
         now = environment.versions.get(change.key)

@@ -1,4 +1,4 @@
-"""What the commands that change the installation have in common: options, errors, and what they print."""
+"""Helpers that the commands share: options, errors and output."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 EXIT_PROBLEMS: Final = 1
-"""The command did its work, and not all that is installed serves."""
+"""The command did its work, but not every plugin serves."""
 
-_trailing: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+_trailing_spaces: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
-# pip's own, passed on: what each is called, whether it takes a value, and the help.
+# Options that are passed on to pip: long and short name, and the help.
 _INDEX_OPTIONS = (
     ("--index-url", "-i", "Index to look in; by default that of the settings, else none."),
     ("--extra-index-url", None, "Further index; repeatable."),
@@ -49,7 +49,7 @@ _INDEX_FLAGS = (
 
 
 def index_options(command: CommandT) -> CommandT:
-    """Add the options that tell pip where to look; the command gets them as `where`, ready for pip."""
+    """Add pip's options for indexes and folders. The command gets them as `where`, ready for pip."""
     names = [option.lstrip("-").replace("-", "_") for option, *_ in (*_INDEX_OPTIONS, *_INDEX_FLAGS)]
 
     @functools.wraps(command)
@@ -62,15 +62,15 @@ def index_options(command: CommandT) -> CommandT:
         return command(*args, where=where, **given)
 
     wrapped: Callable[..., Any] = collected
-    for flag, told in reversed(_INDEX_FLAGS):
-        wrapped = click.option(flag, is_flag=True, help=told)(wrapped)
-    for option, short, told in reversed(_INDEX_OPTIONS):
-        wrapped = click.option(option, *((short,) if short else ()), multiple=True, help=told)(wrapped)
-    return wrapped  # type: ignore[return-value] # it takes pip's options in the place of `where`
+    for flag, text in reversed(_INDEX_FLAGS):
+        wrapped = click.option(flag, is_flag=True, help=text)(wrapped)
+    for option, short, text in reversed(_INDEX_OPTIONS):
+        wrapped = click.option(option, *((short,) if short else ()), multiple=True, help=text)(wrapped)
+    return wrapped  # type: ignore[return-value] # it takes pip's options instead of `where`
 
 
 def changing_options(command: CommandT) -> CommandT:
-    """Add what every command has that changes what is served: `--dry-run`, `--no-reload` and `--keep`."""
+    """Add the options of commands that change what is served: `--dry-run`, `--no-reload` and `--keep`."""
     for option in (
         click.option("--keep", is_flag=True, help="Leave the change even if the running host refuses it."),
         click.option("--no-reload", is_flag=True, help="Don't let a running host take it up."),
@@ -86,13 +86,13 @@ def json_option(command: CommandT) -> CommandT:
 
 
 def wheels_of(context: PluginContext[Any]) -> Path:
-    """Return the folder of wheels of what was replaced or removed, from which it can be installed again."""
+    """Return the folder with wheels of replaced or removed distributions, which can be installed again from there."""
     return context.host.data_dir / "wheels"
 
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turn what an operation raises into a message and exit code 1."""
+    """Turn a `CommandError` into its message and exit code 1."""
     try:
         yield
     except CommandError as error:
@@ -101,27 +101,27 @@ def readable_errors() -> Iterator[None]:
 
 @contextmanager
 def audited(context: PluginContext[Any], plan: Plan) -> Iterator[dict[str, Any]]:
-    """Write an event of the audit trail for each kind of change that a plan makes, when the block ends.
+    """Write an audit event for each kind of change in a plan when the block ends.
 
     Yields:
-        What the block may set as `outcome`; `failed` where it raises.
+        A dictionary whose `outcome` the block sets. It is `failed` if the block raises before that.
     """
-    ended = {"outcome": "failed"}
+    event = {"outcome": "failed"}
     try:
-        yield ended
+        yield event
     finally:
         for verb in sorted({change.verb for change in plan.changes}):
             target = [f"{each.distribution} {each.after or each.before}" for each in plan.changes if each.verb == verb]
-            context.audit(verb, ended["outcome"], target=target)
+            context.audit(verb, event["outcome"], target=target)
 
 
 @contextmanager
 def refusals_audited(context: PluginContext[Any], given: Sequence[str]) -> Iterator[None]:
-    """Write an event of the audit trail where an installation is refused, or fails, before it has changed anything.
+    """Write an audit event if an installation is refused, or fails, before it has changed anything.
 
     Args:
-        context: Of the plugin.
-        given: What was to be installed.
+        context: The plugin's context.
+        given: The names that should be installed.
     """
     try:
         yield
@@ -132,13 +132,13 @@ def refusals_audited(context: PluginContext[Any], given: Sequence[str]) -> Itera
 
 
 def _redacted(text: str) -> str:
-    """Return a text with no user or password in its URLs."""
+    """Remove users and passwords from the URLs of a text."""
     return re.sub(r"://[^/\s]*@", "://", text)
 
 
 @contextmanager
 def working(quiet: bool) -> Iterator[Tell]:
-    """Show on a terminal what is being done."""
+    """Show progress on a terminal. Yield a function that takes a line of it."""
     if quiet:
         yield lambda _: None
         return
@@ -149,7 +149,7 @@ def working(quiet: bool) -> Iterator[Tell]:
 def taking_up(
     context: PluginContext[Any], no_reload: bool, accept: Collection[str] = ()
 ) -> Callable[[], ReloadReport | None]:
-    """Return what lets the running host take a change up; it may block the plugins that are accepted to be."""
+    """Return a function that reloads the running host. The reload may block the plugins in `accept`."""
 
     def take_up() -> ReloadReport | None:
         try:
@@ -161,7 +161,7 @@ def taking_up(
 
 
 def show_plan(plan: Plan, quiet: bool, nothing: str) -> None:
-    """Print what becomes of each distribution."""
+    """Print the change of each distribution."""
     if quiet:
         return
     if not plan.changes:
@@ -183,7 +183,7 @@ def show_plan(plan: Plan, quiet: bool, nothing: str) -> None:
 
 
 def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
-    """Print what came of an operation; exit with code 1 where not all serves."""
+    """Print the outcome of an operation. Exit with code 1 if not everything serves."""
     if as_json:
         print_json({**outcome.as_plain(), "dry_run": dry_run})
     elif dry_run:
@@ -202,8 +202,8 @@ def _show_outcome(outcome: Outcome) -> None:
         if outcome.reload.restart_needed:
             click.echo("Restart the host to take it up: plughost restart")
     if outcome.undone:
-        told = "The running host refused the change: all is as it was before. --keep would leave the change."
-        click.secho(told, err=True, fg="red", bold=True)
+        refusal = "The running host refused the change: all is as it was before. --keep would leave the change."
+        click.secho(refusal, err=True, fg="red", bold=True)
 
 
 def print_json(value: Any) -> None:
@@ -212,14 +212,14 @@ def print_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console to print tables on; where it is no terminal, lines are not cut."""
+    """Return a console for tables. If it is not a terminal, lines are not cut."""
     return Console(
         stderr=stderr, highlight=False, width=None if (sys.stderr if stderr else sys.stdout).isatty() else 200
     )
 
 
 def print_table(columns: Mapping[str, Sequence[str | Text | None]]) -> None:
-    """Print a table of a heading and values for each column, in the host's looks: no lines."""
+    """Print a table without lines, given the values of each column by heading."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -228,9 +228,9 @@ def print_table(columns: Mapping[str, Sequence[str | Text | None]]) -> None:
     _print(table)
 
 
-def _print(shown: RenderableType) -> None:
-    """Print what rich renders, without the blanks at the ends of lines."""
+def _print(renderable: RenderableType) -> None:
+    """Print a renderable of rich without spaces at the ends of lines."""
     out = console()
     with out.capture() as printed:
-        out.print(shown)
-    click.echo(_trailing.sub(r"\1", printed.get()), nl=False)
+        out.print(renderable)
+    click.echo(_trailing_spaces.sub(r"\1", printed.get()), nl=False)

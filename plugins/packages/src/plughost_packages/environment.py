@@ -1,4 +1,4 @@
-"""What operators ask of the environment beside what the host does."""
+"""Questions about the environment that only package management needs."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 HOST: Final = "plughost"
 PREFIX: Final = f"{HOST}-"
-"""What the distributions of plugins are called by convention, before the plugin's name."""
+"""The conventional prefix of the names of plugins' distributions."""
 
 
 def unused_without(environment: Environment, keys: Collection[str]) -> list[str]:
-    """Return what was installed only because some distributions required it, and nothing else does.
+    """Return distributions that were installed only as requirements of some others, and that nothing else requires.
 
     Args:
         environment: What is installed.
-        keys: Normalised names of the distributions that go.
+        keys: Normalised names of the distributions to be removed.
     """
-    gone = set(keys)
-    candidates = sorted(environment.closure(keys) - gone - environment.shared)
-    grown = True
-    while grown:
+    removed = set(keys)
+    candidates = sorted(environment.closure(keys) - removed - environment.shared)
+    has_grown = True
+    while has_grown:
         unused = [
             key
             for key in candidates
-            if key not in gone
+            if key not in removed
             and not environment.installed[key].is_requested
-            and not environment.dependents({key}).keys() - gone
+            and not environment.dependents({key}).keys() - removed
         ]
-        gone.update(unused)
-        grown = bool(unused)
-    return sorted(gone - set(keys))
+        removed.update(unused)
+        has_grown = bool(unused)
+    return sorted(removed - set(keys))

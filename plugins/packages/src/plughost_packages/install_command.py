@@ -1,4 +1,4 @@
-"""`plughost install`: install plugins, and let the running host take them up."""
+"""`plughost install`: install plugins, and reload the running host."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from plughost import PluginContext
     from plughost_packages.settings import Settings
 
-_NOWHERE: Final = (
+_NO_SOURCE: Final = (
     "No index or folder was named, so no newer version could be found. Name one by --index-url or --find-links, or by "
     "index_url or find_links in [plugins.packages]."
 )
@@ -89,29 +89,29 @@ def install(
             if bundle is None:
                 plugins = Environment().owners
                 requirements = [name if as_is else to_requirement(name, plugins) for name in names]
-                looked = places(where, context.settings, context.host.settings_dir)
+                sources = places(where, context.settings, context.host.settings_dir)
             else:
                 lock = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plughost-")), LOCK_NAME)
-                write_lock(lock, read_bundle(bundle))  # what was read is what pip gets
+                write_lock(lock, read_bundle(bundle))  # a copy: pip gets exactly what was verified
                 requirements = ["-r", str(lock)]
-                looked = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
-            options = [*looked, *(["--upgrade"] if upgrade else [])]
+                sources = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
+            options = [*sources, *(["--upgrade"] if upgrade else [])]
             allowed = context.host.why_not_allowed
             _ask_to_build(filter(is_source, names), yes=yes)
             with working(as_json) as tell:
-                attested = _attested(context.settings)
-                kept = wheels_of(context)
-                planning = plan_install(requirements, options, kept, tell, allowed=allowed, attested=attested)
+                attested = _attestation_check(context.settings)
+                wheels = wheels_of(context)
+                planning = plan_install(requirements, options, wheels, tell, allowed=allowed, attested=attested)
                 plan = stack.enter_context(planning)
-        if upgrade and not plan.changes and not all(map(is_place, requirements)) and are_nowhere(looked):
-            raise CommandError(_NOWHERE)
+        if upgrade and not plan.changes and not all(map(is_place, requirements)) and are_nowhere(sources):
+            raise CommandError(_NO_SOURCE)
         show_plan(plan, as_json, "Installed already; nothing to install.")
         if dry_run:
             finish(Outcome(changes=plan.changes), as_json, dry_run=True)
             return
         with audited(context, plan) as event, working(as_json) as tell:
             take_up = taking_up(context, no_reload)
-            outcome = carry_out(plan, kept, tell, take_up=take_up, allowed=allowed, keep=keep)
+            outcome = carry_out(plan, wheels, tell, take_up=take_up, allowed=allowed, keep=keep)
             event["outcome"] = outcome.word
     if bundle is None and not outcome.undone:
         remember(where)
@@ -119,19 +119,19 @@ def install(
 
 
 def _ask_to_build(sources: Iterable[str], *, yes: bool) -> None:
-    """Show what would be built, and ask: nobody can tell what it requires before its own code has run."""
+    """Ask before building sources: their own code must run before their requirements are known."""
     asked = False
     for source in sources:
         asked = True
         file = Path(place_of(source))
-        told = hash_of(file) if file.is_file() else "without a hash"
+        digest = hash_of(file) if file.is_file() else "without a hash"
         click.echo(
-            f"{without_credentials(place_of(source))} is no wheel: to see what it is, its own code is run.\n  {told}",
+            f"{without_credentials(place_of(source))} is no wheel: to see what it is, its own code is run.\n  {digest}",
             err=True,
         )
     if asked and not yes:
         click.confirm("Build it?", abort=True, err=True)
 
 
-def _attested(settings: Settings) -> Callable[[Path], None]:
+def _attestation_check(settings: Settings) -> Callable[[Path], None]:
     return lambda file: verify_attestations(file, settings.attested_by, required=settings.require_attestations)

@@ -1,4 +1,4 @@
-"""Keeping: put an environment back as it was when an operation on it fails half-way."""
+"""Snapshots of an environment, to restore it when an operation fails half-way."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from plughost import CommandError, Environment
 if TYPE_CHECKING:
     from importlib import metadata
 
-_DEBRIS: Final = "~"  # what the names of folders begin with that pip has moved aside
+_DEBRIS: Final = "~"  # pip renames folders with this prefix before it removes them
 
 
 def remove_debris() -> list[str]:
-    """Remove what a pip that was killed has left in a virtual environment; elsewhere somebody else may look after it.
+    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone.
 
     Returns:
-        The names of the folders.
+        The names of the removed files and folders.
     """
     if sys.prefix == sys.base_prefix:
         return []
@@ -40,51 +40,51 @@ def remove_debris() -> list[str]:
 
 
 class Kept:
-    """Copies of the files of some distributions, and the knowledge which other files there were."""
+    """A snapshot: copies of the files of some distributions, and the paths of all other files."""
 
     def __init__(self, folder: Path, keys: Collection[str]) -> None:
         """Copy the files.
 
         Args:
-            folder: Where to; it is empty.
+            folder: The target, an empty folder.
             keys: Normalised names of the distributions that an operation adds, replaces or removes.
         """
         self._keys = frozenset(keys)
-        self._before = _files()
+        self._files_before = _list_files()
         self._copies: dict[Path, Path] = {}
         environment = Environment()
         for key in sorted(self._keys & environment.installed.keys()):
-            for path in _owned(environment.installed[key]):
+            for path in _installed_paths(environment.installed[key]):
                 if path.is_file():
                     self._copies[path] = folder / str(len(self._copies))
                     shutil.copy2(path, self._copies[path])
 
     def put_back(self) -> None:
-        """Make the environment what it was: remove what has come since, and put back what was changed or removed.
+        """Restore the environment: remove files that were added, and copy back those that were changed or removed.
 
-        Whatever somebody else has installed meanwhile stays.
+        Distributions that another program installed meanwhile stay.
 
         Raises:
             OSError: A file can't be removed or written.
         """
         installed = Environment().installed
-        others = {path for key, each in installed.items() if key not in self._keys for path in _owned(each)}
-        come = {path for key in self._keys & installed.keys() for path in _owned(installed[key])}
-        come |= _files() - self._before - others
-        for path in come - self._copies.keys():
+        others = {path for key, each in installed.items() if key not in self._keys for path in _installed_paths(each)}
+        added = {path for key in self._keys & installed.keys() for path in _installed_paths(installed[key])}
+        added |= _list_files() - self._files_before - others
+        for path in added - self._copies.keys():
             path.unlink(missing_ok=True)
             _remove_empty(path.parent)
         for path, copy in self._copies.items():
-            if not _same(path, copy):
+            if not _is_unchanged(path, copy):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 fresh = path.with_name(f"{path.name}.plughost-restored")
                 shutil.copy2(copy, fresh)
-                fresh.replace(path)  # a compiled module that a process uses must not change under it
+                fresh.replace(path)  # not in place: a process may use a compiled module
 
 
 @contextmanager
 def keeping(keys: Collection[str]) -> Iterator[Kept]:
-    """Keep what an operation is about to change, and put it back when the block raises.
+    """Take a snapshot before an operation, and restore it if the block raises.
 
     Only one such operation runs in an environment at a time.
 
@@ -92,9 +92,9 @@ def keeping(keys: Collection[str]) -> Iterator[Kept]:
         keys: Normalised names of the distributions that are added, replaced or removed.
 
     Raises:
-        CommandError: Another operation is under way.
+        CommandError: Another operation is running.
     """
-    with _alone(), tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder:
+    with _lock_environment(), tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder:
         remove_debris()
         kept = Kept(Path(folder), keys)
         try:
@@ -105,7 +105,7 @@ def keeping(keys: Collection[str]) -> Iterator[Kept]:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _lock_environment() -> Iterator[None]:
     try:
         descriptor = os.open(Path(sys.prefix, ".plughost.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -119,27 +119,27 @@ def _alone() -> Iterator[None]:
         os.close(descriptor)
 
 
-def _files() -> set[Path]:
-    """Return every file where distributions are installed."""
+def _list_files() -> set[Path]:
+    """Return all files in the folders where distributions are installed."""
     paths = sysconfig.get_paths()
     roots = {Path(paths[name]) for name in ("purelib", "platlib", "scripts")}
     return {Path(folder, name) for root in roots for folder, _, names in os.walk(root) for name in names}
 
 
-def _owned(distribution: metadata.Distribution) -> Iterator[Path]:
+def _installed_paths(distribution: metadata.Distribution) -> Iterator[Path]:
     for file in distribution.files or ():
         yield Path(os.path.normpath(str(distribution.locate_file(file))))
 
 
-def _same(path: Path, copy: Path) -> bool:
+def _is_unchanged(path: Path, copy: Path) -> bool:
     if not path.is_file():
         return False
-    now, then = path.stat(), copy.stat()
-    return (now.st_size, now.st_mtime_ns, now.st_mode) == (then.st_size, then.st_mtime_ns, then.st_mode)
+    current, saved = path.stat(), copy.stat()
+    return (current.st_size, current.st_mtime_ns, current.st_mode) == (saved.st_size, saved.st_mtime_ns, saved.st_mode)
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove a folder and those above it, as long as they are empty."""
+    """Remove an empty folder, and its parents as long as they are empty."""
     with suppress(OSError):
         while True:
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""`plughost lock` and `plughost bundle`: the exact set of what is installed, and how to install it elsewhere."""
+"""`plughost lock` and `plughost bundle`: save the exact installed set, to install it elsewhere."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def lock_command(
             entries = lock(where, wheels_of(context), tell)
             _refuse_not_allowed(entries, context)
             write_lock(file, entries)
-        _say_what_was_made(entries, wheels_of(context))
+        _report_made_wheels(entries, wheels_of(context))
         if as_json:
             print_json({"file": str(file), "dry_run": False, "distributions": {e.name: e.version for e in entries}})
         else:
-            click.echo(f"Wrote {file}: {_counted(entries, 'distribution')}.")
+            click.echo(f"Wrote {file}: {_pluralize(entries, 'distribution')}.")
 
 
 @click.command("bundle")
@@ -107,7 +107,7 @@ def bundle_command(
         where = places([*remembered(), *where], context.settings, context.host.settings_dir)
         entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(context), tell)
         _refuse_not_allowed(entries, context)
-    _say_what_was_made(entries, wheels_of(context))
+    _report_made_wheels(entries, wheels_of(context))
     if not as_json:
         print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
     wheels: list[Path] = []
@@ -115,17 +115,17 @@ def bundle_command(
         with readable_errors(), working(as_json) as tell:
             wheels = bundle(entries, folder.absolute(), where, wheels_of(context), tell)
     if as_json:
-        told = {"folder": str(folder), "dry_run": dry_run, "wheels": [wheel.name for wheel in wheels]}
-        print_json({**told, "distributions": {entry.name: entry.version for entry in entries}})
+        result = {"folder": str(folder), "dry_run": dry_run, "wheels": [wheel.name for wheel in wheels]}
+        print_json({**result, "distributions": {entry.name: entry.version for entry in entries}})
     elif dry_run:
         click.echo("Nothing was written (--dry-run).")
     else:
         size = decimal(sum(wheel.stat().st_size for wheel in wheels))
-        click.echo(f"Wrote {folder}: {_counted(wheels, 'wheel')}, {size}, and {LOCK_NAME}.")
+        click.echo(f"Wrote {folder}: {_pluralize(wheels, 'wheel')}, {size}, and {LOCK_NAME}.")
 
 
 def _refuse_not_allowed(entries: Sequence[Locked], context: PluginContext[Settings]) -> None:
-    """Refuse a set with an installed plugin, or another version of one, that the settings don't allow."""
+    """Refuse a set with a version of an installed plugin that the settings don't allow."""
     plugins = set(Environment().owners.values())
     for entry in entries:
         if entry.name in plugins and entry.version is not None:
@@ -154,7 +154,7 @@ def _check(file: Path, *, as_json: bool) -> None:
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _say_what_was_made(entries: Sequence[Locked], wheels: Path) -> None:
+def _report_made_wheels(entries: Sequence[Locked], wheels: Path) -> None:
     made = [entry.name for entry in entries if entry.file is not None and entry.file.parent == wheels]
     if made:
         click.echo(
@@ -163,5 +163,5 @@ def _say_what_was_made(entries: Sequence[Locked], wheels: Path) -> None:
         )
 
 
-def _counted(things: Sized, one: str) -> str:
-    return f"{len(things)} {one}" if len(things) == 1 else f"{len(things)} {one}s"
+def _pluralize(things: Sized, noun: str) -> str:
+    return f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"

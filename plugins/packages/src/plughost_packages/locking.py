@@ -1,6 +1,6 @@
-"""Lock: the exact set of what is installed, in a file that pip can install from.
+"""Lock files: the exact set of installed distributions, in a file that pip can install from.
 
-The file is a requirements file with hashes, which every pip reads, and installs with `--require-hashes`.
+It is a requirements file with hashes, which every pip can install with `--require-hashes`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from plughost import InstalledDistribution
 
 LOCK_NAME: Final = "plughost.lock"
-"""What the file is called by default, and in a bundle."""
+"""The name of the file by default, and in a bundle."""
 
 _CHECKSUM: Final = "# The SHA-256 of what follows: "
 _HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
@@ -42,10 +42,10 @@ class Locked:
 
     Attributes:
         name: Its normalised name.
-        version: Its version; None where the file names a URL instead.
-        url: Where it is, if not on an index.
+        version: Its version; None if the lock file names a URL instead.
+        url: Its URL, if it is not from an index.
         hashes: The hashes of the files that may be installed, as `sha256:...`.
-        file: The local file it was installed from; None where it was not.
+        file: The local file that it was installed from, if any.
     """
 
     name: str
@@ -61,13 +61,13 @@ class Locked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that is installed otherwise than it is locked.
+    """A difference between the installed and the locked set.
 
     Attributes:
         distribution: Its normalised name.
         what: `missing`, `extra` or `other version`.
-        locked: What the file asks for; None where it does not name the distribution.
-        installed: What is installed; None where it is not.
+        locked: The version or URL in the lock file; None if the file does not name the distribution.
+        installed: The installed version; None if it is not installed.
     """
 
     distribution: str
@@ -79,46 +79,46 @@ class Difference:
 def members(environment: Environment) -> list[str]:
     """Return the normalised names of the set: the host, the plugins, and all that they require.
 
-    An extra of the host or of a plugin belongs to it where all is installed that the extra asks for.
+    An extra of the host or of a plugin is included if all its requirements are installed.
     """
     roots = {HOST, *environment.owners.values()} & environment.installed.keys()
-    extras = {key: list(_chosen(key, environment)) for key in roots}
+    extras = {key: list(_installed_extras(key, environment)) for key in roots}
     return sorted(environment.closure(roots, extras))
 
 
 def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
-    """Work out the set with the hash of the file that each distribution is installed from on this platform.
+    """Return the locked set, with the hash of the file that each distribution is installed from on this platform.
 
     Args:
-        where: pip's options on where to look.
-        wheels: The folder of wheels of what was replaced before; given one of each distribution that was built from
-            a folder or a repository, or that pip finds nowhere.
-        tell: Told each line that pip prints.
+        where: pip's options for indexes and folders.
+        wheels: The folder with wheels of replaced distributions. A wheel is added for each distribution that was built
+            from a folder or a repository, or that pip does not find.
+        tell: Called with each line that pip prints.
 
     Raises:
         CommandError: A distribution is installed in place, or pip does not find it.
     """
     environment = Environment()
     entries: list[Locked] = []
-    elsewhere: list[Locked] = []
-    unfit: list[str] = []
+    from_index: list[Locked] = []
+    editable: list[str] = []
     for key in members(environment):
         distribution = environment.installed[key]
-        told = distribution.direct_url
-        if told is None:
-            elsewhere.append(Locked(name=key, version=distribution.version))
+        origin = distribution.direct_url
+        if origin is None:
+            from_index.append(Locked(name=key, version=distribution.version))
             continue
-        entry = _from_archive(key, distribution.version, told) or _from_files(key, distribution, wheels)
+        entry = _from_archive(key, distribution.version, origin) or _from_files(key, distribution, wheels)
         if entry is None:
-            unfit.append(f"{environment.name(key)} {distribution.version} ({told.get('url')})")
+            editable.append(f"{environment.name(key)} {distribution.version} ({origin.get('url')})")
         else:
             entries.append(entry)
-    if unfit:
+    if editable:
         raise CommandError(
-            f"These are installed in place, so that no file can be locked: {', '.join(unfit)}. "
+            f"These are installed in place, so that no file can be locked: {', '.join(editable)}. "
             "Build a wheel of each (pip wheel --no-deps), and install that."
         )
-    return sorted([*entries, *_on_an_index(elsewhere, environment, where, wheels, tell)], key=lambda entry: entry.name)
+    return sorted([*entries, *_from_index(from_index, environment, where, wheels, tell)], key=lambda entry: entry.name)
 
 
 def lock_text(entries: Iterable[Locked]) -> str:
@@ -141,7 +141,7 @@ def read_lock(file: Path) -> list[Locked]:
     """Read a lock file.
 
     Raises:
-        CommandError: It can't be read, or is none.
+        CommandError: The file can't be read, or is not a lock file.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
     """Write a lock file, or replace it, in one step.
 
     Raises:
-        CommandError: It can't be written; an old one is untouched.
+        CommandError: The file can't be written; an old one is untouched.
     """
     fresh = file.with_name(f".{file.name}.plughost-new")
     try:
@@ -190,7 +190,7 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
 
 
 def compare(entries: Iterable[Locked]) -> list[Difference]:
-    """Compare what is installed with a locked set; nothing but this environment is looked at.
+    """Compare the installed set with a locked one, without pip or a network.
 
     Args:
         entries: The locked set.
@@ -203,7 +203,7 @@ def compare(entries: Iterable[Locked]) -> list[Difference]:
         wanted = entry.version or str(entry.url)
         if key not in versions:
             found.append(Difference(distribution=key, what="missing", locked=wanted, installed=None))
-        elif not _fits(entry, environment.installed[key]):
+        elif not _matches(entry, environment.installed[key]):
             found.append(Difference(distribution=key, what="other version", locked=wanted, installed=versions[key]))
     found += [
         Difference(distribution=key, what="extra", locked=None, installed=versions[key])
@@ -219,21 +219,21 @@ def hash_of(file: Path) -> str:
         return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
 
 
-def _chosen(key: str, environment: Environment) -> Iterable[str]:
+def _installed_extras(key: str, environment: Environment) -> Iterable[str]:
     for extra in environment.installed[key].metadata.get_all("Provides-Extra") or ():
         asked = [canonicalize_name(each.name) for each in environment.requirements(key, extra)]
         if asked and environment.installed.keys() >= set(asked):
             yield extra
 
 
-def _from_archive(key: str, version: str, told: Mapping[str, Any]) -> Locked | None:
-    """Return the entry of what was installed from a file or the URL of one (PEP 610); None where it was not."""
-    archive = told.get("archive_info")
+def _from_archive(key: str, version: str, origin: Mapping[str, Any]) -> Locked | None:
+    """Return the entry of a distribution that was installed from a file or its URL (PEP 610), else None."""
+    archive = origin.get("archive_info")
     if archive is None:
         return None
     hashes = archive.get("hashes")
     known = hashes.get("sha256") if isinstance(hashes, dict) else str(archive.get("hash")).removeprefix("sha256=")
-    url = told.get("url")
+    url = origin.get("url")
     if url is None or not re.fullmatch(r"[0-9a-f]{64}", str(known)):
         return None
     if url.startswith("file:"):
@@ -242,7 +242,7 @@ def _from_archive(key: str, version: str, told: Mapping[str, Any]) -> Locked | N
 
 
 def _from_files(key: str, distribution: InstalledDistribution, wheels: Path) -> Locked | None:
-    """Return the entry of what was built from a folder or a repository: a wheel is made of what is installed."""
+    """Make a wheel of an installed distribution that was built from a folder or a repository, and return its entry."""
     wheel = repack(distribution, wheels)
     if wheel is None:
         return None
@@ -253,12 +253,12 @@ def _path(url: str) -> Path:
     return Path(url2pathname(urlsplit(url).path))
 
 
-def _on_an_index(
+def _from_index(
     entries: Sequence[Locked], environment: Environment, where: Sequence[str], wheels: Path, tell: pip.Tell
 ) -> list[Locked]:
-    """Return what was installed from an index or a folder, with the hash of the file that pip would install now.
+    """Return entries from an index or a folder with the hash of the file that pip would install now.
 
-    Of what pip doesn't find where it looks, a wheel is made of what is installed.
+    If pip does not find a distribution, make a wheel of the installed one.
     """
     left = {entry.name: entry for entry in entries}
     made: list[Locked] = []
@@ -274,8 +274,8 @@ def _on_an_index(
             made.append(wheel)
     found: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item["download_info"] for item in items}
     hashes = {name: hash_told(found[name]) for name in left}
-    untold = [str(left[name]) for name, known in hashes.items() if known is None]
-    hashes |= _downloaded(untold, where, tell)
+    unknown = [str(left[name]) for name, known in hashes.items() if known is None]
+    hashes |= _download_hashes(unknown, where, tell)
     return [*made, *(replace(entry, hashes=(str(hashes[name]),)) for name, entry in left.items())]
 
 
@@ -286,20 +286,20 @@ def _report(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> list[d
         return pip.report(["--ignore-installed", "--no-deps", *where, "-r", str(file)], tell)
 
 
-def hash_told(told: Mapping[str, Any]) -> str | None:
-    """Return the hash of a file that pip reports (PEP 610), if it is told or the file is here.
+def hash_told(origin: Mapping[str, Any]) -> str | None:
+    """Return the hash in pip's report of a file (PEP 610), or that of the file itself if it is local.
 
-    pip before 23.1 tells it as `hash` only, and not of local files.
+    pip before 23.1 reports it only as `hash`, and not for local files.
     """
-    archive = told.get("archive_info", {})
+    archive = origin.get("archive_info", {})
     known = archive.get("hashes", {}).get("sha256") or str(archive.get("hash", "")).removeprefix("sha256=")
     if re.fullmatch(r"[0-9a-f]{64}", known):
         return f"sha256:{known}"
-    return hash_of(_path(told["url"])) if told["url"].startswith("file:") else None
+    return hash_of(_path(origin["url"])) if origin["url"].startswith("file:") else None
 
 
-def _downloaded(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> dict[str, str]:
-    """Return the hashes of files that pip has to fetch for that, by normalised name."""
+def _download_hashes(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> dict[str, str]:
+    """Download files to compute their hashes, by normalised name."""
     hashes = {}
     for pin in pins:
         with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
@@ -308,7 +308,7 @@ def _downloaded(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> di
     return hashes
 
 
-def _fits(entry: Locked, distribution: InstalledDistribution) -> bool:
+def _matches(entry: Locked, distribution: InstalledDistribution) -> bool:
     if entry.url is not None:
         return (distribution.direct_url or {}).get("url") == entry.url
     return distribution.version == entry.version

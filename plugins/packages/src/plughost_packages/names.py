@@ -1,4 +1,4 @@
-"""Names: what an operator calls a plugin, and the distribution that brings it."""
+"""Names of plugins and of their distributions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plughost_packages.environment import HOST, PREFIX
 if TYPE_CHECKING:
     from plughost import Environment
 
-# What pip takes for a file, where there is one of that name.
+# Suffixes by which pip recognises a file.
 _ARCHIVES: Final = (
     *(".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz"),
     *(".tar.xz", ".txz", ".tar.lz", ".tlz", ".tar.lzma"),
@@ -26,10 +26,10 @@ _ARCHIVES: Final = (
 
 
 def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
-    """Return what pip is asked for.
+    """Return the requirement for pip.
 
-    A path, a URL and a name that begins with `plughost` are taken as they are. The name of an installed plugin means
-    its distribution. Any other name gets the prefix: `messages==1.2` means `plughost-messages==1.2`, never whatever
+    A path, a URL and a name that begins with `plughost` stay unchanged. The name of an installed plugin means its
+    distribution. Any other name gets the prefix: `messages==1.2` means `plughost-messages==1.2`, never whatever
     an index calls `messages`.
 
     Args:
@@ -37,7 +37,7 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
         plugins: Normalised names of the distributions of the installed plugins, by plugin name.
 
     Raises:
-        CommandError: It is no requirement.
+        CommandError: It is not a valid requirement.
     """
     refuse_options(given)
     if is_place(given):
@@ -54,47 +54,47 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
 
 
 def refuse_options(given: str) -> None:
-    """Refuse a name that pip could take for an option, or that carries some.
+    """Refuse a name that pip could parse as an option, or that contains options.
 
     Raises:
-        CommandError: It could.
+        CommandError: The name is refused.
     """
     if re.search(r"(^|\s)-", given):
         raise CommandError(f"{given!r} is no name: it begins with a hyphen, or carries options.")
 
 
 def is_place(given: str) -> bool:
-    """Tell whether a path or a URL was given."""
+    """Return whether a name is a path or a URL."""
     head = given.split(" @ ", maxsplit=1)[0]
     return "://" in head or os.sep in head or "/" in head or head.startswith(".") or head.lower().endswith(_ARCHIVES)
 
 
 def place_of(requirement: str) -> str:
-    """Return the URL or path of a requirement such as `name @ URL`; what names none is returned as it is."""
+    """Return the URL or path of a requirement such as `name @ URL`. Return other requirements unchanged."""
     return re.sub(r"^[^/:]*@\s*", "", requirement)
 
 
 def is_source(requirement: str) -> bool:
-    """Tell whether pip may have to build what was given: its path or URL is not that of a wheel."""
+    """Return whether pip may have to build a requirement: its path or URL is not a wheel."""
     place = place_of(requirement)
     return is_place(place) and not urlsplit(place).path.partition("[")[0].endswith(".whl")
 
 
 def to_distributions(given: Collection[str], environment: Environment) -> list[str]:
-    """Return the normalised names of the installed distributions that are meant by plugins' or their own names.
+    """Return the normalised names of installed distributions, given by a plugin's or their own name.
 
     Args:
         given: What the operator wrote.
         environment: What is installed.
 
     Raises:
-        CommandError: One is not installed; the nearest name is offered.
+        CommandError: One is not installed; the message suggests the nearest name.
     """
     return [_to_distribution(name, environment) for name in dict.fromkeys(given)]
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return an addition to a message on an unknown name: the nearest one, or all."""
+    """Return what to append to a message about an unknown name: the nearest known name, or all."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
 

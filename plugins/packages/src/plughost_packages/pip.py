@@ -1,4 +1,4 @@
-"""pip, which does the installing: always that of the host's own environment."""
+"""Runs pip for the host's own environment."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from plughost import CommandError
 from plughost_packages import careful_pip
 
 Tell = Callable[[str], None]
-"""Told each line that pip prints, as it comes."""
+"""Called with each line that pip prints, immediately."""
 
 OLDEST: Final = "22.3"
-"""The oldest pip that will do: an older one reports no plan, or another one."""
+"""The oldest supported pip: older ones have no installation report, or another format."""
 
 _LAST_LINES: Final = 12
 _NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)==")
 _UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "Could not fetch URL")
-_QUIETLY: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
+_QUIET_VARIABLES: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
 
 
 class PipError(CommandError):
-    """pip failed; the message has what it said."""
+    """pip failed; the message contains its errors."""
 
 
-class NotFound(PipError):  # noqa: N818 - reads better where it is caught
-    """pip looked where it was told, and a distribution is not there.
+class NotFound(PipError):  # noqa: N818 - reads better in an except clause
+    """pip reached all sources, and none has the distribution.
 
     Attributes:
         name: The distribution.
     """
 
     def __init__(self, message: str, name: str) -> None:
-        """Keep the name beside the message."""
+        """Store the message and the name."""
         super().__init__(message)
         self.name = name
 
 
 def pip_command() -> list[str]:
-    """Return how to run pip for this environment: its own, else the one that comes with Python.
+    """Return the command that runs pip for this environment: its own pip, else the one bundled with Python.
 
     Raises:
-        CommandError: There is neither, or it is too old; the message says what to do.
+        CommandError: pip is missing or too old; the message says what to do.
     """
-    isolated = [sys.executable, "-P"]  # what lies in the current folder is not installed
+    isolated = [sys.executable, "-P"]  # ignore modules in the current folder
     if importlib.util.find_spec("pip") is not None:
         version = metadata.version("pip")
         if Version(version) < Version(OLDEST):
@@ -79,13 +79,13 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
 
     Args:
         arguments: The command and its options, such as `["install", "plughost-messages"]`.
-        tell: Told each line that it prints.
-        places: The only URLs that packages may name as the place of what they require; any by default.
+        tell: Called with each line that it prints.
+        places: The URLs that packages may name in their requirements; any by default.
 
     Raises:
-        NotFound: A distribution is nowhere where it was told to look.
-        PipError: It failed otherwise.
-        CommandError: There is no pip, or it is too old; or a package names another URL, where pip has not been then.
+        NotFound: No source has a distribution.
+        PipError: pip failed for another reason.
+        CommandError: pip is missing or too old, or a package names another URL, which was not opened.
     """
     lines: list[str] = []
     command = pip_command()
@@ -94,7 +94,7 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
         command = [*command[:2], str(careful_pip.__file__), location, json.dumps([*places])]
     process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave  # nosec B603
         [*command, *arguments],
-        env={**os.environ, **_QUIETLY},
+        env={**os.environ, **_QUIET_VARIABLES},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -117,22 +117,22 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
 
 def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
     errors = [line for line in lines if line.startswith("ERROR: ")]
-    placed = next((line for line in errors if careful_pip.TOLD in line), None)
-    if placed is not None:
-        return CommandError(placed.removeprefix("ERROR: "))
-    told = "\n".join(errors or [line for line in lines if line][-_LAST_LINES:])
-    message = f"pip {command} failed:\n{told or f'exit code {code}'}"
+    foreign_url = next((line for line in errors if careful_pip.TOLD in line), None)
+    if foreign_url is not None:
+        return CommandError(foreign_url.removeprefix("ERROR: "))
+    output = "\n".join(errors or [line for line in lines if line][-_LAST_LINES:])
+    message = f"pip {command} failed:\n{output or f'exit code {code}'}"
     missing = next(filter(None, map(_NOT_FOUND.match, errors)), None)
-    # Where an index can't be reached, pip says of everything that it is nowhere.
-    reached = not any(line.startswith(_UNREACHABLE) for line in lines)
-    return NotFound(message, missing["name"]) if missing and reached else PipError(message)
+    # If an index is unreachable, pip reports every distribution as not found.
+    is_reached = not any(line.startswith(_UNREACHABLE) for line in lines)
+    return NotFound(message, missing["name"]) if missing and is_reached else PipError(message)
 
 
 def configures(option: str) -> bool:
-    """Tell whether pip's own configuration, in files or variables, sets an option such as `index-url`."""
+    """Return whether pip's own configuration, in files or variables, sets an option such as `index-url`."""
     listed = subprocess.run(  # noqa: S603 - pip, with a fixed command  # nosec B603
         [*pip_command(), "config", "list"],
-        env={**os.environ, **_QUIETLY},
+        env={**os.environ, **_QUIET_VARIABLES},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -143,19 +143,19 @@ def configures(option: str) -> bool:
 
 
 def report(arguments: Sequence[str], tell: Tell, places: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Let pip resolve what an installation would do, and do nothing.
+    """Let pip resolve an installation without doing it.
 
     Args:
-        arguments: What follows `pip install`.
-        tell: Told each line that it prints.
-        places: The only URLs that packages may name as the place of what they require.
+        arguments: The arguments of `pip install`.
+        tell: Called with each line that it prints.
+        places: The URLs that packages may name in their requirements.
 
     Returns:
-        What it would install: the items of `install` in pip's installation report.
+        The items of `install` in pip's installation report.
 
     Raises:
-        PipError: It can't be resolved.
-        CommandError: There is no pip; or a package names another URL.
+        PipError: The requirements can't be resolved.
+        CommandError: pip is missing or too old, or a package names another URL.
     """
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
         file = Path(folder, "report.json")

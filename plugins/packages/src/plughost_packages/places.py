@@ -1,4 +1,4 @@
-"""Places: where to look for distributions, and where `install` was told to, for `lock` and `bundle`."""
+"""Places: the indexes and folders to search, and those of past installations, for `lock` and `bundle`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from plughost_packages.settings import Settings
 
-# Options of pip's that say where something is; the others say how to choose, and hold for one command.
+# pip's options that name sources. Its other options choose among versions, and hold for one command only.
 _PLACES: Final = frozenset({"--index-url", "--extra-index-url", "--find-links", "--trusted-host"})
 
 
 def places(given: Sequence[str], settings: Settings, folder: Path) -> list[str]:
-    """Return where pip is to look: where options, the settings or pip's own configuration say, and nowhere else.
+    """Return pip's options for the sources in the command's options, the settings or pip's own configuration only.
 
     Args:
-        given: pip's options, of the command.
+        given: pip's options in the command.
         settings: The plugin's settings.
-        folder: What their relative paths start from.
+        folder: The folder that relative paths in the settings start from.
 
     Raises:
-        CommandError: A further index is named, and no first one.
+        CommandError: An extra index is named, but no main one.
     """
     where = list(given)
     for place in settings.find_links:
@@ -41,20 +41,20 @@ def places(given: Sequence[str], settings: Settings, folder: Path) -> list[str]:
             where += ["--index-url", settings.index_url.get_secret_value()]
         elif "--extra-index-url" in where:
             raise CommandError("Say with --index-url which index is the first: --extra-index-url adds to it.")
-        elif not configures("index-url"):  # with a further one alone, PyPI would be the first
+        elif not configures("index-url"):  # with only an extra index configured, pip would search PyPI, too
             where.append("--no-index")
     return where
 
 
 def are_nowhere(places: Sequence[str]) -> bool:
-    """Tell whether pip has neither an index nor a folder to look in."""
+    """Return whether pip has neither an index nor a folder to search."""
     return "--no-index" in places and "--find-links" not in places and not configures("find-links")
 
 
 def remember(where: Sequence[str]) -> None:
-    """Keep where an installation was told to look, behind what was kept before.
+    """Save the sources of an installation after those of earlier ones.
 
-    The file may hold passwords of indexes, and only its owner reads it.
+    The file may contain passwords of indexes, so only its owner can read it.
 
     Args:
         where: pip's options.
@@ -63,21 +63,21 @@ def remember(where: Sequence[str]) -> None:
     if not given:
         return
     known = list(zip(*[iter(remembered())] * 2, strict=True))
-    kept = [pair for pair in known if pair not in given] + given
+    pairs = [pair for pair in known if pair not in given] + given
     file = _file()
-    with suppress(OSError):  # somebody else's environment is left as it is; the options can be given to `lock`, too
+    with suppress(OSError):  # another user's environment can't be written; `lock` takes the options, too
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump([word for pair in kept for word in pair], opened)
+            json.dump([word for pair in pairs for word in pair], opened)
 
 
 def remembered() -> list[str]:
-    """Return where installations were told to look, as options of pip's; the latest index counts."""
+    """Return the sources of past installations as pip's options, in which the latest index wins."""
     try:
-        kept = json.loads(_file().read_text(encoding="utf-8"))
+        saved = json.loads(_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return kept if isinstance(kept, list) and all(isinstance(word, str) for word in kept) else []
+    return saved if isinstance(saved, list) and all(isinstance(word, str) for word in saved) else []
 
 
 def _file() -> Path:

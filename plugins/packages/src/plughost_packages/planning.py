@@ -1,4 +1,4 @@
-"""Plan: what an operation will do to each distribution, with the file that each comes from."""
+"""Plans: what an operation will do to each distribution, and the file that it comes from."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from plughost_packages.locking import hash_of, hash_told
 from plughost_packages.names import place_of
 from plughost_packages.verifying import brings_plugins, verify_wheel
 
-# A source distribution runs code as soon as pip asks for its metadata: before anybody has seen what it is.
+# A source distribution runs code as soon as pip reads its metadata, before the plan can be shown.
 _WHEELS_ONLY: Final = ("--only-binary", ":all:")
 
 Allowed = Callable[[str, str], str | None]
-"""Tells why a distribution of a version may not be installed; None where it may."""
+"""Returns why a version of a distribution may not be installed, or None if it may."""
 
 Attested = Callable[[Path], None]
-"""Raises `CommandError` where a file is not built by whom it should be."""
+"""Raises `CommandError` if a file was not built by an allowed publisher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +36,12 @@ class Change:
 
     Attributes:
         distribution: Its name.
-        before: The installed version; None where there is none.
-        after: The version that will be installed; None where it is removed.
-        file: The file that the new version comes in; empty where it is built here, from a folder or a repository.
-        source: Where that comes from, without credentials.
+        before: The installed version; None if there is none.
+        after: The version that will be installed; None if it is removed.
+        file: The file of the new version; empty if it is built from a folder or a repository.
+        source: The URL of the file, folder or repository, without credentials.
         sha256: The file's hash.
-        needs_restart: Whether the host itself runs on it, so that a reload can't take it up.
+        needs_restart: Whether the host itself uses it, so that a reload is not enough.
     """
 
     distribution: str
@@ -59,18 +59,18 @@ class Change:
 
     @property
     def verb(self) -> str:
-        """What the audit trail calls it."""
+        """The name of the change in the audit trail."""
         return "uninstall" if self.after is None else "install" if self.before is None else "upgrade"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What an operation is about to do.
+    """The plan of an operation.
 
     Attributes:
-        changes: What becomes of each distribution.
-        calls: What pip is called with to do it, in turn.
-        unasked: Normalised names of the distributions that come along only because others require them.
+        changes: The change of each distribution.
+        calls: The arguments of each call of pip, in order.
+        unasked: Normalised names of the distributions that are installed only because others require them.
     """
 
     changes: tuple[Change, ...]
@@ -80,22 +80,22 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What pip would install, as its installation report tells it."""
+    """A distribution in pip's installation report."""
 
-    told: Mapping[str, Any]
+    report: Mapping[str, Any]
     url: str
 
     @property
     def name(self) -> str:
-        return str(self.told["metadata"]["name"])
+        return str(self.report["metadata"]["name"])
 
     @property
     def version(self) -> str:
-        return str(self.told["metadata"]["version"])
+        return str(self.report["metadata"]["version"])
 
     @property
     def source(self) -> Mapping[str, Any]:
-        info: Mapping[str, Any] = self.told["download_info"]
+        info: Mapping[str, Any] = self.report["download_info"]
         return info
 
     @property
@@ -104,16 +104,16 @@ class _Item:
 
     @property
     def path(self) -> Path | None:
-        """The file, where it is on this machine."""
+        """The file, if it is on this machine."""
         return Path(url2pathname(urlsplit(self.url).path)) if self.is_file and self.url.startswith("file:") else None
 
     @property
     def requirement(self) -> str:
-        """What pip is to be asked for, to get exactly this."""
+        """The requirement that makes pip install exactly this."""
         if "vcs_info" in self.source:
             vcs = self.source["vcs_info"]
             return f"{self.name} @ {vcs['vcs']}+{self.url}@{vcs['commit_id']}"
-        return f"{self.name} @ {self.url}" if self.told.get("is_direct") else f"{self.name}=={self.version}"
+        return f"{self.name} @ {self.url}" if self.report.get("is_direct") else f"{self.name}=={self.version}"
 
 
 @contextmanager
@@ -126,39 +126,39 @@ def plan_install(
     allowed: Allowed,
     attested: Attested,
 ) -> Iterator[Plan]:
-    """Work out what an installation would change; every wheel of it is at hand, and is what its RECORD says.
+    """Plan an installation. All its wheels are downloaded, and verified against their RECORD.
 
     Args:
-        requirements: What pip is asked for.
-        options: Further options of pip's.
-        wheels: The folder of wheels of what was replaced or removed before; looked at where nothing else has it.
-        tell: Told each line that pip prints.
-        allowed: Tells what may be installed.
-        attested: Refuses files that somebody else has built.
+        requirements: The requirements for pip.
+        options: Further options for pip.
+        wheels: The folder with wheels of replaced or removed distributions, searched only if pip fails without it.
+        tell: Called with each line that pip prints.
+        allowed: Returns why a distribution may not be installed.
+        attested: Refuses files of publishers that are not allowed.
 
     Raises:
-        PipError: It can't be resolved.
-        CommandError: A wheel was tampered with, or is not allowed; or a package names a URL that was not asked for.
+        PipError: The requirements can't be resolved.
+        CommandError: A wheel was changed or is not allowed, or a package names a URL that the operator did not.
     """
     where = [*_WHEELS_ONLY, *options]
     given = {without_credentials(each): each for each in map(place_of, requirements)}
     try:
-        told = pip.report([*where, *requirements], tell, given)
+        report = pip.report([*where, *requirements], tell, given)
     except pip.PipError as error:
         if not any(wheels.glob("*.whl")):
-            raise _advised(error, where) from None
+            raise _with_advice(error, where) from None
         where += ["--find-links", str(wheels)]
         try:
-            told = pip.report([*where, *requirements], tell, given)
+            report = pip.report([*where, *requirements], tell, given)
         except pip.PipError:
-            raise _advised(error, where) from None
-    items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in told]
+            raise _with_advice(error, where) from None
+    items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in report]
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
-        yield _planned(items, _only_places(where), Path(folder), tell, allowed=allowed, attested=attested)
+        yield _make_plan(items, _source_options(where), Path(folder), tell, allowed=allowed, attested=attested)
 
 
 def plan_uninstall(keys: Collection[str]) -> Plan:
-    """Work out what an uninstallation changes.
+    """Plan an uninstallation.
 
     Args:
         keys: Normalised names of the distributions.
@@ -171,10 +171,10 @@ def plan_uninstall(keys: Collection[str]) -> Plan:
 
 
 def refuse_not_allowed(changes: Collection[Change], environment: Environment, allowed: Allowed) -> None:
-    """Refuse plugins that are installed now and may not be.
+    """Refuse installed plugins that are not allowed.
 
     Raises:
-        CommandError: One may not; the message says why.
+        CommandError: One is not allowed; the message says why.
     """
     for change in changes:
         if change.after is not None and environment.plugins_of(change.key):
@@ -187,7 +187,7 @@ def without_credentials(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _planned(
+def _make_plan(
     items: Sequence[_Item],
     where: Sequence[str],
     folder: Path,
@@ -202,7 +202,7 @@ def _planned(
     changes, pins, sources = [], [], []
     for item in sorted(items, key=lambda each: canonicalize_name(each.name)):
         key = canonicalize_name(item.name)
-        if item.told.get("is_direct") and not item.told.get("requested"):  # should a pip have gone there all the same
+        if item.report.get("is_direct") and not item.report.get("requested"):  # in case `careful_pip` missed it
             raise CommandError(f"{TOLD}{item.name} from {without_credentials(item.url)}.")
         change = Change(
             distribution=item.name,
@@ -232,7 +232,7 @@ def _planned(
         calls.append((*exactly, "--require-hashes", "-r", str(file)))
     if sources:
         calls.append((*exactly, *sources))
-    unasked = frozenset(canonicalize_name(each.name) for each in items if not each.told.get("requested"))
+    unasked = frozenset(canonicalize_name(each.name) for each in items if not each.report.get("requested"))
     return Plan(changes=tuple(changes), calls=tuple(calls), unasked=unasked)
 
 
@@ -250,7 +250,7 @@ def _with_file(change: Change, item: _Item, path: Path | None) -> Change:
 
 
 def _fetch(items: Sequence[_Item], folder: Path, where: Sequence[str], tell: pip.Tell) -> dict[str, Path]:
-    """Get wheels that are elsewhere, by normalised name."""
+    """Download wheels that are not on this machine. Return them by normalised name."""
     if not items:
         return {}
     pip.run(["download", "--no-deps", "--dest", str(folder), *where, *(each.requirement for each in items)], tell)
@@ -261,7 +261,7 @@ def _is_wheel(item: _Item) -> bool:
     return item.is_file and urlsplit(item.url).path.endswith(".whl")
 
 
-def _advised(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
+def _with_advice(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
     if "--require-hashes" in options:
         return error
     advice = [str(error)]
@@ -274,8 +274,8 @@ def _advised(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
     return pip.PipError("\n".join(advice))
 
 
-def _only_places(options: Sequence[str]) -> list[str]:
-    """Return options of pip's without those that choose versions, now that these are chosen."""
+def _source_options(options: Sequence[str]) -> list[str]:
+    """Return pip's options without those that choose versions, since the versions are fixed now."""
     left = [each for each in options if each not in {"--upgrade", "--require-hashes"}]
     while "--constraint" in left:
         at = left.index("--constraint")

@@ -1,4 +1,4 @@
-"""The plugin: its commands stand beside the host's own, as `plughost install` and so on."""
+"""The plugin. Its commands are also commands of the host, such as `plughost install`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def register_settings() -> type[Settings]:
 @hookimpl
 def register_commands() -> list[click.Command]:
     """Return `plughost install`, `uninstall`, `lock` and `bundle`."""
-    from plughost_packages.install_command import install  # noqa: PLC0415 - a host calls no commands
+    from plughost_packages.install_command import install  # noqa: PLC0415 - only needed to run commands
     from plughost_packages.lock_commands import bundle_command, lock_command  # noqa: PLC0415 - as above
     from plughost_packages.uninstall_command import uninstall  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""`plughost uninstall`: remove plugins, and their data where that is wanted, and let the running host go on."""
+"""`plughost uninstall`: remove plugins, optionally with their data, and reload the running host."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def uninstall(
     """
     with readable_errors():
         environment = Environment()
-        keys = _allowed(to_distributions(names, environment), environment, force=force)
+        keys = _refuse_required(to_distributions(names, environment), environment, force=force)
     unused = unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
@@ -72,7 +72,7 @@ def uninstall(
     say = click.echo if not as_json else lambda _: None
     if unused:
         say(f"Nothing else requires {', '.join(unused)}: --with-unused uninstalls that, too.")
-    drop = {} if dry_run else _asked(stores, plugins, with_data=with_data, yes=yes or as_json)
+    drop = {} if dry_run else _confirm(stores, plugins, with_data=with_data, yes=yes or as_json)
     if dry_run:
         finish(Outcome(changes=plan.changes), as_json, dry_run=True)
         return
@@ -97,8 +97,8 @@ def uninstall(
     finish(outcome, as_json)
 
 
-def _allowed(keys: list[str], environment: Environment, *, force: bool) -> list[str]:
-    """Refuse to remove what the host or another plugin needs."""
+def _refuse_required(keys: list[str], environment: Environment, *, force: bool) -> list[str]:
+    """Return the keys. Refuse those that the host or another plugin requires."""
     shared = [environment.name(key) for key in keys if key in environment.shared]
     if shared:
         raise CommandError(f"The host itself runs on {', '.join(shared)}.")
@@ -113,15 +113,15 @@ def _allowed(keys: list[str], environment: Environment, *, force: bool) -> list[
 
 
 def _blocked(environment: Environment, keys: Collection[str]) -> list[str]:
-    """Return the plugins that can't be served without some distributions."""
-    gone = set(keys)
-    while more := environment.dependents(gone).keys() - gone:
-        gone |= more
-    return [name for key in gone - set(keys) for name in environment.plugins_of(key)]
+    """Return the plugins that can't serve without these distributions."""
+    removed = set(keys)
+    while more := environment.dependents(removed).keys() - removed:
+        removed |= more
+    return [name for key in removed - set(keys) for name in environment.plugins_of(key)]
 
 
 def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool) -> dict[str, OpenStore[Any]]:
-    """Return the stores of plugins that hold something, by name and place, prepared while their code is still there."""
+    """Return the non-empty stores of plugins by name and place, prepared before their code is removed."""
     prepared = [store for store in context.control.stores.values() if store.plugin in plugins]
     broken = [f"{each.name}: {each.reason}" for each in context.host.plugins if each.name in plugins and each.reason]
     try:
@@ -133,10 +133,10 @@ def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool
     return found
 
 
-def _asked(
+def _confirm(
     stores: Mapping[str, OpenStore[Any]], plugins: Sequence[str], *, with_data: bool, yes: bool
 ) -> Mapping[str, OpenStore[Any]]:
-    """Ask whether to go on, and whether to drop the data; return the stores to drop."""
+    """Ask whether to uninstall, and whether to drop the data. Return the stores to drop."""
     if yes:
         return stores if with_data else {}
     if not stores:

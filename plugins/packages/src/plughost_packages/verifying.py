@@ -1,4 +1,4 @@
-"""Verify: a wheel holds exactly what its RECORD says, before anything of it is installed."""
+"""Verification that a wheel contains exactly what its RECORD says, before it is installed."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_GROUP: Final = "plughost.plugins"
-_STRONG: Final = frozenset({"sha256", "sha384", "sha512"})
-_SIGNATURES: Final = ("RECORD", "RECORD.jws", "RECORD.p7s")  # these can't be in RECORD with a hash
+_ENTRY_POINT_GROUP: Final = "plughost.plugins"
+_STRONG_HASHES: Final = frozenset({"sha256", "sha384", "sha512"})
+_SIGNATURES: Final = ("RECORD", "RECORD.jws", "RECORD.p7s")  # not listed in RECORD with a hash
 
 
 def verify_wheel(wheel: Path) -> None:
     """Refuse a wheel in which a file was changed, added or removed after it was built.
 
-    The binary distribution format has each file in RECORD with its hash, and pip doesn't look. What isn't even an
-    archive, or has a wrong checksum in it, is left to pip, which refuses that.
+    The wheel format lists each file with its hash in RECORD, but pip doesn't check them. Invalid archives and wrong
+    checksums are left to pip, which refuses them.
 
     Args:
         wheel: The file.
 
     Raises:
-        CommandError: It is not what its RECORD says; the message names a file.
+        CommandError: The wheel doesn't match its RECORD; the message names a file.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -47,7 +47,7 @@ def verify_wheel(wheel: Path) -> None:
 
 
 def brings_plugins(wheel: Path) -> bool:
-    """Tell whether a wheel brings a plugin, as far as it can be read."""
+    """Return whether a wheel contains a plugin. An unreadable wheel counts as one."""
     config = configparser.ConfigParser(interpolation=None, delimiters=("=",), strict=False)
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -55,8 +55,8 @@ def brings_plugins(wheel: Path) -> bool:
             for name in names:
                 config.read_string(archive.read(name).decode())
     except (zipfile.BadZipFile, zlib.error, UnicodeDecodeError, configparser.Error):
-        return True  # nobody can tell; pip or the host will
-    return config.has_section(_GROUP)
+        return True  # pip or the host will decide
+    return config.has_section(_ENTRY_POINT_GROUP)
 
 
 def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
@@ -82,9 +82,9 @@ def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
             yield f"{name} is not what its RECORD says"
 
 
-def _matches(content: bytes, stated: str) -> bool:
-    algorithm, _, digest = stated.partition("=")
-    if algorithm not in _STRONG:
+def _matches(content: bytes, recorded: str) -> bool:
+    algorithm, _, digest = recorded.partition("=")
+    if algorithm not in _STRONG_HASHES:
         return False
-    made = hashlib.new(algorithm, content).digest()
-    return base64.urlsafe_b64encode(made).rstrip(b"=").decode() == digest.rstrip("=")
+    actual = hashlib.new(algorithm, content).digest()
+    return base64.urlsafe_b64encode(actual).rstrip(b"=").decode() == digest.rstrip("=")

@@ -1,4 +1,4 @@
-"""Who may use the service; the host sees to it, since the operations declare it."""
+"""Access control: the operations declare who may use the service, and the host enforces it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def security(context: PluginContext[Settings]) -> tuple[str, ...]:
-    """Return the security schemes of the operations; none where all share one profile.
+    """Return the security schemes of the operations; none if all users share one profile.
 
     Raises:
-        PluginError: The settings ask for users, and nothing installed can tell who is one. The host then marks this
+        PluginError: The settings require users, but no installed plugin authenticates them. The host marks this
             plugin as failed, shows both sentences, and serves the others.
     """
     if context.settings.auth == "none":

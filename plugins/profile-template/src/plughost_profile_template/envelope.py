@@ -1,8 +1,8 @@
-"""The envelope: the one shape that every answer of this service has (SPEC Response envelope, CONTRACT 7).
+"""The envelope: the JSON shape of every response of this service (SPEC Response envelope, CONTRACT 7).
 
-Successes are put into it by `success`. Errors come in by themselves: `ENVELOPE` is the error format of the route
-group, and the host has it write every error below the prefix, its own included (404, 405, 413, 500 ...). So a resource
-raises Falcon's errors, or reads its body with `read_body`, and never builds an error's body.
+A resource calls `success` for a success. `ENVELOPE` is the error format of the route group: with it, the host renders
+every error below the prefix, including its own (404, 405, 413, 500 ...). So a resource only raises Falcon's errors, or
+reads its body with `read_body`, and never builds an error's body.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ DataT = TypeVar("DataT")
 
 
 class Success(BaseModel, Generic[DataT]):
-    """A success, and what was asked for in `data`."""
+    """A successful response with the result in `data`."""
 
     status: Literal["success"]
     data: DataT
     message: str | None = Field(None, description="Present after a change.")
     code: int = Field(description="The HTTP status code.", examples=[200])
-    timestamp: int = Field(description="When it was answered, in milliseconds since 1970.", examples=[1790000000000])
+    timestamp: int = Field(description="Time of the response, in milliseconds since 1970.", examples=[1790000000000])
 
 
 class FieldError(BaseModel):
@@ -39,23 +39,23 @@ class FieldError(BaseModel):
 
 
 class Error(BaseModel):
-    """An error, and the invalid fields where there are some."""
+    """An error response, with the invalid fields if there are any."""
 
     model_config = ConfigDict(title="ErrorEnvelope")
 
     status: Literal["error"]
     message: str
     code: int = Field(description="The HTTP status code.")
-    timestamp: int = Field(description="When it was answered, in milliseconds since 1970.", examples=[1790000000000])
+    timestamp: int = Field(description="Time of the response, in milliseconds since 1970.", examples=[1790000000000])
     errors: list[FieldError] | None = Field(None, description="The invalid fields, all at once.")
 
 
 def success(data: object, *, message: str | None = None, code: int = 200) -> dict[str, Any]:
-    """Return the envelope of a success, for `resp.media`.
+    """Return the envelope of a successful response, for `resp.media`.
 
     Args:
-        data: What the client asked for.
-        message: What was done, after a change.
+        data: The result.
+        message: A description of the change, if there was one.
         code: The HTTP status code.
     """
     envelope: dict[str, Any] = {"status": "success", "data": data, "code": code, "timestamp": now()}
@@ -66,11 +66,11 @@ def success(data: object, *, message: str | None = None, code: int = 200) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The error format: how the host writes the errors of a route group (see `plughost.http.ErrorFormat`).
+    """The error format by which the host renders the errors of a route group (see `plughost.http.ErrorFormat`).
 
     Attributes:
         media_type: The Content-Type of every error.
-        validation_status: The status of a body that is well-formed and breaks rules.
+        validation_status: The status for a body that is well-formed but invalid.
     """
 
     media_type: str = "application/json"
@@ -78,7 +78,7 @@ class Envelope:
 
     @property
     def body(self) -> type[Error]:
-        """What a body looks like, for the API description."""
+        """The model of a body, for the API description."""
         return Error
 
     def render(self, problem: Problem) -> bytes:
@@ -98,5 +98,5 @@ ENVELOPE: Final = Envelope()
 
 
 def now() -> int:
-    """Return the time in milliseconds since 1970, as all times of this service are."""
+    """Return the time in milliseconds since 1970, the unit of all times of this service."""
     return time.time_ns() // 1_000_000

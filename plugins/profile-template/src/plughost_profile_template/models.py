@@ -1,4 +1,4 @@
-"""What goes over the wire: the profile in each minor version, and a change of it (SPEC User profile, CONTRACT 7)."""
+"""The JSON models: the profile in each minor version, and a change (SPEC User profile, CONTRACT 7)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from plughost.http import Choice, Number, Text, absent
 
-LONGEST_NAME: Final = 100
+MAX_NAME_LENGTH: Final = 100
 
 FitnessLevel = Choice("BEGINNER", "INTERMEDIATE", "ADVANCED")
 Gender = Choice("MALE", "FEMALE", "OTHER", "UNDISCLOSED")
@@ -26,22 +26,22 @@ _Measure = Annotated[int | float, WithJsonSchema({"type": "number"})]
 
 
 class _JSON(BaseModel):
-    """Python's names here, the SPEC's camelCase on the wire."""
+    """Maps snake_case in Python to the SPEC's camelCase in JSON."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
 
 
 class ProfileChange(_JSON):
-    """A PUT: whatever is in it changes, what is absent stays. The host checks it, all fields at once."""
+    """The body of a PUT. Absent fields stay unchanged. The host reports all invalid fields at once."""
 
-    display_name: Annotated[str | None, Text(max_length=LONGEST_NAME)] = absent()
+    display_name: Annotated[str | None, Text(max_length=MAX_NAME_LENGTH)] = absent()
     height_cm: Annotated[Decimal | None, Number(exclusive_minimum=0, maximum=300)] = absent()
     weight_kg: Annotated[Decimal | None, Number(exclusive_minimum=0, maximum=700)] = absent()
     fitness_level: Annotated[str | None, FitnessLevel] = absent()
     gender: Annotated[str | None, Gender] = absent()
 
     def values(self) -> dict[str, Any]:
-        """Return the fields that were sent, by Python's name; measures as the store keeps them, and never 0."""
+        """Return the fields that were sent, by Python name. Measures become floats, never 0."""
         sent = self.model_dump(exclude_unset=True)
         return {name: _measure(value) if isinstance(value, Decimal) else value for name, value in sent.items()}
 
@@ -51,7 +51,7 @@ def _measure(value: Decimal) -> float:
 
 
 class SettingsJSON(_JSON):
-    """How a user likes the app."""
+    """The user's preferences for the app."""
 
     model_config = ConfigDict(title="ProfileSettings")
 
@@ -62,7 +62,7 @@ class SettingsJSON(_JSON):
 
 
 class ProfileJSON(_JSON):
-    """A profile in version 1.0. What a user never told is null."""
+    """A profile in version 1.0. Unknown values are null."""
 
     model_config = ConfigDict(title="Profile")
 
@@ -81,7 +81,7 @@ class ProfileJSON(_JSON):
 
 
 class ProfileJSON11(ProfileJSON):
-    """A profile in version 1.1: a client sees whether its copy is out of date."""
+    """A profile in version 1.1: `updatedAt` shows a client whether its copy is outdated."""
 
     model_config = ConfigDict(title="ProfileV11")
 
@@ -89,4 +89,4 @@ class ProfileJSON11(ProfileJSON):
 
 
 VIEWS: Final[Mapping[str, type[ProfileJSON]]] = MappingProxyType({"1.0": ProfileJSON, "1.1": ProfileJSON11})
-"""The minor versions, oldest first, and what a profile looks like in each. A new version is a new line here."""
+"""The profile's model in each minor version, oldest first. Add a new version here."""

@@ -1,6 +1,6 @@
-"""The hooks: all that the host asks this plugin for. Start reading here.
+"""The hooks, which the host calls to learn what the plugin provides. Start reading here.
 
-Settings → store → middleware → routes: each hook returns what it declares, and the host does the rest.
+Settings → store → middleware → routes: each hook returns declarations, and the host does the rest.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ PREFIX: Final = "/users"
 
 @hookimpl
 def register_settings() -> type[Settings]:
-    """Return the model of `[plugins.profile-template]`."""
+    """Return the model that validates `[plugins.profile-template]`."""
     return Settings
 
 
 @hookimpl
 def register_stores(context: PluginContext[Settings]) -> list[Store]:
-    """Offer the store `profiles`, which the host opens and hands to `register_routes` in the context."""
+    """Declare the store `profiles`; the host opens it, and `register_routes` gets it from the context."""
     return [STORE]
 
 
 @hookimpl
 def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
-    """Limit how often a client may ask for anything below the prefix."""
+    """Limit the requests of each client below the prefix."""
     return [
         Middleware(
             name="profile-template-rate-limit",
@@ -47,7 +47,7 @@ def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
 
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
-    """Mount the service: everything below `/users` is this plugin's, and answers in its envelope."""
+    """Mount the service: every response below `/users` has this plugin's envelope."""
     schemes = security(context)
     resource = UserProfile(Profiles(context.store(STORE)), by_user=bool(schemes))
     return [

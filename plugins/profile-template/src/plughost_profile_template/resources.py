@@ -1,4 +1,4 @@
-"""The resource `/users/profile`, an ordinary Falcon resource, and what the API description says about it."""
+"""The Falcon resource `/users/profile`, and its operations for the API description."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plughost import Operation, Response
 from plughost.http import read_body
 from plughost_profile_template.envelope import Error, Success, success
 from plughost_profile_template.models import VIEWS, ProfileChange, ProfileJSON, ProfileJSON11
-from plughost_profile_template.users import fresh_profile, owner_of
+from plughost_profile_template.users import new_profile, owner_key
 
 if TYPE_CHECKING:
     import falcon
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 
 class UserProfile:
-    """The profile of whoever asks."""
+    """The profile of the requesting user."""
 
     def __init__(self, profiles: Profiles, *, by_user: bool) -> None:
-        """Take the profiles, and whether each user has one; the host has let in only those who may use them."""
+        """Take the profiles, and whether each user has one. The host has already checked access."""
         self._profiles = profiles
         self._by_user = by_user
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Show it."""
+        """Return the profile."""
         user = self._user(req)
-        profile = self._profiles.get(owner_of(user), fresh_profile(user))
-        self._answer(req, resp, profile)
+        profile = self._profiles.get(owner_key(user), new_profile(user))
+        self._send(req, resp, profile)
 
     def on_put(self, req: Request, resp: falcon.Response) -> None:
-        """Change it."""
+        """Change the profile."""
         user = self._user(req)
         change = read_body(req, ProfileChange)
-        profile = self._profiles.change(owner_of(user), fresh_profile(user), change.values())
-        self._answer(req, resp, profile, "Profile updated successfully.")
+        profile = self._profiles.change(owner_key(user), new_profile(user), change.values())
+        self._send(req, resp, profile, "Profile updated successfully.")
 
     def _user(self, req: Request) -> Principal | None:
         return req.principal if self._by_user else None
 
-    def _answer(self, req: Request, resp: falcon.Response, profile: Profile, message: str | None = None) -> None:
+    def _send(self, req: Request, resp: falcon.Response, profile: Profile, message: str | None = None) -> None:
         assert req.api_version is not None, "the host chooses one, since the route group has versions"
         view = VIEWS[req.api_version]
         resp.media = success(view.model_validate(profile, from_attributes=True), message=message)
@@ -50,35 +50,37 @@ class UserProfile:
 
 
 class ProfileEnvelope(Success[ProfileJSON11 | ProfileJSON]):
-    """A profile, in the version that was asked for."""
+    """A profile in the requested version."""
 
 
 _LIMITS: Final = {
-    "RateLimit": "What is left of the limit, and the seconds until its window ends.",
-    "RateLimit-Policy": "The limit: its quota, and the seconds of its window.",
-    "RateLimit-Limit": "Requests that a client may make in a window.",
-    "RateLimit-Remaining": "How many of them are left.",
+    "RateLimit": "Remaining requests, and seconds until the window ends.",
+    "RateLimit-Policy": "The quota, and the seconds of its window.",
+    "RateLimit-Limit": "Allowed requests in a window.",
+    "RateLimit-Remaining": "Remaining requests in the window.",
     "RateLimit-Reset": "Seconds until the window ends.",
 }
 _TOO_MANY: Final = Response(
-    description="The client asked too often.",
+    description="The client sent too many requests.",
     model=Error,
     headers={**_LIMITS, "Retry-After": "Seconds to wait."},
 )
 _UNAUTHORIZED: Final = Response(
-    description="There is no token, or a bad one.", model=Error, headers={"WWW-Authenticate": "How to come back."}
+    description="The token is missing or invalid.",
+    model=Error,
+    headers={"WWW-Authenticate": "The required authentication scheme."},
 )
-_FORBIDDEN: Final = Response(description="The token's roles don't let it in.", model=Error)
+_FORBIDDEN: Final = Response(description="The token's roles don't allow access.", model=Error)
 
 
 def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, Operation]:
-    """Return the operations by method, given who is let in."""
+    """Return the operations by method, with the security schemes and roles that they require."""
     refusals = {429: _TOO_MANY} | ({401: _UNAUTHORIZED, 403: _FORBIDDEN} if security else {})
     return {
         "GET": Operation(
             id="getProfile",
             summary="Show the user's profile",
-            description="The profile of the user that the token names, or the one that all share.",
+            description="The profile of the token's user, or the profile that all users share.",
             responses={
                 200: Response(description="The profile.", model=ProfileEnvelope, headers=_LIMITS),
                 **refusals,
@@ -89,12 +91,12 @@ def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, O
         "PUT": Operation(
             id="updateProfile",
             summary="Change the user's profile",
-            description="Fields that are absent stay as they are.",
+            description="Absent fields stay unchanged.",
             request=ProfileChange,
             responses={
-                200: Response(description="The profile as it is now.", model=ProfileEnvelope, headers=_LIMITS),
-                400: Response(description="The body is no JSON.", model=Error),
-                422: Response(description="Fields are invalid; all of them are named.", model=Error),
+                200: Response(description="The changed profile.", model=ProfileEnvelope, headers=_LIMITS),
+                400: Response(description="The body is not JSON.", model=Error),
+                422: Response(description="Fields are invalid; `errors` names each.", model=Error),
                 **refusals,
             },
             security=security,

@@ -15,14 +15,14 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     auth: Literal["none", "bearer"] = Field(
-        "none", description="none: one profile that all share; bearer: a profile for each user that a token names"
+        "none", description="none: one profile for all users; bearer: a profile for each user of a token"
     )
-    roles: tuple[str, ...] = Field((), description="With bearer, the roles that are let in; any user if there are none")
-    rate_limit: Limit = Field("100/minute", description="Requests that a client may make")
+    roles: tuple[str, ...] = Field((), description="With bearer, the roles that have access; if empty, every user has")
+    rate_limit: Limit = Field("100/minute", description="Requests that a client may send")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.roles and self.auth != "bearer":
-            message = 'roles are only looked at with auth = "bearer"'
+            message = 'roles need auth = "bearer"'
             raise ValueError(message)
         return self

@@ -1,4 +1,4 @@
-"""The store `profiles` and what can be done with it; the only module of the plugin that knows SQL."""
+"""The store `profiles` and its operations. No other module contains SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """How a user likes the app."""
+    """The user's preferences for the app."""
 
     use_metric_system: bool = True
     enable_notifications: bool = True
@@ -26,7 +26,7 @@ class Preferences:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A profile as it is kept; times are milliseconds since 1970."""
+    """A stored profile. Times are in milliseconds since 1970."""
 
     user_id: str
     display_name: str
@@ -57,14 +57,14 @@ def _find(session: Session, owner: str, lock: str = "") -> Profile | None:
     return None if row is None else _profile(row)
 
 
-def _change(session: Session, owner: str, fresh: Profile, changes: Mapping[str, Any], now: int) -> Profile:
-    # Locked until the end of the transaction, so that no other change comes between reading and writing.
+def _change(session: Session, owner: str, initial: Profile, changes: Mapping[str, Any], now: int) -> Profile:
+    # The row stays locked until the transaction ends, so that no other change is lost.
     profile = _find(session, owner, " FOR UPDATE" if session.dialect == "postgresql" else "")
     if profile is None:
-        columns = asdict(fresh)
+        columns = asdict(initial)
         columns.update(columns.pop("settings"))
         session.change(_INSERT, owner, *(columns[name] for name in _COLUMNS))
-        profile = fresh
+        profile = initial
     if not changes:
         return profile
     values = {**changes, "updated_at": now}
@@ -80,12 +80,12 @@ def _profile(row: tuple[Any, ...]) -> Profile:
     for name in _FLAGS:
         columns[name] = bool(columns[name])
     for name in ("height_cm", "weight_kg"):
-        columns[name] = _plain(columns[name])
+        columns[name] = _as_int_if_whole(columns[name])
     return Profile(settings=Preferences(**{name: columns.pop(name) for name in _PREFERENCES}), **columns)
 
 
-def _plain(number: float | None) -> int | float | None:
-    """Return 180 for 180.0, as clients send it."""
+def _as_int_if_whole(number: float | None) -> int | float | None:
+    """Return 180 for 180.0, as a client sent it."""
     return int(number) if number is not None and float(number).is_integer() else number
 
 
@@ -96,27 +96,27 @@ class Profiles:
         """Take the open store."""
         self._store = store
 
-    def get(self, owner: str, fresh: Profile) -> Profile:
-        """Return an owner's profile; at the first use, make it.
+    def get(self, owner: str, initial: Profile) -> Profile:
+        """Return an owner's profile; create it on first use.
 
         Args:
-            owner: Whose profile it is.
-            fresh: What it is at first.
+            owner: The owner's key.
+            initial: The profile to create.
         """
-        return self._store.read(_find, owner) or self.change(owner, fresh, {})
+        return self._store.read(_find, owner) or self.change(owner, initial, {})
 
-    def change(self, owner: str, fresh: Profile, changes: Mapping[str, Any]) -> Profile:
+    def change(self, owner: str, initial: Profile, changes: Mapping[str, Any]) -> Profile:
         """Change some fields of an owner's profile, in one transaction.
 
         Args:
-            owner: Whose profile it is.
-            fresh: What it is before its first change; its `updated_at` is now.
-            changes: Fields to values; nothing changes where there are none.
+            owner: The owner's key.
+            initial: The profile to create if there is none; its `updated_at` is the time of the change.
+            changes: New values by field; empty changes nothing.
 
         Returns:
-            The profile as it is kept.
+            The stored profile.
         """
         try:
-            return self._store.run(_change, owner, fresh, changes, fresh.updated_at)
-        except Duplicate:  # another request made it between our looking and making: now it is there to be changed
-            return self._store.run(_change, owner, fresh, changes, fresh.updated_at)
+            return self._store.run(_change, owner, initial, changes, initial.updated_at)
+        except Duplicate:  # a concurrent request has just created the profile, so now it can be changed
+            return self._store.run(_change, owner, initial, changes, initial.updated_at)

@@ -1,4 +1,4 @@
-"""Whose profile is whose, and what it is before anybody changed it."""
+"""The owner of a profile, and the initial profile."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import uuid
 from typing import TYPE_CHECKING
 
 from plughost_profile_template.envelope import now
-from plughost_profile_template.models import LONGEST_NAME
+from plughost_profile_template.models import MAX_NAME_LENGTH
 from plughost_profile_template.store import Preferences, Profile
 
 if TYPE_CHECKING:
     from plughost import Principal
 
 
-def owner_of(user: Principal | None) -> str:
-    """Return the key of a user's profile; None is the profile that all share.
+def owner_key(user: Principal | None) -> str:
+    """Return the key of a user's profile; None means the shared profile.
 
-    Any name that an authenticator gives has one, also where no column would hold it.
+    Names that don't fit the column are hashed.
     """
     if user is None:
         return "shared"
@@ -26,8 +26,8 @@ def owner_of(user: Principal | None) -> str:
     return f"sha256:{hashlib.sha256(user.name.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def fresh_profile(user: Principal | None) -> Profile:
-    """Return the profile of somebody who has none yet: an example to look at, or what is known of a user."""
+def new_profile(user: Principal | None) -> Profile:
+    """Return the initial profile: an example for the shared one, or what is known about a user."""
     joined = now()
     if user is None:
         return Profile(
@@ -48,7 +48,7 @@ def fresh_profile(user: Principal | None) -> Profile:
     printable = "".join(filter(str.isprintable, user.name))
     return Profile(
         user_id=str(uuid.uuid4()),
-        display_name=printable.partition("@")[0].strip()[:LONGEST_NAME] or "User",
+        display_name=printable.partition("@")[0].strip()[:MAX_NAME_LENGTH] or "User",
         email=user.name if "@" in user.name and printable == user.name and len(user.name) <= 255 else None,
         profile_image_url=None,
         date_joined=joined,

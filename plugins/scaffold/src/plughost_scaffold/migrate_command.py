@@ -1,4 +1,4 @@
-"""`plughost migrate`: number the migrations of a plugin, and try them from every earlier version."""
+"""`plughost migrate`: number a plugin's migrations, and test them from every earlier version."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _DIALECTS: Final = ("sqlite", "postgresql")
 _NUMBERED: Final = re.compile(r"(\d{4})_.*\.(?:sql|py)")
-# What is not written yet fails: a host that reloads meanwhile would record it as applied.
-_SQL: Final = """-- {what}
+# An unwritten migration must fail. Otherwise a reload meanwhile would record it as applied.
+_SQL_TEMPLATE: Final = """-- {what}
 SELECT write_this_step;  -- replace this line: it fails, so that no host takes the step for done
 """
-_PYTHON: Final = '''"""{what}."""
+_PYTHON_TEMPLATE: Final = '''"""{what}."""
 
 from plughost.stores import Session
 
@@ -47,8 +47,8 @@ def new_migration(context: PluginContext[Any], *, plugin: str, what: str, store:
 
     WHAT says in a few words what it does, and names the files.
     """
-    found = _plugin(context, plugin)
-    folder = _folder(found, _store(found, store))
+    found = _find_plugin(context, plugin)
+    folder = _migrations_folder(found, _choose_store(found, store))
     numbers = [int(match[1]) for file in folder.rglob("*") if (match := _NUMBERED.fullmatch(file.name))]
     words = re.sub(r"[^a-z0-9]+", "_", what.lower()).strip("_")
     if not words:
@@ -57,7 +57,9 @@ def new_migration(context: PluginContext[Any], *, plugin: str, what: str, store:
     files = [folder / f"{stem}.py"] if in_python else [folder / each / f"{stem}.sql" for each in _DIALECTS]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text((_PYTHON if in_python else _SQL).format(what=what.rstrip(".")), encoding="utf-8")
+        file.write_text(
+            (_PYTHON_TEMPLATE if in_python else _SQL_TEMPLATE).format(what=what.rstrip(".")), encoding="utf-8"
+        )
         click.echo(f"Wrote {file}")
 
 
@@ -70,23 +72,23 @@ def test_migrations(context: PluginContext[Any], plugins: tuple[str, ...]) -> No
     Of the PLUGINS named, else of all that are installed. Each try has a database of its own. Exit code 1 when one
     fails.
     """
-    from plughost_scaffold.trying import try_migrations  # noqa: PLC0415 - brings pytest, which no host needs that serves
+    from plughost_scaffold.migration_check import check_migrations  # noqa: PLC0415 - imports pytest, which serving doesn't need
 
-    views = [_plugin(context, name) for name in plugins] or list(context.host.preview().plugins)
+    views = [_find_plugin(context, name) for name in plugins] or list(context.host.preview().plugins)
     stores = [(each.name, store) for each in views for store in each.declared.stores]
     if not stores:
         raise click.ClickException("No plugin that was asked for has a store.")
     failed = False
     for plugin, store in stores:
         for dialect in _DIALECTS:
-            for line in try_migrations(plugin, store, dialect):
-                click.echo(line.text)
-                failed = failed or line.failed
+            for result in check_migrations(plugin, store, dialect):
+                click.echo(result.text)
+                failed = failed or result.failed
     if failed:
         raise SystemExit(1)
 
 
-def _plugin(context: PluginContext[Any], name: str) -> PluginView:
+def _find_plugin(context: PluginContext[Any], name: str) -> PluginView:
     """Return an installed plugin that has a store."""
     found = next((each for each in context.host.preview().plugins if each.name == name), None)
     if found is None:
@@ -96,7 +98,7 @@ def _plugin(context: PluginContext[Any], name: str) -> PluginView:
     return found
 
 
-def _store(plugin: PluginView, name: str | None) -> Store[Any]:
+def _choose_store(plugin: PluginView, name: str | None) -> Store[Any]:
     stores = {store.name: store for store in plugin.declared.stores}
     if name is None and len(stores) > 1:
         raise click.UsageError(f"{plugin.name} has several stores; choose one by --store: {', '.join(stores)}.")
@@ -105,8 +107,8 @@ def _store(plugin: PluginView, name: str | None) -> Store[Any]:
     return stores[name or next(iter(stores))]
 
 
-def _folder(plugin: PluginView, store: Store[Any]) -> Path:
-    """Return the folder of a store's migrations, where it is one to write into."""
+def _migrations_folder(plugin: PluginView, store: Store[Any]) -> Path:
+    """Return the folder of a store's migrations; the plugin must be installed in place."""
     distribution = Environment().installed[canonicalize_name(plugin.distribution)]
     if not distribution.is_editable or not isinstance(store.migrations, Path):
         advice = "Install it in place, from the folder that you edit: pip install -e FOLDER"

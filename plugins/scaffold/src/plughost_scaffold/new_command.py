@@ -1,4 +1,4 @@
-"""`plughost new`: write a plugin to begin with."""
+"""`plughost new`: write the skeleton of a plugin."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from plughost_scaffold.writing import FEATURES, Scaffold, write
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_LONGEST: Final = 30
-_RUNNING: Final = "\nA host that runs already takes it up by `plughost reload`,\nin the folder that it was started in."
+_MAX_LENGTH: Final = 30
+_RELOAD_HINT: Final = (
+    "\nTo load it into a running host, run `plughost reload`\nin the folder where that host was started."
+)
 
 
 def _feature_options(command: FunctionT) -> FunctionT:
-    """Add an option for each of the features."""
-    for name, about in reversed(FEATURES.items()):
-        command = click.option(f"--{name}", is_flag=True, help=f"It {about}.")(command)
+    """Add an option for each feature."""
+    for name, phrase in reversed(FEATURES.items()):
+        command = click.option(f"--{name}", is_flag=True, help=f"It {phrase}.")(command)
     return command
 
 
@@ -54,7 +56,7 @@ def new(
         raise click.UsageError("Name the plugin: plughost new NAME, or plughost new --file hello.py.")
     else:
         _check_name(ctx, name)
-        _write_distribution(Scaffold(name, features or _ask()), into)
+        _write_distribution(Scaffold(name, features or _ask_features()), into)
 
 
 def _write_distribution(plugin: Scaffold, into: Path) -> None:
@@ -71,7 +73,7 @@ def _write_distribution(plugin: Scaffold, into: Path) -> None:
         lines.append(f"curl http://localhost:8080/{path}")
     for line in lines:
         click.echo(f"  {line}")
-    click.echo(_RUNNING)
+    click.echo(_RELOAD_HINT)
 
 
 def _write_file(ctx: click.Context, file: Path) -> None:
@@ -84,21 +86,20 @@ def _write_file(ctx: click.Context, file: Path) -> None:
     except OSError as error:
         raise click.ClickException(f"Nothing was written: {error}.") from error
     click.echo(f'Wrote {file}. With plugins_dir = "{file.parent.as_posix()}" in plughost.toml, this serves it:\n')
-    click.echo(f"  plughost serve --dev --reload\n  curl http://localhost:8080/{name}/Ada\n{_RUNNING}")
+    click.echo(f"  plughost serve --dev --reload\n  curl http://localhost:8080/{name}/Ada\n{_RELOAD_HINT}")
 
 
 def _check_name(ctx: click.Context, name: str) -> None:
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
-        rule = f"write lower-case words, joined by hyphens, of at most {_LONGEST} characters together"
-        raise click.UsageError(f"{name!r} is no name for a plugin: {rule}.")
+    if not _NAME.fullmatch(name) or len(name) > _MAX_LENGTH:
+        rule = f"use lower-case words joined by hyphens, at most {_MAX_LENGTH} characters in all"
+        raise click.UsageError(f"{name!r} is not a valid plugin name: {rule}.")
     root = ctx.find_root()
     if isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None:
         raise click.UsageError(f"No new plugin can be called {name}: a command or an installed plugin is.")
 
 
-def _ask() -> list[str]:
-    """Return what the plugin is to have, as the person at the terminal says; a route where there is none."""
+def _ask_features() -> list[str]:
+    """Ask the person at the terminal for the plugin's features; without a terminal, return a route."""
     if not sys.stdin.isatty():
         return ["route"]
-    answers = {name: click.confirm(f"It {about}?", default=name == "route") for name, about in FEATURES.items()}
-    return [name for name, wanted in answers.items() if wanted]
+    return [name for name, phrase in FEATURES.items() if click.confirm(f"It {phrase}?", default=name == "route")]

@@ -1,4 +1,4 @@
-"""The plugin: its commands stand beside the host's own, as `plughost new` and so on."""
+"""The plugin: it adds `plughost new` and `plughost migrate` beside the host's own commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @hookimpl
 def register_commands() -> list[click.Command]:
     """Return `plughost new` and `plughost migrate`."""
-    from plughost_scaffold.migrate_command import migrate  # noqa: PLC0415 - a host calls no commands
+    from plughost_scaffold.migrate_command import migrate  # noqa: PLC0415 - a host that serves runs no commands
     from plughost_scaffold.new_command import new  # noqa: PLC0415 - as above
 
     return [migrate, new]

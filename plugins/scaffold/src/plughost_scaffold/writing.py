@@ -18,9 +18,9 @@ FEATURES: Final = {
     "check": "has a health check",
     "page": "has a page in the development console",
     "command": "has a command of its own: plughost NAME ...",
-    "job": "does something by the clock",
+    "job": "has a scheduled job",
 }
-"""What a plugin may have, and what to say of it."""
+"""The features that a plugin can have, each with a phrase that describes it."""
 
 _ALWAYS: Final = {
     "pyproject.toml": "pyproject.toml",
@@ -33,7 +33,7 @@ _ALWAYS: Final = {
     "tests/test_conformance.py": "tests/test_conformance.py",
     "tests/test_plugin.py": "tests/test_{module}.py",
 }
-_WITH: Final = {
+_BY_FEATURE: Final = {
     "route": {"src/resources.py": "src/{package}/resources.py"},
     "store": {
         "src/store.py": "src/{package}/store.py",
@@ -48,11 +48,11 @@ _WITH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scaffold:
-    """A plugin to be written.
+    """A plugin to write.
 
     Attributes:
         name: The plugin's name.
-        features: What it has, of `FEATURES`.
+        features: Its features, keys of `FEATURES`.
     """
 
     name: str
@@ -62,13 +62,13 @@ class Scaffold:
         """Yield the path and the content of each file."""
         templates = dict(_ALWAYS)
         for feature in self.features:
-            templates |= _WITH.get(feature, {})
+            templates |= _BY_FEATURE.get(feature, {})
         module = self.name.replace("-", "_")
         for template, path in sorted(templates.items()):
             yield path.format(package=f"plughost_{module}", module=module), self._render(template)
 
     def single_file(self) -> str:
-        """Return the content of a plugin of a single file."""
+        """Return the source of a single-file plugin."""
         return self._render("single.py")
 
     def _render(self, template: str) -> str:
@@ -84,10 +84,10 @@ class Scaffold:
 
 
 def write(files: Collection[tuple[str, str]], folder: Path) -> None:
-    """Write files into a folder, which is made.
+    """Write files into a folder, which is created if needed.
 
     Raises:
-        FileExistsError: One of them is there already. Nothing was written.
+        FileExistsError: One of the files exists already. Nothing was written.
     """
     present = [path for path, _ in files if (folder / path).exists()]
     if present:
@@ -97,9 +97,9 @@ def write(files: Collection[tuple[str, str]], folder: Path) -> None:
         (folder / path).write_text(content, encoding="utf-8")
 
 
-_TEMPLATES: Final = jinja2.Environment(  # nosec B701 - it writes Python and TOML, not HTML
+_TEMPLATES: Final = jinja2.Environment(  # nosec B701 - the templates make Python and TOML, not HTML
     loader=jinja2.PackageLoader("plughost_scaffold"),
-    autoescape=False,  # noqa: S701 - it writes Python and TOML, not HTML
+    autoescape=False,  # noqa: S701 - as above
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

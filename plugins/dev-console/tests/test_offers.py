@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from plughost import Operation, Parameter, PluginContext, Route, RouteGroup, hookimpl
-from plughost_dev_console.trying import Offer, offers
+from plughost_dev_console.offers import Offer, offers
 
 if TYPE_CHECKING:
     from .conftest import Start

@@ -1,4 +1,4 @@
-"""`plughost plugins`, `routes`, `settings` and `init`: look at what a host would serve, and how it is set."""
+"""`plughost plugins`, `routes`, `settings` and `init`: show what a host would serve, and its settings."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from plughost._cli.options import (
     host_options,
     is_wide,
     json_option,
-    look,
     plain_table,
+    preview_generation,
     print_json,
     print_table,
     say,
-    say_left_out,
+    say_omitted,
     state_text,
 )
 from plughost._plugins.environment import Environment
 from plughost._settings.masking import MASK
-from plughost._settings.sources import DEFAULT_FILE, no_settings
+from plughost._settings.sources import DEFAULT_FILE, default_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from plughost._api.host import Value
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
 
-_HEAD: Final = """\
+_HEADER: Final = """\
 # The settings of a plughost. Each line that is commented out shows the default, or an example where it says so: remove
 # the # to set it.
 # Lists of plugins are names as `plughost plugins` shows them. `plughost check` says whether all can be used,
@@ -65,32 +65,32 @@ def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str
 
     Exit code 1 when a plugin fails or is blocked, or when the host as a whole can't start.
     """
-    generation = look(settings, without, dev=dev, rehearsed=True)
+    generation = preview_generation(settings, without, dev=dev, rehearsed=True)
     if why is not None:
         _explain(why, generation, as_json)
         return
     entries = sorted(generation.registry, key=lambda each: each.name)
     if as_json:
-        print_json([_plugin(entry) for entry in entries])
+        print_json([_plugin_as_plain(entry) for entry in entries])
     elif not entries:
         say("No plugin is installed. Install one: plughost install catalog-v2 -f FOLDER")
     else:
         names = ("plugin", "distribution", "version", "state", "site")
         out = console()
         wide = is_wide(out)
-        table = plain_table(*names, *(["hooks"] if wide else []), whole=names)
+        table = plain_table(*names, *(["hooks"] if wide else []), no_wrap=names)
         for entry in entries:
             found, hooks = entry.installed, " ".join(hook.removeprefix("register_") for hook in entry.hooks)
             row = (entry.name, found.distribution, found.version, state_text(entry.state), " ".join(entry.sites))
             table.add_row(*row, *([hooks] if wide else []))
         print_table(out, table)
-        say_left_out(out, "hooks", wide=wide)
+        say_omitted(out, "hooks", wide=wide)
         for entry in entries:
             if entry.failure is not None:
                 say(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
     if not as_json:
-        for told in (*(f"problem: {each}" for each in generation.problems), *_warnings(generation)):
-            say(f"\n{told}")
+        for line in (*(f"problem: {each}" for each in generation.problems), *_warning_lines(generation)):
+            say(f"\n{line}")
     if generation.problems or any(entry.failure is not None for entry in entries):
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -101,7 +101,7 @@ def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str
 @config_option
 def routes(settings: Settings, dev: bool, without: Collection[str], as_json: bool) -> None:
     """List every route: site, methods, path, the plugin that mounts it, and the minor versions it speaks."""
-    rows = list(_routes(look(settings, without, dev=dev)))
+    rows = list(_routes(preview_generation(settings, without, dev=dev)))
     if as_json:
         print_json(rows)
     elif not rows:
@@ -110,14 +110,14 @@ def routes(settings: Settings, dev: bool, without: Collection[str], as_json: boo
         out = console()
         wide = is_wide(out)
         names = ("site", "methods", "path", "plugin")
-        table = plain_table(*names, *(["versions", "does"] if wide else []), whole=names)
+        table = plain_table(*names, *(["versions", "does"] if wide else []), no_wrap=names)
         for row in rows:
-            told = row["operations"] if wide else {" ".join(row["operations"]): ""}
-            for method, summary in told.items():
-                further = (" ".join(row["versions"]), summary) if wide else ()
-                table.add_row(row["site"], method, row["path"], row["plugin"], *further)
+            summaries = row["operations"] if wide else {" ".join(row["operations"]): ""}
+            for method, summary in summaries.items():
+                more = (" ".join(row["versions"]), summary) if wide else ()
+                table.add_row(row["site"], method, row["path"], row["plugin"], *more)
         print_table(out, table)
-        say_left_out(out, "the versions, a row for each method, and what it does", wide=wide)
+        say_omitted(out, "the versions, a row for each method, and what it does", wide=wide)
 
 
 @click.command("settings")
@@ -130,13 +130,13 @@ def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: C
 
     Secrets are masked. With --json each has its default and its description, too.
     """
-    generation = look(settings, without, dev=dev)
+    generation = preview_generation(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
-    unknown = [entry for entry in generation.registry if _is_unknown(entry) and _is_asked_for(entry, keys)]
+    unknown = [entry for entry in generation.registry if _is_unknown(entry) and _is_table_wanted(entry, keys)]
     if not values:
         for entry in unknown:
-            told = f"{entry.name} is {entry.state}, so its settings are unknown: plughost plugins --why {entry.name}"
-            raise click.ClickException(told)
+            message = f"{entry.name} is {entry.state}, so its settings are unknown: plughost plugins --why {entry.name}"
+            raise click.ClickException(message)
         raise click.ClickException(f"There is no setting {' '.join(keys)}; plughost settings lists all.")
     if as_json:
         print_json([asdict(value) for value in values])
@@ -148,8 +148,8 @@ def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: C
             line.stylize("bold")
             line.append(f"  # {value.source}; by default {_toml(value.default)}", style="dim not bold")
         out.print(line, soft_wrap=True)
-    for told in _warnings(generation):
-        say(told, err=True)
+    for warning in _warning_lines(generation):
+        say(warning, err=True)
     for entry in unknown:
         cause = entry.failure.cause if entry.failure is not None else ""
         say(f"warning: {entry.name} is {entry.state}, so its settings are not shown: {cause}", err=True)
@@ -163,7 +163,7 @@ def init(file: Path) -> None:
     All are commented out, with their default or an example and what they are for: the file changes nothing until you
     do. A file that is there already is left alone.
     """
-    text = "\n".join([_HEAD, *_lines(look(no_settings()).setting_values()), ""])
+    text = "\n".join([_HEADER, *_settings_lines(preview_generation(default_settings()).setting_values()), ""])
     try:
         _write_new(file, text)
     except FileExistsError:
@@ -187,18 +187,18 @@ def _is_wanted(key: str, keys: Collection[str]) -> bool:
     return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
 
 
-def _is_unknown(entry: Entry) -> bool:
-    """Tell whether a plugin that does not serve has settings that can't be shown, or can't say whether it has some."""
+def _is_unknown(entry: PluginRecord) -> bool:
+    """Return whether a plugin that failed has, or may have, settings that can't be shown."""
     may_have_some = not entry.hooks or "register_settings" in entry.hooks
     return entry.failure is not None and entry.settings is None and may_have_some
 
 
-def _is_asked_for(entry: Entry, keys: Collection[str]) -> bool:
+def _is_table_wanted(entry: PluginRecord, keys: Collection[str]) -> bool:
     table = f"plugins.{entry.name}"
     return _is_wanted(table, keys) or any(key.startswith(f"{table}.") for key in keys)
 
 
-def _warnings(generation: Generation) -> list[str]:
+def _warning_lines(generation: Generation) -> list[str]:
     return [f"warning: {each}" for each in generation.warnings]
 
 
@@ -212,7 +212,7 @@ def _explain(name: str, generation: Generation, as_json: bool) -> None:
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _plugin(entry: Entry) -> dict[str, Any]:
+def _plugin_as_plain(entry: PluginRecord) -> dict[str, Any]:
     failure = entry.failure
     return {
         "name": entry.name,
@@ -245,8 +245,8 @@ def _toml(value: Any) -> str:
     return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _lines(values: Iterable[Value]) -> Iterator[str]:
-    """Yield a table for each prefix. The host has the keys first that are in none, as TOML wants it."""
+def _settings_lines(values: Iterable[Value]) -> Iterator[str]:
+    """Yield the lines of a TOML table for each prefix. The host's keys outside of tables come first."""
     tables: dict[str, list[Value]] = {}
     for value in values:
         tables.setdefault(value.key.rpartition(".")[0], []).append(value)
@@ -255,10 +255,10 @@ def _lines(values: Iterable[Value]) -> Iterator[str]:
             yield f"\n[{table}]"
         for value in rows:
             yield from textwrap.wrap(value.description, 110, initial_indent="# ", subsequent_indent="# ")
-            yield f"#{value.key.rpartition('.')[2]} = {_suggested(value)}"
+            yield f"#{value.key.rpartition('.')[2]} = {_default_or_example(value)}"
 
 
-def _suggested(value: Value) -> str:
+def _default_or_example(value: Value) -> str:
     if value.default is not None and value.default != MASK:
         return _toml(value.default)
     return " # no default: write a value" if value.example is None else f"{_toml(value.example)}  # an example"

@@ -1,4 +1,4 @@
-"""Sending a request to this host's own listeners, as a client on this machine would, and showing the answer."""
+"""An HTTP client that sends requests to this host's own listeners."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from plughost import HostView
     from plughost_dev_console.forms import Outgoing
 
-_LONGEST: Final = 128 * 1024
+_MAX_BYTES: Final = 128 * 1024
 _SECONDS: Final = 30.0
-_STREAMED: Final = 5.0
+_STREAM_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a request.
+    """The response to a request, or the error.
 
     Attributes:
-        status: The status code. 0 where there was no answer.
-        reason: The status's words, or why there was no answer.
-        milliseconds: How long it took until the answer was read.
+        status: The status code; 0 without a response.
+        reason: The reason phrase, or the error.
+        milliseconds: The time until the response was read.
         headers: The response's headers, in their order.
-        body: The body, for people to read.
-        note: What is left out of the body. Empty for nothing.
-        request_id: What `X-Request-ID` carries.
+        body: The body, formatted for people.
+        note: What is omitted from the body, or an empty string.
+        request_id: The header `X-Request-ID`.
     """
 
     status: int
@@ -46,7 +46,7 @@ class Answer:
 
 
 def send(host: HostView, outgoing: Outgoing) -> Answer:
-    """Send a request to a listener of this host, and return what came of it."""
+    """Send a request to a listener of this host, and return the response."""
     about_to_wait(long=True)
     begun = perf_counter()
     try:
@@ -99,7 +99,7 @@ def _connection(host: HostView, outgoing: Outgoing) -> http.client.HTTPConnectio
 
 
 def _own_certificate(host: HostView) -> ssl.SSLContext:
-    """Return a context that trusts the certificate that this host shows, whatever its names, and no other."""
+    """Return a context that trusts only this host's certificate, for any name."""
     certificate = host.certificate()
     if certificate is None:
         message = "no certificate is shown"
@@ -111,27 +111,27 @@ def _own_certificate(host: HostView) -> ssl.SSLContext:
 
 
 def _read(response: http.client.HTTPResponse) -> tuple[bytes, str]:
-    """Return the body, as far as it is shown, and what is left out."""
+    """Return the part of the body that is shown, and a note on the rest."""
     raw, begun = bytearray(), perf_counter()
-    while len(raw) < _LONGEST:
-        part = response.read1(_LONGEST - len(raw))
+    while len(raw) < _MAX_BYTES:
+        part = response.read1(_MAX_BYTES - len(raw))
         if not part:
             return bytes(raw), ""
         raw += part
-        if perf_counter() - begun > _STREAMED:
-            return bytes(raw), f"It streams on; these are the first {_STREAMED:g} seconds."
-    return bytes(raw), f"These are the first {_LONGEST // 1024} KiB."
+        if perf_counter() - begun > _STREAM_SECONDS:
+            return bytes(raw), f"It streams on; these are the first {_STREAM_SECONDS:g} seconds."
+    return bytes(raw), f"These are the first {_MAX_BYTES // 1024} KiB."
 
 
 def _readable(raw: bytes, content_type: str) -> tuple[str, str]:
-    """Return a body as text, JSON with line breaks, and a note where it is no text."""
+    """Return a body as text, with JSON indented, or a note that it is not text."""
     media_type = content_type.partition(";")[0].strip().lower()
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         return "", f"{len(raw):,} bytes of {media_type or 'an unknown type'}, which are no text."
     if media_type == "application/json" or media_type.endswith("+json"):
-        with suppress(msgspec.DecodeError):  # then it is shown as it came
+        with suppress(msgspec.DecodeError):  # invalid JSON is shown unchanged
             return msgspec.json.format(text, indent=2), ""
     return text, ""
 

@@ -1,4 +1,4 @@
-"""Changing a setting: a form, the difference it makes to the file, and then the change."""
+"""The change of a setting: a form, a preview of the file's diff, then the change."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import falcon
 
 from plughost import CommandError
 from plughost_dev_console.html import MEDIA_TYPE
-from plughost_dev_console.resources import begin
-from plughost_dev_console.showing import MASK, unit_of, written
+from plughost_dev_console.resources import start_job
+from plughost_dev_console.view_data import MASK, format_setting, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 class Change:
-    """Shows what a change of one setting would do, and does it when that was seen."""
+    """Previews the change of one setting, and makes it after the preview."""
 
     def __init__(self, pages: Pages) -> None:
-        """Change the settings of the host of the pages."""
+        """Take the pages."""
         self._pages = pages
 
     def on_get(self, req: Request, resp: falcon.Response, key: str) -> None:
-        """Write the form."""
+        """Show the form."""
         setting = self._find(key)
-        self._write(req, resp, setting, as_written(setting.value))
+        self._write(req, resp, setting, format_value(setting.value))
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Show the difference, or make the change where it was seen."""
+        """Show the preview, or make the change after it."""
         form = req.context.form
         setting = self._find(form.get("key", ""))
         text = form.get("value", "")
-        value = None if form.get("what") == "default" else meant(setting, text)
+        value = None if form.get("what") == "default" else parse_value(setting, text)
         if form.get("seen"):
 
             def work(origin: Mapping[str, Any]) -> ReloadReport:
                 return self._pages.control.change_setting(setting.key, value, origin=origin)
 
             what = "default" if setting.source == "default" else "value"
-            before = {"key": setting.key, "value": as_written(setting.value), "what": what}
-            begin(self._pages, req, resp, "set", work, setting.key, before=before)
+            before = {"key": setting.key, "value": format_value(setting.value), "what": what}
+            start_job(self._pages, req, resp, "set", work, setting.key, before=before)
             return
         try:
             change, problem = self._pages.control.preview_setting(setting.key, value), ""
@@ -61,7 +61,7 @@ class Change:
             setting.key,
             setting=setting,
             unit=unit_of(setting.description),
-            default=written(setting.default),
+            default=format_setting(setting.default),
             truth=isinstance(setting.default, bool),
             text=text,
             owner=next((each.name for each in self._pages.host.plugins if setting.key.startswith(_table(each))), ""),
@@ -81,8 +81,8 @@ def _table(plugin: PluginView) -> str:
     return f"plugins.{plugin.name}."
 
 
-def as_written(value: object) -> str:
-    """Return a value as the form has it: as in TOML, but a text without quotes."""
+def format_value(value: object) -> str:
+    """Format a value for the form: as TOML, but strings without quotes."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -94,8 +94,8 @@ def as_written(value: object) -> str:
     return str(value)
 
 
-def meant(setting: Value, text: str) -> object:
-    """Return the value that a text means: as in TOML, but where the setting is a text, or it is no TOML, the text."""
+def parse_value(setting: Value, text: str) -> object:
+    """Parse a value of the form: as TOML, or as a plain string if the setting is one or the text is not TOML."""
     if isinstance(setting.default, str):
         return text
     try:
@@ -108,4 +108,4 @@ def _quoted(value: object) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
-    return as_written(value)
+    return format_value(value)

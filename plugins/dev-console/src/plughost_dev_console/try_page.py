@@ -1,4 +1,4 @@
-"""The page Try: an operation's form, and the answer to what was sent."""
+"""The page Try: an operation's form, and the response to a sent request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
+from plughost_dev_console.client import send
 from plughost_dev_console.forms import LOGIN, Outgoing, body_of, find, inputs, outgoing
 from plughost_dev_console.guard import PREFIX
 from plughost_dev_console.html import MEDIA_TYPE
-from plughost_dev_console.sending import send
 from plughost_dev_console.snippets import snippets
 
 if TYPE_CHECKING:
@@ -25,19 +25,19 @@ _NOT_RESENT: Final = frozenset({"HOST", "CONTENT-LENGTH", "CONNECTION", "TRANSFE
 
 
 class Try:
-    """Shows the form of an operation, and sends what is filled in."""
+    """Shows the form of an operation, and sends the request."""
 
     def __init__(self, pages: Pages, requests: Requests) -> None:
-        """Send to the host of the pages."""
+        """Take the pages and the recorded requests."""
         self._pages = pages
         self._requests = requests
 
     def on_get(self, req: Request, resp: falcon.Response, site: str, method: str, path: str) -> None:
-        """Write the form."""
+        """Show the form."""
         self._write(req, resp, {"site": site, "method": method, "path": path})
 
     def on_post(self, req: Request, resp: falcon.Response) -> None:
-        """Send the request, and write the form with the answer."""
+        """Send the request, and show the form with the response."""
         self._write(req, resp, req.context.form, sends=True)
 
     def _write(self, req: Request, resp: falcon.Response, form: Mapping[str, str], *, sends: bool = False) -> None:
@@ -52,7 +52,7 @@ class Try:
         shown: dict[str, Any] = {"answer": None, "number": None, "snippets": (), "issued": ""}
         if sends:
             shown = self._sent(outgoing(site, method, path, operation, form), form.get("account", ""))
-        # The demo accounts are called after their roles.
+        # A demo account is named after its role.
         fitting = (each for role in operation.roles for each in logins if each.startswith(f"{role}@"))
         first = next((f"{LOGIN}{each}" for each in (*fitting, *logins)), "")
         resp.content_type = MEDIA_TYPE
@@ -92,16 +92,16 @@ class Try:
 
 
 class Replay:
-    """Sends a request again that was answered before, with all its headers and its body."""
+    """Sends a recorded request again, with its headers and body."""
 
     def __init__(self, pages: Pages, requests: Requests, exchanges: Exchanges) -> None:
-        """Send to the host of the pages what was kept."""
+        """Take the pages and the recorded requests."""
         self._pages = pages
         self._requests = requests
         self._exchanges = exchanges
 
     def on_post(self, req: Request, resp: falcon.Response, number: str) -> None:
-        """Send it, and lead to the page of the new request."""
+        """Send it, and redirect to the page of the new request."""
         found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
         exchange = self._exchanges.of(found[1].arrived) if found is not None else None
         if found is None or exchange is None or exchange.body is None:
@@ -127,7 +127,7 @@ class Replay:
 
 
 def base_of(pages: Pages, request: Outgoing) -> str:
-    """Return the address of a request's site, for commands on this machine."""
+    """Return the URL of a request's site, for commands on this machine."""
     here = (request.site, request.scheme)
     port = next((port for each, port in pages.host.listeners.items() if (each.site, each.scheme) == here), 0)
     return f"{request.scheme}://localhost:{port}"

@@ -1,4 +1,4 @@
-"""Spans for store operations and jobs, from the events of the host, which come in the thread that does them."""
+"""Spans for store operations and jobs, made from the host's events, which arrive in the working thread."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _ids: Final = RandomIdGenerator()
 
 
 class _Unsampled(NonRecordingSpan):
-    """Stands for all that nobody records: each time it is asked, it begins a trace that tells so to who is called.
+    """The span of everything unsampled. Each access to its context starts a trace that is marked as not sampled.
 
     Attributes:
-        hosts: How many trace in this process; while none does, it begins nothing.
+        hosts: The number of hosts in this process that trace; without any, the context is invalid.
     """
 
     hosts = 0
@@ -41,20 +41,20 @@ class _Unsampled(NonRecordingSpan):
 
 UNSAMPLED_SPAN: Final = _Unsampled(trace.INVALID_SPAN_CONTEXT)
 UNSAMPLED: Final = trace.set_span_in_context(UNSAMPLED_SPAN, contexts.Context())
-"""The context of what isn't sampled; one for all, since a request must not pay for what nobody looks at."""
+"""The context of everything unsampled, shared so that unsampled requests cost nothing."""
 
 
 class _Thread(threading.local):
-    """The job that this thread runs: its span, if it is sampled."""
+    """The job that this thread runs, with its span if it is sampled."""
 
     job: tuple[Span | None, Token[contexts.Context]] | None = None
 
 
 class StoreSpans:
-    """Makes spans of store operations, and lets stores tell of them only while something is recorded."""
+    """Makes spans of store operations. It subscribes to store events only while something is recorded."""
 
     def __init__(self, tracer: Tracer, events: Events) -> None:
-        """Make spans with a tracer."""
+        """Take the tracer and the events."""
         self._tracer = tracer
         self._events = events
         self._lock = threading.Lock()
@@ -62,21 +62,21 @@ class StoreSpans:
         self._unsubscribe: Callable[[], None] | None = None
 
     def enter(self) -> None:
-        """Begin to record something."""
+        """Count one more recorded request or job."""
         with self._lock:
             self._recorded += 1
             if self._unsubscribe is None:
-                self._unsubscribe = self._events.subscribe(self._take, "store")
+                self._unsubscribe = self._events.subscribe(self._record, "store")
 
     def leave(self) -> None:
-        """Record it no more."""
+        """Count one less."""
         with self._lock:
             self._recorded -= 1
             if not self._recorded and self._unsubscribe is not None:
                 self._unsubscribe()
                 self._unsubscribe = None
 
-    def _take(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         if not trace.get_current_span().is_recording():
             return
         fields = event.fields
@@ -99,17 +99,17 @@ class StoreSpans:
 
 
 class JobSpans:
-    """Turns the events of jobs into spans."""
+    """Makes spans of jobs."""
 
     def __init__(self, tracer: Tracer, stores: StoreSpans, sample: float) -> None:
-        """Make spans with a tracer, of a part of the jobs."""
+        """Take the tracer, the spans of stores, and the fraction of jobs to sample."""
         self._tracer = tracer
         self._stores = stores
         self._sample = sample
         self._thread = _Thread()
 
     def __call__(self, event: Event) -> None:
-        """Take an event."""
+        """Start or end a job's span."""
         if event.name == "job_started":
             self._begin(event)
         elif self._thread.job is not None:
@@ -121,7 +121,7 @@ class JobSpans:
 
     def _begin(self, event: Event) -> None:
         span, context = None, UNSAMPLED
-        if chosen(self._sample):
+        if is_sampled(self._sample):
             job = event.fields["job"]
             attributes = {"plughost.plugin": event.plugin or "", "plughost.job": job}
             span = self._tracer.start_span(f"job {job}", contexts.Context(), attributes=attributes)
@@ -140,6 +140,6 @@ class JobSpans:
         self._stores.leave()
 
 
-def chosen(part: float) -> bool:
-    """Tell whether to sample, which is so in a part of all calls."""
-    return random.random() < part  # noqa: S311 - what is traced is no secret  # nosec B311
+def is_sampled(fraction: float) -> bool:
+    """Return whether to sample: true for a random fraction of the calls."""
+    return random.random() < fraction  # noqa: S311 - sampling needs no secure randomness  # nosec B311

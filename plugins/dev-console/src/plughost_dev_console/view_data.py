@@ -1,4 +1,4 @@
-"""Showing: what each page tells of the host, as plain values for its template."""
+"""The data of each page, as plain values for its template."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from plughost import Check, Health, HostControl, bounded
 from plughost_dev_console.guard import PREFIX
 from plughost_dev_console.html import NAVIGATION
 from plughost_dev_console.lines import LEVELS
-from plughost_dev_console.lines import MOST_SHOWN as MOST_LINES
-from plughost_dev_console.recording import MOST_A_SECOND, MOST_SHOWN
-from plughost_dev_console.troubles import refused
-from plughost_dev_console.trying import address, offers
+from plughost_dev_console.lines import MAX_SHOWN as MOST_LINES
+from plughost_dev_console.offers import address, offers
+from plughost_dev_console.recording import MAX_PER_SECOND, MAX_SHOWN
+from plughost_dev_console.reload_refusals import refusals
 
 if TYPE_CHECKING:
     from plughost import HostView, PluginView, RequestRecord
@@ -41,8 +41,8 @@ _unit: Final = re.compile(r"\b(milliseconds|seconds|minutes|days|bytes|MiB)\b", 
 _port: Final = re.compile(r":[0-9]+$")
 
 
-class Showing:
-    """Looks at the host for the pages; each method returns what one template shows."""
+class ViewData:
+    """Collects data about the host. Each method returns the values of one template."""
 
     def __init__(
         self,
@@ -56,17 +56,17 @@ class Showing:
         lines: Lines,
         vitals: Vitals,
     ) -> None:
-        """Look at a host.
+        """Take the host and the recorded data.
 
         Args:
             host: The host.
-            control: Has the stores of all plugins.
+            control: Gives access to the stores of all plugins.
             own: The console's own plugin.
-            jobs: What was done to the host.
+            jobs: The console's jobs.
             requests: The last requests.
             exchanges: Their headers and bodies.
             lines: The last lines of the log.
-            vitals: What was counted.
+            vitals: The vital signs.
         """
         self._host = host
         self._control = control
@@ -78,7 +78,7 @@ class Showing:
         self._vitals = vitals
 
     def overview(self, req: Request) -> Shown:
-        """Tell what is installed, what it mounted, and how to try it."""
+        """Return the installed plugins, their operations, and how to try them."""
         cards: list[dict[str, Any]] = [
             {"plugin": each, "summary": summary_of(each), "offers": list(offers(self._host, each, _name(req)))}
             for each in sorted(self._host.plugins, key=lambda plugin: plugin.name)
@@ -89,7 +89,7 @@ class Showing:
             "extras": [card for card in cards if card["offers"] and self._is_extra(card["plugin"])],
             "silent": [card for card in cards if not card["offers"] and card["plugin"].state == "active"],
             "troubled": [each for each in self._host.plugins if each.reason or each.trouble],
-            "refused": refused(self._host),
+            "refused": refusals(self._host),
             "disabled": [each for each in self._host.plugins if each.state == "disabled"],
             "sites": self._sites(req),
             "newcomer": all(each.distribution.startswith("plughost-") for each in self._host.plugins),
@@ -108,8 +108,8 @@ class Showing:
 
         return {"signs": self._vitals.signs(check), "prefix": PREFIX}
 
-    def places(self) -> list[dict[str, str]]:
-        """Return where the command palette leads: name, kind and address of each."""
+    def palette_entries(self) -> list[dict[str, str]]:
+        """Return the entries of the command palette: name, kind and address."""
         found = [(name, "page", path) for path, name in NAVIGATION]
         for each in self._host.plugins:
             found.append((each.name, f"plugin, {each.state}", f"/plugins/{each.name}"))
@@ -121,7 +121,7 @@ class Showing:
         return [{"name": name, "kind": kind, "href": PREFIX + path} for name, kind, path in found]
 
     def threads(self, req: Request) -> Shown:
-        """Tell what plugins take of the threads and connections."""
+        """Return the threads and connections that plugins use."""
         loads, in_flight = self._host.loads, self._host.in_flight_by_plugin
         return {
             "loads": [
@@ -131,21 +131,21 @@ class Showing:
         }
 
     def plugins(self, req: Request, job: str) -> Shown:
-        """List the plugins, and the result of what was done last."""
+        """List the plugins, with the result of a job."""
         installed = self._host.plugins
         return {
             "plugins": [
-                {"plugin": each, "seconds": sum(each.seconds.values()), "stops": stopped_with(each.name, installed)}
+                {"plugin": each, "seconds": sum(each.seconds.values()), "stops": dependents_of(each.name, installed)}
                 for each in sorted(installed, key=lambda each: (not (each.reason or each.trouble), each.name))
             ],
             "own": self._own,
-            "refused": refused(self._host),
+            "refused": refusals(self._host),
             "job": self._jobs.get(job),
             "job_name": job,
         }
 
     def plugin(self, req: Request, name: str) -> Shown:
-        """Tell all of one plugin."""
+        """Return the details of one plugin."""
         plugin = next((each for each in self._host.plugins if each.name == name), None)
         if plugin is None:
             raise falcon.HTTPNotFound(description=f"There is no plugin {name}.")
@@ -154,8 +154,8 @@ class Showing:
             "plugin": plugin,
             "summary": summary_of(plugin),
             "offers": list(offers(self._host, plugin, _name(req))),
-            "stops": stopped_with(name, self._host.plugins),
-            "refused": refused(self._host).get(name, ""),
+            "stops": dependents_of(name, self._host.plugins),
+            "refused": refusals(self._host).get(name, ""),
             "dependents": [each.name for each in self._host.plugins if name in each.requires],
             "settings": [each for each in self._values() if each["key"].startswith(f"plugins.{name}.")],
             "lines": self._lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],
@@ -171,15 +171,15 @@ class Showing:
         """List the last requests, newest or slowest first."""
         found = self._requests.since(0, **wanted)[::-1]
         return {
-            "requests": found[:MOST_SHOWN],
+            "requests": found[:MAX_SHOWN],
             "found": len(found),
             "wanted": wanted,
             "served": sorted(each.name for each in self._host.plugins if each.state == "active"),
-            "most_a_second": MOST_A_SECOND,
+            "most_a_second": MAX_PER_SECOND,
         }
 
     def request(self, req: Request, number: str) -> Shown:
-        """Tell all that is kept of one request."""
+        """Return everything that is recorded about one request."""
         found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
         if found is None:
             raise falcon.HTTPNotFound(description="This request is not kept any more, or never came.")
@@ -211,7 +211,7 @@ class Showing:
         return {"groups": groups, "number": sum(map(len, groups.values()))}
 
     def health(self, req: Request) -> Shown:
-        """Run every health check, side by side."""
+        """Run all health checks concurrently."""
         owners = {check.name: plugin.name for plugin in self._host.plugins for check in plugin.declared.checks}
         owners.update({f"store {name}": store.plugin for name, store in self._control.stores.items()})
         found = self._healths()
@@ -222,7 +222,7 @@ class Showing:
         return {"results": results, "up": all(health.up for _, health in found)}
 
     def hooks(self, req: Request) -> Shown:
-        """List the hooks and who implements them, in the order in which they are asked."""
+        """List the hooks and their implementations, in call order."""
         active = [each for each in self._host.plugins if each.hooks]
         hooks = [
             {
@@ -240,11 +240,11 @@ class Showing:
         return {"hooks": hooks, "sites": sites}
 
     def jobs(self, req: Request) -> Shown:
-        """Tell what plugins do by the clock, and what came of it."""
+        """Return the scheduled jobs of plugins, with their results."""
         return {"jobs": self._host.jobs}
 
     def load(self, req: Request) -> Shown:
-        """Tell how long each plugin took, stage by stage, and what the last reload did."""
+        """Return the load time of each plugin by stage, and the result of the last reload."""
         spent = [(each, sum(each.seconds.values())) for each in self._host.plugins if each.seconds]
         longest = max((total for _, total in spent), default=0.0) or 1.0
         rows = [
@@ -265,13 +265,13 @@ class Showing:
         }
 
     def _healths(self) -> list[tuple[Check, Health]]:
-        """Run every health check, side by side."""
+        """Run all health checks concurrently."""
         asked = sorted(self._host.checks, key=lambda check: check.name)
         with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
             return list(zip(asked, pool.map(_run, asked), strict=True))
 
     def _is_extra(self, plugin: PluginView) -> bool:
-        """Whether a plugin serves what is around services, such as probes."""
+        """Return whether a plugin serves only auxiliary paths, such as probes."""
         return all(is_extra(prefix) for prefix in plugin.declared.prefixes())
 
     def _sites(self, req: Request) -> list[dict[str, Any]]:
@@ -297,8 +297,8 @@ class Showing:
         return [
             {
                 "key": each.key,
-                "value": written(each.value),
-                "default": written(each.default),
+                "value": format_setting(each.value),
+                "default": format_setting(each.default),
                 "source": each.source,
                 "changed": each.source != "default",
                 "about": each.description,
@@ -310,13 +310,13 @@ class Showing:
 
 
 def unit_of(description: str) -> str:
-    """Return the unit that a setting's description names: the first word of it that is one. Empty for none."""
+    """Return the first unit in a setting's description, or an empty string."""
     found = _unit.search(description)
     return found[0].lower() if found else ""
 
 
-def stopped_with(name: str, installed: tuple[PluginView, ...]) -> list[str]:
-    """Return the active plugins that can't serve without one."""
+def dependents_of(name: str, installed: tuple[PluginView, ...]) -> list[str]:
+    """Return the active plugins that require a plugin."""
     stopped, before = {name}, 0
     while len(stopped) > before:
         before = len(stopped)
@@ -325,7 +325,7 @@ def stopped_with(name: str, installed: tuple[PluginView, ...]) -> list[str]:
 
 
 def timings(record: RequestRecord) -> list[tuple[str, float, float]]:
-    """Return what a request's time was spent on: what, seconds, and the share of all in percent."""
+    """Return the stages of a request: name, seconds, and percentage of the total."""
     parts = [("in all", record.seconds)]
     if record.timings is not None:
         queued, resource, store = record.timings
@@ -341,12 +341,12 @@ def timings(record: RequestRecord) -> list[tuple[str, float, float]]:
 
 
 def is_extra(path: str) -> bool:
-    """Tell whether a path is one of those around the services."""
+    """Return whether a path is auxiliary, not one of a service."""
     return path == "/" or path.startswith("/q/")
 
 
 def summary_of(plugin: PluginView) -> str:
-    """Return the sentence with which a plugin's distribution describes itself."""
+    """Return the summary of a plugin's distribution."""
     try:
         told = metadata.metadata(plugin.distribution).get_all("Summary")  # a missing key warns on Python 3.12 and later
     except (metadata.PackageNotFoundError, KeyError):
@@ -354,38 +354,38 @@ def summary_of(plugin: PluginView) -> str:
     return told[0] if told else ""
 
 
-def attempted(work: Callable[[], T]) -> tuple[str, T | None]:
-    """Run a plugin's code within bounds.
+def run_bounded(work: Callable[[], T]) -> tuple[str, T | None]:
+    """Run a plugin's code with a time limit.
 
     Returns:
-        What went wrong, and None; or an empty text and what it returned.
+        An error message and None, or an empty string and the result.
     """
     try:
         return "", bounded(work, _RENDER_SECONDS, "console:page")
-    except Exception as error:  # noqa: BLE001 - it is a plugin's code; the page shows what came of it
+    except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything; the page shows it
         return f"{type(error).__name__}: {error}", None
 
 
 def _name(req: Request) -> str:
-    """Return the host's name in the address of this page, which the guard has checked."""
+    """Return the host name of this page's URL, which the guard has checked."""
     return _port.sub("", req.env["HTTP_HOST"])
 
 
 def _run(check: Check) -> Health:
     try:
         return bounded(check.check, _CHECK_SECONDS, f"console:{check.name}")
-    except Exception as error:  # noqa: BLE001 - raising is how a check may say that it is down
+    except Exception as error:  # noqa: BLE001 - a check that raises is down
         return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})
 
 
-def written(value: object) -> str:
-    """Return a value of a setting for people."""
+def format_setting(value: object) -> str:
+    """Format a setting's value for people."""
     if value is None or value in ("", [], (), {}):
         return "none" if value is None else "empty"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} = {written(each)}" for key, each in value.items())
+        return ", ".join(f"{key} = {format_setting(each)}" for key, each in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_items(value))
     return str(value)
@@ -393,4 +393,4 @@ def written(value: object) -> str:
 
 def _items(values: Iterable[object]) -> Iterator[str]:
     for value in values:
-        yield f"({written(value)})" if isinstance(value, (Mapping, list)) else written(value)
+        yield f"({format_setting(value)})" if isinstance(value, (Mapping, list)) else format_setting(value)

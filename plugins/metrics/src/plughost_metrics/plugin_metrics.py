@@ -1,4 +1,4 @@
-"""Metrics of the plugins' own."""
+"""Metrics that plugins declare."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 _SIMPLE: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
-class OfPlugins(Collector):
-    """What active plugins count themselves, each with its plugin in the name and as a label."""
+class PluginMetrics(Collector):
+    """The metrics that active plugins declare, with the plugin's name in the metric's name and as a label."""
 
     def __init__(self, host: HostView) -> None:
-        """Let them count from now on."""
+        """Enable the plugins' metrics."""
         self._host = host
-        _ = host.metrics  # until somebody asks, none counts
+        _ = host.metrics  # the first access starts the counting
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric of each plugin."""

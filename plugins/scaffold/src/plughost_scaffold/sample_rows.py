@@ -1,4 +1,4 @@
-"""Fill: put rows into every table of a store, made of what the columns are."""
+"""Insert sample rows into every empty table of a store, with values that fit the column types."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from plughost.stores import StoreError
 if TYPE_CHECKING:
     from plughost.stores import OpenStore, Session
 
-_ROWS: Final = 3
+_ROWS_PER_TABLE: Final = 3
 _TABLES: Final = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'",
     "postgresql": "SELECT table_name FROM information_schema.tables "
     "WHERE table_schema = 'public' AND table_type = 'BASE TABLE'",
 }
 _COLUMNS: Final = {
-    "sqlite": "SELECT name, type, 0 FROM pragma_table_info(?)",  # generated columns are not in it
+    "sqlite": "SELECT name, type, 0 FROM pragma_table_info(?)",  # it omits generated columns
     "postgresql": "SELECT column_name, coalesce(character_maximum_length::text, '') || data_type, "
     "(is_identity = 'YES' OR is_generated = 'ALWAYS' OR coalesce(column_default, '') LIKE 'nextval%')::int "
     "FROM information_schema.columns WHERE table_name = ? AND table_schema = 'public'",
@@ -45,31 +45,29 @@ _VALUES: Final[tuple[tuple[str, Callable[[int], object]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table, and what its columns hold, by name; those that the database fills by itself are left out."""
+    """A table and the types of its columns by name, without columns that the database fills."""
 
     name: str
     columns: dict[str, str]
 
 
-def fill(store: OpenStore[Session]) -> dict[str, str]:
-    """Put rows into each table of a store that has none.
-
-    Tables that refer to others are filled after those.
+def insert_sample_rows(store: OpenStore[Session]) -> dict[str, str]:
+    """Insert sample rows into each empty table of a store, referenced tables first.
 
     Returns:
         The tables that could not be filled, with the database's reason.
     """
-    waiting = store.read(_empty_tables)
-    while waiting:
-        refused: dict[str, str] = {}
-        for table in waiting:
+    pending = store.read(_empty_tables)
+    while pending:
+        failed: dict[str, str] = {}
+        for table in pending:
             try:
                 store.run(_insert, table)
             except (StoreError, ValueError) as error:
-                refused[table.name] = str(error)
-        if len(refused) == len(waiting):
-            return refused
-        waiting = [table for table in waiting if table.name in refused]
+                failed[table.name] = str(error)
+        if len(failed) == len(pending):
+            return failed
+        pending = [table for table in pending if table.name in failed]
     return {}
 
 
@@ -77,7 +75,12 @@ def _empty_tables(session: Session) -> list[_Table]:
     names = [name for (name,) in session.rows(_TABLES[session.dialect]) if not name.startswith("plughost_")]
     return [
         _Table(
-            name, {column: kind for column, kind, given in session.rows(_COLUMNS[session.dialect], name) if not given}
+            name,
+            {
+                column: kind
+                for column, kind, is_generated in session.rows(_COLUMNS[session.dialect], name)
+                if not is_generated
+            },
         )
         for name in names
         if session.row(f"SELECT 1 FROM {_quoted(name)}") is None  # noqa: S608 - a quoted name  # nosec B608
@@ -85,20 +88,20 @@ def _empty_tables(session: Session) -> list[_Table]:
 
 
 def _insert(session: Session, table: _Table) -> None:
-    for number in range(1, _ROWS + 1):
+    for number in range(1, _ROWS_PER_TABLE + 1):
         values = [_value(kind, number) for kind in table.columns.values()]
         columns = ", ".join(map(_quoted, table.columns))
-        marks = ", ".join("?" for _ in values)
-        what = f"({columns}) VALUES ({marks})" if values else "DEFAULT VALUES"
-        session.change(f"INSERT INTO {_quoted(table.name)} {what}", *values)
+        placeholders = ", ".join("?" for _ in values)
+        row = f"({columns}) VALUES ({placeholders})" if values else "DEFAULT VALUES"
+        session.change(f"INSERT INTO {_quoted(table.name)} {row}", *values)
 
 
 def _value(kind: str, number: int) -> Any:
     for word, make in _VALUES:
         if word in kind.lower():
             return make(number)
-    longest = "".join(letter for letter in kind if letter.isdigit())
-    return f"text {number}"[-int(longest) :] if longest else f"text {number}"
+    max_length = "".join(letter for letter in kind if letter.isdigit())
+    return f"text {number}"[-int(max_length) :] if max_length else f"text {number}"
 
 
 def _quoted(name: str) -> str:

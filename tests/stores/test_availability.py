@@ -71,10 +71,10 @@ def test_a_store_that_is_lost_again_after_long_is_told_again(
     """Though no operation has succeeded in between: this one failed by its own fault."""
     store = opening(replace(sqlite_config, patience=0.05), products)["catalog"]
     for _ in range(2):
-        store._presence.note(ConnectionLost("its server has gone"))
+        store._availability.record_loss(ConnectionLost("its server has gone"))
         with pytest.raises(ZeroDivisionError):
             store.read(lambda db: 1 / 0)
-        wait_for(store._presence._stays)
+        wait_for(store._availability._is_stable)
     assert [line["event"] for line in told[1:]] == ["the store is not available"] * 2
 
 

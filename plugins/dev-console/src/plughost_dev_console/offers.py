@@ -1,4 +1,4 @@
-"""Trying: for each operation that is mounted, a link that opens it or a command that calls it."""
+"""How to try each mounted operation: a link that opens it, or a command that calls it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Offer:
         method: The HTTP method.
         path: The URI template.
         summary: What it does.
-        access: What has to be shown for it, for people; empty where nothing has.
-        link: What a browser can open; empty where it takes more than an address.
+        access: The required credentials, for people; empty if there are none.
+        link: The URL to open in a browser; empty if the operation needs more than a URL.
         command: A curl command.
     """
 
@@ -45,7 +45,7 @@ class Offer:
 
     @property
     def form(self) -> str:
-        """Where the console has a form for it, below the console's prefix."""
+        """The path of the console's form for it, below the console's prefix."""
         return f"/try?{urlencode({'site': self.site, 'method': self.method, 'path': self.path})}"
 
 
@@ -65,7 +65,7 @@ def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
 
 
 def address(host: HostView, site: str, name: str) -> str:
-    """Return the address of a site for this machine, over plain HTTP where it has that."""
+    """Return the URL of a site on this machine, over plain HTTP if possible."""
     found = sorted((each.scheme, port) for each, port in host.listeners.items() if each.site == site)
     return f"{found[0][0]}://{name}:{found[0][1]}" if found else ""
 
@@ -121,13 +121,13 @@ def _command(method: str, base: str, path: str, operation: Operation) -> str:
 
 
 def example_of(operation: Operation) -> Any:
-    """Return an example of an operation's body: a declared one, or one made of its model."""
+    """Return an example of an operation's body: a declared one, or one generated from its model."""
     if operation.examples:
         return next(iter(operation.examples.values()))
     assert operation.request is not None, "only operations with a body are asked"
     try:
         schema = operation.request.model_json_schema()
-    except Exception:  # noqa: BLE001 - the model is a plugin's, and some can't be described
+    except Exception:  # noqa: BLE001 - a plugin's model may have no schema
         return {}
     return _of_schema(schema)
 
@@ -147,5 +147,5 @@ def _of_schema(schema: Mapping[str, Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can have it."""
+    """Return a value converted to JSON types."""
     return float(value) if isinstance(value, Decimal) else str(value)
