@@ -96,7 +96,7 @@ def test_connections_are_given_in_the_order_of_requests(
 
     def wait() -> None:
         holds.wait(30)
-        this_thread.give_way = turns.append
+        this_thread.yield_turn = turns.append
         store.read(come, "waited")
 
     with ThreadPoolExecutor(1) as thread:

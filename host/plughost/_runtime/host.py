@@ -92,7 +92,7 @@ class Host(HostState):
             logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
         )
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
-        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.join)
+        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view = LiveView(self)
         self._strict = strict
@@ -145,7 +145,7 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self.serving.dispatcher.beside = generation.nonblocking_methods()
+            self.serving.dispatcher.blocking_plugins = generation.nonblocking_methods()
             self.imported = self.attempted
             self.generation = generation
             self.number = 1
@@ -280,7 +280,7 @@ class Host(HostState):
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         self.serving.swap(staying)
-        self.serving.dispatcher.beside = following.nonblocking_methods()
+        self.serving.dispatcher.blocking_plugins = following.nonblocking_methods()
         self.request_log.set_observers(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from plughost._api.declarations import Check, Health
 from plughost._api.jobs import Job, JobRun, JobView, next_time
 from plughost._plugins.failures import cause_of
-from plughost._servers.work import Work
+from plughost._servers.work import FunctionJob
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -248,7 +248,7 @@ class Jobs:
                 for each in self._due_jobs():
                     run = each.begin()
                     perform = partial(self._run, each, run, each.record, each.job)
-                    self._dispatcher.leave(Work(self._dispatcher.lane(each.record.name), perform))
+                    self._dispatcher.submit(FunctionJob(self._dispatcher.share_of(each.record.name), perform))
                 idle = [each for each in self._scheduled.values() if each.run is None and not each.is_stopping]
                 waits = [left for each in idle if (left := each.seconds_left) is not None and left > 0]
                 self._condition.wait(self._clock.wait_timeout(min([*waits, _MAX_WAIT])))
@@ -261,7 +261,7 @@ class Jobs:
             if seconds_left is None or seconds_left > 0 or each.run is not None or each.is_stopping:
                 continue
             plugin = each.record.name
-            if len(self._running({plugin})) < max(1, self._dispatcher.lane(plugin).share - 1):
+            if len(self._running({plugin})) < max(1, self._dispatcher.share_of(plugin).limit - 1):
                 yield each
 
     def _run(self, scheduled: _Scheduled, run: JobRun, record: PluginRecord, job: Job) -> None:
@@ -273,7 +273,7 @@ class Jobs:
         self._events.emit("job_started", record.name, job=job.name)
         try:
             if job.each_host or _runs_here(record, job):
-                with self._dispatcher.processor.left():
+                with self._dispatcher.processor.unbound():
                     job.run(run)
             else:
                 outcome = "elsewhere"

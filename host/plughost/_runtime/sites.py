@@ -14,7 +14,7 @@ from plughost._apps.edge import is_loopback
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
-from plughost._servers.connections import connections_each, raise_limit
+from plughost._servers.connections import connections_per_listener, raise_file_limit
 from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Serving:
         self.dispatcher: Dispatcher = Dispatcher(
             sites.main.threads + sites.library.threads,
             share=requests.plugin_threads,
-            queue=requests.plugin_queue,
-            patience=requests.queue_timeout,
+            queue_limit=requests.plugin_queue,
+            queue_timeout=requests.queue_timeout,
             one_processor=requests.one_processor,
         )
         self.certificates: dict[Listener, PreparedTLS] = {}
@@ -93,7 +93,7 @@ class Serving:
             self.sites[name].timed = site_apps[name].timed
         if new:
             sys.setswitchinterval(_SWITCH_SECONDS)
-            self._file_limit = raise_limit()
+            self._file_limit = raise_file_limit()
         listeners = [listener for name in new for listener in listeners_of(name, self._settings)]
         try:
             # HTTPS first: redirects from HTTP need its port.
@@ -161,7 +161,7 @@ class Serving:
         try:
             for listener, others in connections.items():
                 engine = cast("GranianEngine", self._make_engine(listener, site_apps[listener.site].body_limit, tls))
-                engine.start(self._sockets.duplicate(listener), others=others)
+                engine.start(self._sockets.duplicate(listener), foreign_clients=others)
                 new_engines[listener] = engine
             tls.require_unchanged()
         except BaseException:
@@ -183,7 +183,7 @@ class Serving:
         sites = self._settings.host.sites
         configured = _site_settings(listener.site, self._settings).connection_limit
         listeners = len(sites.main.listeners) + len(sites.library.listeners)
-        limit = connections_each(configured, listeners, self._file_limit)
+        limit = connections_per_listener(configured, listeners, self._file_limit)
         if limit < configured:
             _LOGGER.warning(
                 "%s takes %d connections, and not the %d of sites.%s.connection_limit, since this process may open "

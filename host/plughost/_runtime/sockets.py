@@ -12,7 +12,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import ListenError
-from plughost._servers.connections import open_socket, turn_away
+from plughost._servers.connections import drop_new_connections, open_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ class Sockets:
         with self._open.pop(listener) as released:
             from_systemd = {each.getsockname() for _, each in self._from_systemd}
             if not self._is_shared and released.getsockname() not in from_systemd:
-                turn_away(released)
+                drop_new_connections(released)
 
     def take_ownership(self) -> None:
         """Mark the sockets as this process's alone, and close inherited ones that no listener took."""
