@@ -37,7 +37,7 @@ def test_the_data_of_a_plugin_is_purged(console: Console, host: RunningHost) -> 
     console.find("dialog[open] button.quiet").click()
     console.find(button).click()
     console.find("dialog[open] button[value=yes]").click()
-    console.until("#result:not([data-job])", "Dropped: ")
+    console.until("#result:not([data-job])", "Deleted: ")
     console.show("/plugins")
     console.press("messages", "Enable")
     assert httpx.get(f"{host.url()}{kept.headers['Location']}").status_code == 404
