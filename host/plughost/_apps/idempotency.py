@@ -75,8 +75,8 @@ class Idempotency:
         else:
             raise falcon.HTTPServiceUnavailable(
                 title="Outcome Unknown",
-                description="The first request with this Idempotency-Key has no recorded response. It may have been done:"
-                " check before you repeat it with another key.",
+                description="The first request with this Idempotency-Key has no recorded response. It may have been"
+                " done: check before you repeat it with another key.",
             )
 
     def process_response(self, req: Request, resp: Any, resource: object, req_succeeded: bool) -> None:

@@ -16,13 +16,13 @@ class Settings(BaseModel):
 
     index_url: SecretStr | None = Field(
         None,
-        description="Index to look in where no option names one; no other is, unless pip's own configuration does",
+        description="Index to search if no option names one; no other is searched, unless pip's configuration names it",
         examples=["https://packages.example.org/simple"],
     )
-    find_links: tuple[str, ...] = Field((), description="Folders and pages with distributions to look in, too")
+    find_links: tuple[str, ...] = Field((), description="Folders and pages with distributions to search as well")
     attested_by: tuple[Annotated[str, Field(pattern=f"^{PUBLISHER.pattern}$")], ...] = Field(
         (),
-        description="Who may have built what has an attestation: `github:OWNER/REPOSITORY/WORKFLOW.yml`, or "
-        "`gitlab:...`; anybody by default",
+        description="Accepted builders of attested files: `github:OWNER/REPOSITORY/WORKFLOW.yml` or `gitlab:...`; "
+        "by default any",
     )
     require_attestations: bool = Field(False, description="Refuse files without a valid attestation beside them")
