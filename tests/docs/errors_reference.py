@@ -221,11 +221,11 @@ def _failures(sources: Iterable[Source]) -> Iterator[tuple[str, ...]]:
             stage = " ".join(_texts(given[0], function, source.tree))
             asked = _of_author(has_trace=len(given) > 3)
             for scope, cause, advice in _resolved_arguments(function, source.tree, *(*given[1:], ast.Constant(""))[:2]):
-                advices = [text or asked for text in _texts(advice, scope, source.tree)]
+                all_advice = [text or asked for text in _texts(advice, scope, source.tree)]
                 for text in _texts(cause, scope, source.tree):
                     named = {"a hook": stage, "<stage>": "any"}.get(stage, _code(stage))
-                    if not (_varies(text) and all(map(_varies, advices))):
-                        yield named, _cell(text, named), " or ".join(map(_cell, advices))
+                    if not (_varies(text) and all(map(_varies, all_advice))):
+                        yield named, _cell(text, named), " or ".join(map(_cell, all_advice))
 
 
 def _of_author(*, has_trace: bool) -> str:
@@ -245,8 +245,8 @@ def _resolved_arguments(
         return
     for scope, call in _calls(module):
         if _name(call.func) == getattr(function, "name", ""):
-            advices = call.args[names.index(_name(advice))] if _name(advice) in names else advice
-            yield scope, call.args[names.index(_name(cause))], advices
+            all_advice = call.args[names.index(_name(advice))] if _name(advice) in names else advice
+            yield scope, call.args[names.index(_name(cause))], all_advice
 
 
 def _is_function(scope: ast.AST) -> TypeGuard[ast.FunctionDef]:

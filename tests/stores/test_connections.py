@@ -164,7 +164,7 @@ def few(
     theirs = url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
 
     def open_(**settings: float) -> OpenStore[Any]:
-        stores = opening(StoresConfig(folder=tmp_path, url=theirs, **settings), plain_products)  # type: ignore[arg-type] # type: ignore[arg-type] # all values are whole numbers
+        stores = opening(StoresConfig(folder=tmp_path, url=theirs, **settings), plain_products)  # type: ignore[arg-type]  # all values are whole numbers
         open_ones.callback(stores.close)
         return stores["catalog"]
 

@@ -322,7 +322,7 @@ def test_operations_wait_while_their_store_is_paused(
         with store.paused():
             assert store.figures == {}
             paused.wait()
-            wait_for(lambda: store._gate._changed._waiters)  # type: ignore[attr-defined] # type: ignore[attr-defined] # of the waiting operation
+            wait_for(lambda: store._gate._changed._waiters)  # type: ignore[attr-defined]  # of the waiting operation
 
     def add_and_nest(db: Any) -> None:
         add(db, "came")
