@@ -1,4 +1,4 @@
-"""Engines on ephemeral ports, over every way of reaching them."""
+"""Engines on ephemeral ports, and clients for every combination of engine, scheme and protocol version."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def tokio_workers() -> set[str]:
     """Return the native threads that have the name of tokio's workers."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the thread has just ended
             if (task / "comm").read_text() == f"{TOKIO_WORKER}\n":
                 found.add(task.name)
     return found
@@ -71,7 +71,7 @@ def tokio_workers() -> set[str]:
 
 @dataclass
 class Served:
-    """An engine that serves, and clients for it."""
+    """A running engine, and clients for it."""
 
     lane: Lane
     engine: Engine
@@ -80,17 +80,17 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The engine's address."""
         return f"{self.lane.scheme}://127.0.0.1:{self.engine.port}"
 
     def client(self, **settings: Any) -> httpx.Client:
-        """Return a client of the lane's protocol version, for one thread at a time: over HTTP/2 it mixes threads up."""
+        """Return a client of the lane's protocol version for one thread: over HTTP/2 it confuses several threads."""
         client = httpx.Client(**self._settings, **settings)
         self.clients.append(client)
         return client
 
     def sharing_client(self) -> httpx.AsyncClient:
-        """Return a client whose requests share a connection over HTTP/2, however many are in flight."""
+        """Return a client whose requests share one connection over HTTP/2, whatever their number."""
         return httpx.AsyncClient(**self._settings)
 
     @property
@@ -106,12 +106,12 @@ class Served:
         }
 
     def connect(self, source: str = "127.0.0.1", protocol: str = "http/1.1") -> socket.socket:
-        """Return a connection from an address, its TLS handshake done."""
+        """Connect from an address, and complete the TLS handshake."""
         raw = socket.create_connection(("127.0.0.1", self.engine.port), timeout=20, source_address=(source, 0))
         return self.secure(raw, protocol)
 
     def secure(self, raw: socket.socket, protocol: str = "http/1.1") -> socket.socket:
-        """Return a connection with its TLS handshake done, where the lane has TLS."""
+        """Complete the connection's TLS handshake if the lane has TLS."""
         if self.lane.scheme == "http":
             return raw
         context = ssl.create_default_context(cafile=self.certificate)
@@ -119,7 +119,7 @@ class Served:
         return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
     def close(self) -> None:
-        """Close clients and engine."""
+        """Close the clients and the engine."""
         for client in self.clients:
             client.close()
         self.engine.drain(2)
@@ -137,7 +137,7 @@ class Serve(Protocol):
         blocking_plugins: Mapping[str, Collection[str]] = MappingProxyType({}),
         **options: Any,
     ) -> Served:
-        """Serve the application, of which so many slow requests run at once."""
+        """Serve the application, with this limit of simultaneous slow requests."""
         ...
 
 
@@ -190,7 +190,7 @@ def https_lane() -> Lane:
 
 @pytest.fixture
 def serve(certificate: TLSFiles) -> Iterator[Serve]:
-    """Return what starts an engine."""
+    """Return a function that starts an engine."""
     with contextlib.ExitStack() as stack:
 
         def start(
@@ -216,7 +216,7 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
 
 
 def echo_environ(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-    """Answer with the texts of the environ, and the body as `body`."""
+    """Answer with the strings of the environ, and with the body as `body`."""
     texts = {name: value for name, value in environ.items() if isinstance(value, str)}
     body = json.dumps(texts | {"body": environ["wsgi.input"].read(1 << 20).decode("latin-1")}).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
@@ -224,7 +224,7 @@ def echo_environ(environ: Environ, start_response: StartResponse) -> Iterable[by
 
 
 def count_body(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-    """Answer with the number of bytes in the body; 413 where it was too long to be read."""
+    """Answer with the number of bytes in the body, or with 413 if the body was too long to be read."""
     size = 0
     while part := environ["wsgi.input"].read(65536):
         size += len(part)
@@ -243,15 +243,15 @@ def environ_app() -> WSGIApplication:
 
 @pytest.fixture
 def counting_app() -> WSGIApplication:
-    """An application that counts the bytes of the body."""
+    """An application that answers with the length of the body."""
     return count_body
 
 
 class Gate:
-    """An application that answers `/held` when the gate is opened, and everything else at once."""
+    """An application that answers `/held` once the gate is opened, and everything else at once."""
 
     def __init__(self) -> None:
-        """Begin closed."""
+        """Start with the gate closed."""
         self.opened = threading.Event()
         self.entered = threading.Semaphore(0)
 
@@ -265,14 +265,14 @@ class Gate:
         return [body]
 
     def wait_until_entered(self, requests: int = 1) -> None:
-        """Return once so many held requests have reached the application."""
+        """Wait until this many held requests have reached the application."""
         for _ in range(requests):
             assert self.entered.acquire(timeout=20)
 
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """An application that holds requests; opened at the end, whatever happens."""
+    """An application that holds requests; the gate is always opened at the end."""
     held = Gate()
     yield held
     held.opened.set()
@@ -280,7 +280,7 @@ def gate() -> Iterator[Gate]:
 
 @pytest.fixture
 def until() -> Until:
-    """Return what waits for a condition, and fails after 20 s."""
+    """Return a function that waits for a condition, and fails after 20 s."""
 
     def wait(condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + 20
@@ -294,7 +294,7 @@ def until() -> Until:
 
 @pytest.fixture
 def exchange() -> Exchange:
-    """Return what sends raw bytes over a connection, and reads one response."""
+    """Return a function that sends raw bytes over a connection, and reads one response."""
 
     def send(connection: socket.socket, request: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         connection.sendall(request)
@@ -307,7 +307,7 @@ def exchange() -> Exchange:
 
 @pytest.fixture
 def dispatcher() -> Iterator[Dispatcher]:
-    """A dispatcher with the default share, whose threads are ended."""
+    """A dispatcher with the default share; its threads are ended after the test."""
     made = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=30)
     yield made
     assert made.close(20)
@@ -315,7 +315,7 @@ def dispatcher() -> Iterator[Dispatcher]:
 
 @pytest.fixture
 def release() -> Iterator[threading.Event]:
-    """What slow jobs wait for; set at the end, whatever happens."""
+    """The event that slow jobs wait for; it is always set at the end."""
     event = threading.Event()
     yield event
     event.set()

@@ -23,7 +23,7 @@ THREADS, SHARE, QUEUE = 8, 2, 3
 
 
 class Plain:
-    """A WSGI application that is nobody's in particular."""
+    """A WSGI application that belongs to no plugin."""
 
     timed = False
 
@@ -40,7 +40,7 @@ class Plain:
         return ""
 
     def client_of(self, environ: dict[str, Any]) -> str:
-        """Return the address of the connection."""
+        """Return the peer address of the connection."""
         return str(environ["REMOTE_ADDR"])
 
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -51,7 +51,7 @@ class Plain:
 
 
 def open_alone(application: WSGIApplication, listener: Listener, tls: TLSFiles | None = None) -> Engine:
-    """Return an engine with a dispatcher of its own, which has threads only once there is a request."""
+    """Return an engine with its own dispatcher, which starts threads only for requests."""
     return open_engine(Plain(application), listener, EngineOptions(), tls, Dispatcher(THREADS))
 
 
@@ -59,30 +59,30 @@ class Task(Job):
     """A job that calls a function."""
 
     def __init__(self, dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> None:
-        """Begin with nothing done."""
+        """Store the function, and reset the events."""
         self.share = dispatcher.share_of(plugin)
         self._run = run
         self.refused = threading.Event()
         self.slow = threading.Event()
 
     def run(self) -> None:
-        """Do what it was told."""
+        """Call the function."""
         self._run()
 
     def refuse(self) -> None:
-        """Note that it was refused."""
+        """Record the refusal."""
         self.refused.set()
 
     def on_slow(self) -> None:
-        """Note that it takes long."""
+        """Record that the job is slow."""
         self.slow.set()
 
 
 class Receivers:
-    """Threads that receive jobs from a channel: as granian's do, knowing nothing of each other, or one alone."""
+    """Threads that receive jobs from a channel: all independently, as granian's do, or one at a time."""
 
     def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
-        """Start them."""
+        """Start the threads."""
         self._alone = alone
         self.group: ThreadGroup = dispatcher.add_group(threads)
         self._dispatcher = dispatcher
@@ -93,7 +93,7 @@ class Receivers:
             thread.start()
 
     def give(self, job: Job | None) -> None:
-        """Have one of them receive a job."""
+        """Put a job into the channel."""
         self._jobs.append(job)
         self._there.release()
 
@@ -109,7 +109,7 @@ class Receivers:
                 self._dispatcher.run_or_queue(job, self.group)
 
     def close(self) -> None:
-        """End them."""
+        """End the threads."""
         self._dispatcher.remove_group(self.group)
         for _ in self._threads:
             self.give(None)
@@ -119,14 +119,14 @@ class Receivers:
 
 
 def submit(dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> Task:
-    """Have a function called by the dispatcher's own threads."""
+    """Have the dispatcher's own threads call a function."""
     task = Task(dispatcher, run, plugin)
     dispatcher.submit(task)
     return task
 
 
 def hold(dispatcher: Dispatcher, release: threading.Event, until: Until, plugin: str, jobs: int) -> None:
-    """Have a plugin hold threads."""
+    """Let slow jobs of a plugin hold threads."""
     for _ in range(jobs):
         submit(dispatcher, lambda: release.wait(20), plugin)
     until(lambda: dispatcher.loads()[plugin].held == jobs)

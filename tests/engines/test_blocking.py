@@ -42,14 +42,14 @@ def engine(dispatcher: Dispatcher, release: threading.Event) -> Iterator[Receive
 
 
 def fill(dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until) -> None:
-    """Have as many requests of the plugin wait for something as may be answered at once."""
+    """Fill the plugin's places in the blocking pool with requests that wait."""
     for number in range(POOL):
         engine.give(Task(dispatcher, lambda: release.wait(20), "stored"))
         until(partial(_is_load, dispatcher, number + 1, 0))
 
 
-def test_ten_are_answered_at_once(dispatcher: Dispatcher, engine: Receivers) -> None:
-    """Each waits for the others, and none of them is the active one that others wait for."""
+def test_the_blocking_pool_runs_ten_requests_at_once(dispatcher: Dispatcher, engine: Receivers) -> None:
+    """They wait for each other, and none of them holds the turn."""
     together = threading.Barrier(POOL + 1, timeout=20)
     for _ in range(POOL):
         engine.give(Task(dispatcher, together.wait, "stored"))
@@ -59,10 +59,10 @@ def test_ten_are_answered_at_once(dispatcher: Dispatcher, engine: Receivers) -> 
     together.wait()
 
 
-def test_the_next_waits_for_one_of_them(
+def test_the_eleventh_request_waits_for_a_place(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
-    """It waits in its plugin's queue, while others are answered, and is done after one of those before it."""
+    """It waits in its plugin's queue while other plugins are served, and runs after one of the ten has ended."""
     fill(dispatcher, engine, release, until)
     late, done = threading.Event(), threading.Event()
     engine.give(Task(dispatcher, late.set, "stored"))
@@ -76,10 +76,10 @@ def test_the_next_waits_for_one_of_them(
     until(lambda: engine.group.held == 0)
 
 
-def test_a_full_queue_refuses_beside_the_turn(
+def test_a_full_queue_of_the_blocking_pool_refuses(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
-    """The request after the last that may wait is refused at once."""
+    """The first request beyond the queue's limit is refused at once."""
     fill(dispatcher, engine, release, until)
     waiting = [Task(dispatcher, lambda: None, "stored") for _ in range(QUEUE)]
     for number, each in enumerate(waiting):
@@ -92,8 +92,10 @@ def test_a_full_queue_refuses_beside_the_turn(
     assert dispatcher.loads()["stored"].refused == 1
 
 
-def test_who_waits_too_long_beside_the_turn_is_refused(release: threading.Event, until: Until) -> None:
-    """Also where none of those before ever ends."""
+def test_a_request_that_queues_too_long_for_the_blocking_pool_is_refused(
+    release: threading.Event, until: Until
+) -> None:
+    """The time limit applies even if no earlier request ever ends."""
     dispatcher = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=0.05, one_processor=True)
     dispatcher.blocking_plugins = {"stored": ()}
     engine = Receivers(dispatcher, POOL + 4, alone=False)
@@ -106,10 +108,10 @@ def test_who_waits_too_long_beside_the_turn_is_refused(release: threading.Event,
     assert dispatcher.close(20)
 
 
-def test_who_computes_elsewhere_lets_others_in(
+def test_a_request_that_computes_elsewhere_frees_its_place(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
-    """Again and again: while ten hash passwords, say, the next ones of their plugin are answered."""
+    """While ten requests hash passwords, for example, the next ones of their plugin are answered; this repeats."""
 
     def compute(release: threading.Event, begun: threading.Semaphore) -> None:
         about_to_wait(long=True)
@@ -128,10 +130,10 @@ def test_who_computes_elsewhere_lets_others_in(
         until(lambda: dispatcher.share_of("stored").yielded == 0)
 
 
-def test_an_engine_whose_threads_others_hold_answers_all_the_same(
+def test_an_engine_without_a_free_thread_still_answers(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """Threads of the dispatcher do it, and are used again."""
+    """The dispatcher's own threads answer instead, and are reused."""
     engine = Receivers(dispatcher, 3, alone=False)
     for number in range(2):
         engine.give(Task(dispatcher, lambda: release.wait(20), f"slow{number}"))
@@ -153,8 +155,10 @@ def test_an_engine_whose_threads_others_hold_answers_all_the_same(
     engine.close()
 
 
-def test_what_there_is_no_thread_for_is_refused(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system allows no more threads; it holds no place in the pool."""
+def test_a_request_is_refused_if_no_thread_can_be_started(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the system allows no more threads, the request holds no place in the pool."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -168,10 +172,10 @@ def test_what_there_is_no_thread_for_is_refused(dispatcher: Dispatcher, monkeypa
     assert dispatcher.loads()["stored"] == (0, 0, 1)
 
 
-def test_those_that_wait_for_the_turn_and_for_a_place_beside_it_do_not_mix(
+def test_the_queues_of_the_turn_and_of_the_blocking_pool_are_separate(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
-    """A read that has to wait goes on when a slow one ends, though writes hold and fill all places."""
+    """A queued read runs when a slow read ends, even while writes fill the blocking pool."""
     fill(dispatcher, engine, release, until)
     write, read = threading.Event(), threading.Event()
     engine.give(Task(dispatcher, write.set, "stored"))
@@ -191,10 +195,10 @@ def test_those_that_wait_for_the_turn_and_for_a_place_beside_it_do_not_mix(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
-def test_threads_share_a_processor_until_a_request_takes_long(
+def test_threads_share_a_processor_until_a_request_is_slow(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
 ) -> None:
-    """What computes for long may use the others, and comes back. The main thread is never bound."""
+    """A long computation may use the other processors, and returns later. The main thread is never bound."""
     allowed = os.sched_getaffinity(0)
     shared = {dispatcher.processor._number}
     seen: dict[str, set[int]] = {}
@@ -229,7 +233,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
     for last in (partial(look_when_overtaken, "overtaken"), look_in_a_job):
         submit(dispatcher, last, "other")
         assert done.acquire(timeout=20)
-    until(lambda: all(os.sched_getaffinity(thread) == shared for thread in slow))  # they have come back
+    until(lambda: all(os.sched_getaffinity(thread) == shared for thread in slow))  # they are bound again
     assert seen == {
         "stored": shared,
         "stored, slow": allowed,
@@ -247,8 +251,8 @@ def _is_load(dispatcher: Dispatcher, held: int, waiting: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
-def test_native_threads_are_kept_off_the_shared_processor() -> None:
-    """There, they would interrupt whoever runs Python. Where there is one alone, or none is shared, they use all."""
+def test_native_threads_avoid_the_shared_processor() -> None:
+    """They would interrupt Python there. With a single processor, or without a shared one, they may use all."""
     allowed = os.sched_getaffinity(0)
     seen: list[set[int]] = []
 
@@ -285,16 +289,14 @@ ERR:           0
         ({0, 1}, "", [0, 1]),
     ],
 )
-def test_the_shared_processor_is_one_that_devices_interrupt_little(
-    allowed: set[int], told: str, chosen: list[int]
-) -> None:
-    """It is of the quieter half of those that may be used, or any where the system doesn't tell."""
+def test_the_shared_processor_is_one_with_few_interrupts(allowed: set[int], told: str, chosen: list[int]) -> None:
+    """It belongs to the less interrupted half of the allowed ones; without the system's counters, any will do."""
     assert least_interrupted(allowed, told) == chosen
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
-def test_this_system_tells_which_processors_are_least_interrupted() -> None:
-    """What Linux tells is understood, and one of its processors is shared."""
+def test_the_counters_of_this_system_are_understood() -> None:
+    """Linux's interrupt counters can be parsed, and one of its processors is shared."""
     told = Path("/proc/interrupts").read_text(encoding="ascii")
     allowed = os.sched_getaffinity(0)
     assert len(least_interrupted(allowed, told)) == (len(allowed) + 1) // 2

@@ -40,7 +40,7 @@ def test_a_body_of_unknown_length_arrives(serve: Serve, lane: Lane, environ_app:
 
 @pytest.mark.parametrize("size", [0, 1, 524_288, 524_289, 3_000_000])
 def test_bodies_of_any_size_arrive_whole(serve: Serve, lane: Lane, counting_app: WSGIApplication, size: int) -> None:
-    """In memory or spooled to a file, the application reads what was sent."""
+    """Bodies in memory and bodies spooled to a file are read as they were sent."""
     client = serve(counting_app, lane, body_limit=4_000_000).client()
     assert client.post("/", content=b"x" * size).text == f"{size} of {size}"
 
@@ -49,7 +49,7 @@ def test_bodies_of_any_size_arrive_whole(serve: Serve, lane: Lane, counting_app:
 def test_a_body_at_the_limit_is_read_and_one_above_is_not(
     serve: Serve, lane: Lane, counting_app: WSGIApplication, announced: bool
 ) -> None:
-    """Above the limit the application gets no body and a CONTENT_LENGTH above the limit, and its 413 is seen."""
+    """Above the limit, the application sees an empty body and a too large CONTENT_LENGTH, and the client its 413."""
     served = serve(counting_app, lane, body_limit=LIMIT)
     for size, status in ((LIMIT, 200), (LIMIT + 1, 413), (3_000_000, 413), (LIMIT, 200)):
         body = b"x" * size
@@ -64,7 +64,7 @@ def test_a_body_at_the_limit_is_read_and_one_above_is_not(
 def test_small_chunks_do_not_count_their_framing(
     serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
-    """A body within the limit passes, however it is cut."""
+    """A body within the limit is accepted, whatever the size of its chunks."""
     chunks = b"1;some=extension\r\nx\r\n" * 1000
     request = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
     with serve(counting_app, lane1, body_limit=1000).connect() as connection:
@@ -72,10 +72,8 @@ def test_small_chunks_do_not_count_their_framing(
     assert (response.status, body) == (200, b"1000 of 1000")
 
 
-def test_a_refused_body_is_answered_while_it_is_being_sent(
-    serve: Serve, lane1: Lane, counting_app: WSGIApplication
-) -> None:
-    """A client that sends all before it reads finds the 413, not a reset."""
+def test_a_client_that_is_still_sending_sees_the_413(serve: Serve, lane1: Lane, counting_app: WSGIApplication) -> None:
+    """A client that sends its whole body before it reads finds the 413, not a connection reset."""
     with serve(counting_app, lane1, body_limit=LIMIT).connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n")
         for _ in range(80):
@@ -86,7 +84,7 @@ def test_a_refused_body_is_answered_while_it_is_being_sent(
 def test_the_connection_ends_cleanly_after_a_refused_body(
     serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
-    """What follows a refused body is not taken for a request."""
+    """The bytes after a refused body are not parsed as a request."""
     smuggled = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
     request = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n"
     with serve(counting_app, lane1, body_limit=LIMIT).connect() as connection:
@@ -96,10 +94,10 @@ def test_the_connection_ends_cleanly_after_a_refused_body(
         assert connection.recv(1) == b""
 
 
-def test_a_refused_body_that_never_comes_keeps_no_connection(
+def test_a_refused_body_that_never_arrives_keeps_no_connection(
     serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
-    """Of a crowd of them each is answered, and closed soon, whatever the thread does that it came to."""
+    """Every client of a crowd is answered, and its connection is closed soon, whatever thread receives it."""
     served = serve(counting_app, lane1, body_limit=LIMIT)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(served.connect()) for _ in range(40)]
@@ -115,7 +113,7 @@ def test_a_refused_body_that_never_comes_keeps_no_connection(
 def test_curl_sees_the_413(
     serve: Serve, lane: Lane, counting_app: WSGIApplication, tmp_path: Path, options: list[str]
 ) -> None:
-    """curl, which says Expect: 100-continue, prints the status."""
+    """curl, which sends Expect: 100-continue, prints the status."""
     if which("curl") is None:
         pytest.skip("curl is not installed")
     (tmp_path / "big").write_bytes(bytes(5_000_000))
@@ -142,7 +140,7 @@ def test_expect_continue_is_answered_before_the_body_is_sent(
 def test_expect_continue_without_a_body_is_answered(
     serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
-    """A request that expects 100 and has no body does not hang."""
+    """A request with Expect: 100-continue and no body does not hang."""
     with serve(counting_app, lane1).connect() as connection:
         response, _ = exchange(
             connection, b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n"
@@ -151,15 +149,15 @@ def test_expect_continue_without_a_body_is_answered(
 
 
 def test_the_limit_can_be_changed_while_serving(serve: Serve, lane: Lane, counting_app: WSGIApplication) -> None:
-    """A new limit holds for the next request."""
+    """A new limit applies to the next request."""
     served = serve(counting_app, lane, body_limit=10)
     assert served.client().post("/", content=b"x" * 20).status_code == 413
     served.engine.set_body_limit(20)
     assert served.client().post("/", content=b"x" * 20).status_code == 200
 
 
-def test_a_body_that_breaks_off_reaches_no_application(serve: Serve, lane1: Lane, gate: Gate, until: Until) -> None:
-    """A client that leaves in the middle of its body is forgotten; the next one is served."""
+def test_an_incomplete_body_reaches_no_application(serve: Serve, lane1: Lane, gate: Gate, until: Until) -> None:
+    """A client that disconnects in the middle of its body is dropped, and the next one is served."""
     served = serve(gate, lane1)
     with served.connect() as connection:
         connection.sendall(b"POST /held HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")

@@ -1,4 +1,4 @@
-"""Chunked bodies that HTTP does not allow are refused by waitress before anything else is made of their bytes."""
+"""Waitress refuses invalid chunked bodies before it interprets any of their bytes."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ BROKEN = {
 
 @pytest.mark.parametrize("following", [b"", b"\r\nGET /held HTTP/1.1\r\nHost: h\r\n\r\n"], ids=["alone", "followed"])
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
-def test_a_broken_chunked_body_is_400_at_once(
+def test_an_invalid_chunked_body_is_400_at_once(
     serve: Serve, gate: Gate, exchange: Exchange, body: bytes, following: bytes
 ) -> None:
-    """The connection ends, and what follows is not taken for a request (RFC 9112 2.2, 7.1)."""
+    """The connection ends, and the following bytes are not parsed as a request (RFC 9112 2.2, 7.1)."""
     with serve(gate).connect() as connection:
         response, _ = exchange(connection, HEAD + body + following)
         assert (response.status, connection.recv(1)) == (400, b"")
@@ -71,15 +71,15 @@ def test_a_broken_chunked_body_is_400_at_once(
 def test_a_chunk_above_the_limit_is_413_before_it_is_sent(
     serve: Serve, counting_app: WSGIApplication, exchange: Exchange, size: bytes
 ) -> None:
-    """As a Content-Length above it is."""
+    """This is the same as for a Content-Length above the limit."""
     with serve(counting_app, body_limit=10_000).connect() as connection:
         response, body = exchange(connection, HEAD + size + b"\r\n")
         assert (response.status, body) == (413, b"0 of %d" % int(size, 16))
         assert connection.recv(1) == b""
 
 
-def test_a_chunked_body_is_read_wherever_it_is_cut() -> None:
-    """With extensions, padded sizes and trailers; the next request is left."""
+def test_a_chunked_body_is_read_wherever_it_is_split() -> None:
+    """It may have extensions, padded sizes and trailers; the next request stays unread."""
     sent = b'3;a=b;c="d\\"e;f"\r\na\r\n\r\n000000000000000A\r\n0123456789\r\n0\r\nX: 1\r\nY:\r\n\r\n'
     for cut in range(len(sent)):
         body = StrictChunkedReceiver(OverflowableBuffer(1000))

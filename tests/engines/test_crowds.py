@@ -1,4 +1,4 @@
-"""Clients that idle, dawdle or stall leave the others served."""
+"""Idle, slow and stalled clients don't keep others from being served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDLE, HALF_SENT, SLOW_BODIES = 1100, 500, 20
 
 @pytest.fixture
 def descriptors() -> Iterator[None]:
-    """Make room for the connections of both sides."""
+    """Raise the limit of descriptors to fit the connections of both sides."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 3 * IDLE
     if soft < needed:
@@ -40,7 +40,7 @@ def descriptors() -> Iterator[None]:
 
 
 def connect(served: Served, connections: int) -> list[socket.socket]:
-    """Open so many connections, without a TLS handshake."""
+    """Open this many connections, without a TLS handshake."""
     with contextlib.ExitStack() as stack:
         opened = [
             stack.enter_context(socket.create_connection(("127.0.0.1", served.engine.port), timeout=20))
@@ -51,7 +51,7 @@ def connect(served: Served, connections: int) -> list[socket.socket]:
 
 
 def ends(connection: socket.socket) -> bool:
-    """Read what comes, and return whether the server has closed the connection before 20 s passed without a word."""
+    """Read until the server closes the connection; return False if it is silent for 20 s instead."""
     try:
         while connection.recv(65536):
             pass
@@ -68,8 +68,8 @@ def assert_served(served: Served) -> None:
         assert served.client().get(f"/other{number}").text == f"/other{number}"
 
 
-def test_idle_connections_leave_others_served(serve: Serve, lane: Lane, gate: Gate, descriptors: None) -> None:
-    """1100 connections that say nothing, over TLS not even a handshake."""
+def test_idle_connections_do_not_block_others(serve: Serve, lane: Lane, gate: Gate, descriptors: None) -> None:
+    """1100 connections send nothing, not even a TLS handshake."""
     served = serve(gate, lane)
     opened = connect(served, IDLE)
     assert_served(served)
@@ -77,8 +77,8 @@ def test_idle_connections_leave_others_served(serve: Serve, lane: Lane, gate: Ga
         connection.close()
 
 
-def test_half_sent_headers_leave_others_served(serve: Serve, lane: Lane, gate: Gate, descriptors: None) -> None:
-    """500 requests whose header never ends, after the handshake where there is one."""
+def test_incomplete_headers_do_not_block_others(serve: Serve, lane: Lane, gate: Gate, descriptors: None) -> None:
+    """500 requests never complete their header, after a handshake in the case of TLS."""
     served = serve(gate, lane)
     opened = [served.connect() for _ in range(HALF_SENT)]
     for connection in opened:
@@ -89,7 +89,7 @@ def test_half_sent_headers_leave_others_served(serve: Serve, lane: Lane, gate: G
 
 
 def test_slow_bodies_hold_no_thread(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """20 bodies that never end, and four threads."""
+    """20 bodies never end, and there are only four threads."""
     served = serve(gate, lane)
     opened = [served.connect() for _ in range(SLOW_BODIES)]
     for connection in opened:
@@ -99,8 +99,8 @@ def test_slow_bodies_hold_no_thread(serve: Serve, lane: Lane, gate: Gate) -> Non
         connection.close()
 
 
-def test_readers_that_take_nothing_hold_no_thread(serve: Serve, https_lane: Lane, gate: Gate) -> None:
-    """Forty of HTTP/1.1, and a hundred streams of an HTTP/2 connection without a window, and four threads."""
+def test_clients_that_read_nothing_hold_no_thread(serve: Serve, https_lane: Lane, gate: Gate) -> None:
+    """Forty clients of HTTP/1.1, or a hundred streams of HTTP/2 without a window, face four threads."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"].startswith("/other"):
@@ -142,15 +142,15 @@ def test_readers_that_take_nothing_hold_no_thread(serve: Serve, https_lane: Lane
     ],
     ids=["nothing", "half a header", "half a body", "a whole request"],
 )
-def test_a_connection_that_stays_silent_is_closed(serve: Serve, lane1: Lane, gate: Gate, said: bytes) -> None:
-    """After the idle time-out the server closes it, whatever was said before."""
+def test_a_silent_connection_is_closed(serve: Serve, lane1: Lane, gate: Gate, said: bytes) -> None:
+    """The server closes it after the idle time-out, whether or not it was used before."""
     with serve(gate, lane1, idle_timeout=1).connect() as connection:
         connection.sendall(said)
         assert ends(connection)
 
 
-def test_a_body_that_takes_too_long_is_given_up(serve: Serve, lane1: Lane, gate: Gate) -> None:
-    """However regularly a byte of it comes."""
+def test_a_slow_body_is_aborted(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """The time limit applies even if its bytes arrive regularly."""
     with serve(gate, lane1, idle_timeout=10, body_timeout=1).connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n")
         connection.settimeout(0.1)
@@ -169,13 +169,13 @@ def test_a_body_that_takes_too_long_is_given_up(serve: Serve, lane1: Lane, gate:
 
 
 def test_a_connection_without_a_handshake_is_closed(serve: Serve, https_lane: Lane, gate: Gate) -> None:
-    """A TLS client that never begins is sent away."""
+    """A TLS client that never starts the handshake is disconnected."""
     (connection,) = connect(serve(gate, https_lane, idle_timeout=1), 1)
     with connection, contextlib.suppress(ConnectionError):
         assert connection.recv(1) == b""
 
 
-def test_a_long_request_outlives_the_idle_time_out(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
+def test_a_long_request_survives_the_idle_time_out(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
     """A connection that waits for its answer is not idle."""
     served = serve(gate, lane, idle_timeout=1)
     with served.connect() as idle:
@@ -196,7 +196,7 @@ def test_a_long_request_outlives_the_idle_time_out(serve: Serve, lane: Lane, gat
 def test_setting_the_clock_closes_no_connection(
     serve: Serve, lane1: Lane, environ_app: WSGIApplication, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
-    """Idle times don't follow the time of day: who has just asked may ask again."""
+    """Idle times don't depend on the time of day: a client that has just been served may send another request."""
     served = serve(environ_app, lane1, idle_timeout=40)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", 0)) as client:
         client.sock = served.connect()
@@ -207,10 +207,10 @@ def test_setting_the_clock_closes_no_connection(
             assert client.getresponse().read()
 
 
-def test_setting_the_clock_back_keeps_no_connection(
+def test_setting_the_clock_back_keeps_no_connection_open(
     serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that is idle is closed in time, whatever the time of day is meanwhile."""
+    """An idle connection is closed on time, whatever happens to the time of day."""
     with serve(gate, lane1, idle_timeout=1).connect() as connection:
         assert exchange(connection, b"GET /asked HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/asked"
         monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 - 86400)
@@ -218,7 +218,7 @@ def test_setting_the_clock_back_keeps_no_connection(
             assert connection.recv(1) == b""
 
 
-def test_the_newest_bodies_of_whoever_holds_most_are_refused(
+def test_the_newest_bodies_of_the_largest_sender_are_refused(
     serve: Serve,
     lane1: Lane,
     counting_app: WSGIApplication,
@@ -227,7 +227,7 @@ def test_the_newest_bodies_of_whoever_holds_most_are_refused(
     *,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """When unfinished bodies take too much memory: 503, one line in the log, and all others arrive."""
+    """When unfinished bodies use too much memory, these get 503, the log one line, and all others succeed."""
     served = serve(counting_app, lane1, body_memory=5 * 16 * 1024)
     head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nx"
     with contextlib.ExitStack() as stack:
@@ -238,7 +238,7 @@ def test_the_newest_bodies_of_whoever_holds_most_are_refused(
         answers = []
         for connection in opened:
             connection.settimeout(0.3)
-            try:  # whose body counts as the newest of five that come at once is up to the engine
+            try:  # the engine decides which of five simultaneous bodies counts as the newest
                 answers.append(connection.recv(65536)[:12])
             except TimeoutError:
                 connection.settimeout(20)
@@ -250,8 +250,10 @@ def test_the_newest_bodies_of_whoever_holds_most_are_refused(
     ]
 
 
-def test_a_reader_that_takes_too_little_is_given_up(serve: Serve, lane1: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less than the least rate, after the time in which any rate will do, ends the response."""
+def test_a_client_that_reads_too_slowly_is_disconnected(
+    serve: Serve, lane1: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the initial grace, a rate below the minimum ends the response."""
     monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
     monkeypatch.setattr("plughost._servers.base._MIN_RATE", 1 << 30)
     closed = threading.Event()
@@ -271,8 +273,8 @@ def test_a_reader_that_takes_too_little_is_given_up(serve: Serve, lane1: Lane, m
         assert closed.wait(20)
 
 
-def test_connections_over_the_limit_wait_their_turn(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """With the limit reached, the next client is served once another leaves."""
+def test_connections_above_the_limit_wait_their_turn(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """At the limit, the next client is served once another leaves."""
     served = serve(gate, lane, connection_limit=10)
     opened = connect(served, 30)
     for connection in opened:
@@ -280,8 +282,8 @@ def test_connections_over_the_limit_wait_their_turn(serve: Serve, lane: Lane, ga
     assert_served(served)
 
 
-def test_a_crowd_that_says_nothing_gives_way(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """With the limit reached by idle connections, they make room for all that wait, many times as many."""
+def test_idle_connections_make_room_for_a_crowd(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """When idle connections reach the limit, they are closed for waiting clients, many times as many."""
     served = serve(gate, lane, connection_limit=10)
     opened = connect(served, 200)
     assert_served(served)
@@ -289,10 +291,10 @@ def test_a_crowd_that_says_nothing_gives_way(serve: Serve, lane: Lane, gate: Gat
         connection.close()
 
 
-def test_a_crowd_of_one_address_costs_nobody_else_a_connection(
+def test_a_crowd_from_one_address_costs_others_no_connection(
     serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange
 ) -> None:
-    """At the limit idle connections of whoever holds most are closed, even where another's were idle for longer."""
+    """At the limit, idle connections of the address with most of them are closed, even if others are older."""
     served = serve(gate, lane1, connection_limit=16)
     with served.connect("127.0.0.2") as other:
         assert exchange(other, b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/first"
@@ -303,10 +305,10 @@ def test_a_crowd_of_one_address_costs_nobody_else_a_connection(
             connection.close()
 
 
-def test_waiting_requests_are_not_worth_a_line_in_the_log(
+def test_waiting_requests_are_not_logged(
     serve: Serve, lane1: Lane, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Requests that wait for the only thread are answered, and nothing is logged about them."""
+    """Requests that wait for the only thread are answered, and the log says nothing about them."""
     served = serve(gate, lane1, threads=1)
     opened = [served.connect() for _ in range(10)]
     for connection in opened:

@@ -1,4 +1,4 @@
-"""Of all threads that answer requests one is active; who takes long gives way, and holds no more than its share."""
+"""One request thread is active at a time; slow jobs yield the turn, and a plugin holds at most its share of threads."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Until
 
 
-def test_every_job_is_done_once(dispatcher: Dispatcher) -> None:
-    """Jobs of several submitters are all done, each once."""
+def test_every_job_runs_exactly_once(dispatcher: Dispatcher) -> None:
+    """Several threads submit jobs at the same time."""
     done: list[int] = []
     finished = threading.Semaphore(0)
 
@@ -39,8 +39,8 @@ def test_every_job_is_done_once(dispatcher: Dispatcher) -> None:
     assert sorted(done) == list(range(9000))
 
 
-def test_quick_jobs_run_one_after_the_other_in_their_order(dispatcher: Dispatcher) -> None:
-    """However many threads there are, those that have nothing to wait for don't meet."""
+def test_quick_jobs_run_one_at_a_time_in_order(dispatcher: Dispatcher) -> None:
+    """Jobs that never wait don't overlap, however many threads there are."""
     running, most, begun = 0, 0, []
     finished = threading.Semaphore(0)
 
@@ -61,7 +61,7 @@ def test_quick_jobs_run_one_after_the_other_in_their_order(dispatcher: Dispatche
 
 
 def test_plugins_take_turns(dispatcher: Dispatcher) -> None:
-    """However many requests of a plugin wait, the next of another one comes after one of these."""
+    """One plugin's request follows after one of another plugin, however many of the latter wait."""
     done: list[str] = []
     finished = threading.Semaphore(0)
 
@@ -69,7 +69,7 @@ def test_plugins_take_turns(dispatcher: Dispatcher) -> None:
         done.append(plugin)
         finished.release()
 
-    def ask() -> None:  # within the turn, so that all wait for it
+    def ask() -> None:  # inside the turn, so that all of them queue
         for plugin in ["long"] * 5 + ["short"] * 2:
             submit(dispatcher, partial(job, plugin), plugin)
 
@@ -79,8 +79,8 @@ def test_plugins_take_turns(dispatcher: Dispatcher) -> None:
     assert done == ["long", "short", "long", "short", "long", "long", "long"]
 
 
-def test_a_slow_job_gives_way(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
-    """While one waits, the next are done by another thread."""
+def test_a_slow_job_yields_the_turn(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+    """While one job waits, another thread runs the next ones."""
     hold(dispatcher, release, until, "slow", 1)
     done = threading.Event()
     submit(dispatcher, done.set, "quick")
@@ -92,8 +92,8 @@ def test_a_slow_job_gives_way(dispatcher: Dispatcher, release: threading.Event, 
 
 @pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "in pool"])
 @pytest.mark.parametrize("says_so", [False, True], ids=["is seen", "says so"])
-def test_a_job_is_told_that_it_takes_long(dispatcher: Dispatcher, plugin: str, says_so: bool) -> None:
-    """Whether it is seen to, or says so itself, and whether it has the turn or not; a quick one is not told."""
+def test_a_slow_job_is_notified(dispatcher: Dispatcher, plugin: str, says_so: bool) -> None:
+    """The watcher notices it or the job announces it, in turn or in the pool; a quick job is not notified."""
 
     def take_long() -> None:
         if says_so:
@@ -113,7 +113,7 @@ def test_a_job_is_told_that_it_takes_long(dispatcher: Dispatcher, plugin: str, s
 
 
 def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
-    """What else it is asked waits in its own queue, and others are served."""
+    """Its further requests wait in its own queue, and other plugins are served."""
     hold(dispatcher, release, until, "slow", SHARE)
     late, done = threading.Event(), threading.Event()
     submit(dispatcher, late.set, "slow")
@@ -126,7 +126,7 @@ def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: 
 
 
 def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
-    """The request after the last that may wait is refused at once, and counted."""
+    """The first request beyond the limit is refused at once, and counted."""
     hold(dispatcher, release, until, "slow", SHARE)
     waiting = [submit(dispatcher, lambda: None, "slow") for _ in range(QUEUE)]
     refused = submit(dispatcher, lambda: None, "slow")
@@ -135,10 +135,10 @@ def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, 
     assert dispatcher.loads()["slow"] == (SHARE, QUEUE, 1)
 
 
-def test_responses_that_go_on_take_no_place_in_the_queue(
+def test_continued_responses_take_no_place_in_the_queue(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """However many of them wait for the plugin's threads, as many new requests may wait, too."""
+    """Any number of them may wait for the plugin's threads, and just as many new requests may wait as before."""
     hold(dispatcher, release, until, "slow", SHARE)
     for number in range(QUEUE):
         rest = Task(dispatcher, lambda: None, "slow")
@@ -153,8 +153,8 @@ def test_responses_that_go_on_take_no_place_in_the_queue(
     assert not fresh.refused.is_set()
 
 
-def test_all_that_wait_go_on_once_slow_ones_end(release: threading.Event, until: Until) -> None:
-    """Those that waited are quick, and no slow one is left whose end could let in the next: each lets in the next."""
+def test_all_queued_jobs_run_once_slow_ones_end(release: threading.Event, until: Until) -> None:
+    """The queued jobs are quick, so each must start the next: no slow job is left to do so."""
     dispatcher = Dispatcher(THREADS, queue_timeout=60)
     hold(dispatcher, release, until, "slow", SHARE)
     done = threading.Semaphore(0)
@@ -167,8 +167,8 @@ def test_all_that_wait_go_on_once_slow_ones_end(release: threading.Event, until:
     assert dispatcher.close(20)
 
 
-def test_who_waits_too_long_is_refused(release: threading.Event, until: Until) -> None:
-    """Also where none of those before ever ends."""
+def test_a_request_that_queues_too_long_is_refused(release: threading.Event, until: Until) -> None:
+    """The time limit applies even if no earlier request ever ends."""
     dispatcher = Dispatcher(THREADS, queue_timeout=0.05)
     hold(dispatcher, release, until, "slow", SHARE)
     ran = threading.Event()
@@ -179,8 +179,8 @@ def test_who_waits_too_long_is_refused(release: threading.Event, until: Until) -
     assert dispatcher.close(20)
 
 
-def test_what_was_begun_is_never_refused(release: threading.Event, until: Until) -> None:
-    """The rest of a response, and a plugin's own jobs, wait for as long as it takes."""
+def test_started_work_is_never_refused(release: threading.Event, until: Until) -> None:
+    """The rest of a response and a plugin's own jobs may wait for any time."""
     dispatcher = Dispatcher(THREADS, queue_limit=0, queue_timeout=0.05)
     hold(dispatcher, release, until, "slow", SHARE)
     done = threading.Semaphore(0)
@@ -195,10 +195,10 @@ def test_what_was_begun_is_never_refused(release: threading.Event, until: Until)
     assert dispatcher.close(20)
 
 
-def test_a_plugin_that_holds_nothing_may_always_begin(
+def test_a_plugin_without_threads_may_always_start(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """However many others hold their share, the last to come is served."""
+    """Its request is served, however many other plugins hold their share."""
     for number in range(2 * THREADS):
         hold(dispatcher, release, until, f"slow{number}", 1)
     done = threading.Event()
@@ -210,7 +210,7 @@ def test_a_plugin_that_holds_nothing_may_always_begin(
 def test_a_job_that_raises_ends_no_thread(
     dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, until: Until, plugin: str
 ) -> None:
-    """It is logged, the next one is done, and the plugin holds nothing."""
+    """Its exception is logged, the next job runs, and the plugin holds no thread."""
 
     def fail() -> None:
         raise SystemExit
@@ -227,10 +227,10 @@ def test_a_job_that_raises_ends_no_thread(
     engine.close()
 
 
-def test_jobs_wait_while_the_system_allows_no_more_threads(
+def test_jobs_wait_while_no_thread_can_be_started(
     dispatcher: Dispatcher, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are done once there is a thread: by whoever comes next, or by the watcher where nobody comes."""
+    """They run once there is a thread: with the next job, or by the watcher if no job follows."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -243,7 +243,7 @@ def test_jobs_wait_while_the_system_allows_no_more_threads(
     until(lambda: done == ["first", "second"])
     released = threading.Event()
     submit(dispatcher, lambda: released.wait(20), "slow")
-    until(lambda: dispatcher.loads()["slow"].held == 1)  # it is the only thread, and the watcher is awake
+    until(lambda: dispatcher.loads()["slow"].held == 1)  # this is the only thread, and the watcher is awake
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         submit(dispatcher, lambda: done.append("third"))
@@ -251,8 +251,8 @@ def test_jobs_wait_while_the_system_allows_no_more_threads(
     released.set()
 
 
-def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
-    """A job that goes on is left to itself, and told of."""
+def test_closing_waits_only_for_its_time_limit(release: threading.Event) -> None:
+    """A job that still runs is left alone, and reported."""
     dispatcher = Dispatcher(2)
     entered = threading.Event()
 
@@ -267,8 +267,8 @@ def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
     assert dispatcher.close(20)
 
 
-def test_closing_wakes_a_watcher_that_goes_to_sleep_at_that_moment(until: Until) -> None:
-    """It has looked and found nothing to do, and does not sleep for ever."""
+def test_closing_wakes_a_watcher_that_is_falling_asleep(until: Until) -> None:
+    """The watcher has found nothing to do, and must not sleep for ever."""
     dispatcher = Dispatcher(2)
     ended: list[bool] = []
     closing = threading.Thread(target=lambda: ended.append(dispatcher.close(20)))
@@ -286,8 +286,8 @@ def test_closing_wakes_a_watcher_that_goes_to_sleep_at_that_moment(until: Until)
     assert ended == [True]
 
 
-def test_jobs_that_wait_for_long_hold_none_of_their_share(dispatcher: Dispatcher, release: threading.Event) -> None:
-    """Also those that begin while nobody else waits: a later one of their plugin is done before they end."""
+def test_jobs_that_wait_for_long_use_no_share(dispatcher: Dispatcher, release: threading.Event) -> None:
+    """This includes jobs without competitors: a later job of their plugin ends before they do."""
 
     def wait() -> None:
         about_to_wait(long=True)
@@ -305,8 +305,8 @@ def test_jobs_that_wait_for_long_hold_none_of_their_share(dispatcher: Dispatcher
     release.set()
 
 
-def test_jobs_that_wait_for_the_disk_give_way_at_once(dispatcher: Dispatcher) -> None:
-    """More of one plugin wait together than it may hold with slow ones, so that they share what they wait for."""
+def test_jobs_that_wait_for_the_disk_yield_the_turn_at_once(dispatcher: Dispatcher) -> None:
+    """More jobs of one plugin may wait together than its share of slow ones, so that they can share a commit."""
     together = threading.Barrier(4 * SHARE + 1, timeout=20)
 
     def wait_for_the_disk() -> None:
@@ -322,8 +322,8 @@ def test_jobs_that_wait_for_the_disk_give_way_at_once(dispatcher: Dispatcher) ->
     assert dispatcher.loads()["stored"].held == 0
 
 
-def test_a_share_is_as_large_after_any_number_of_slow_jobs(dispatcher: Dispatcher, until: Until) -> None:
-    """What a plugin held it may hold again, and no more; so may all plugins together."""
+def test_slow_jobs_do_not_change_the_size_of_a_share(dispatcher: Dispatcher, until: Until) -> None:
+    """After any number of slow jobs, a plugin, and all plugins together, may hold as many threads as before."""
     plugins = [f"slow{number}" for number in range(THREADS // SHARE)]
     for _ in range(5):
         release = threading.Event()
@@ -338,8 +338,8 @@ def test_a_share_is_as_large_after_any_number_of_slow_jobs(dispatcher: Dispatche
             until(partial(_is_load, dispatcher, plugin, 0, 0))
 
 
-def test_so_many_of_a_plugin_give_their_turn_away_again_and_again(dispatcher: Dispatcher, until: Until) -> None:
-    """Sixteen do so at once. One more counts as slow."""
+def test_sixteen_jobs_of_a_plugin_may_yield_at_once(dispatcher: Dispatcher, until: Until) -> None:
+    """They may do so repeatedly. The seventeenth counts as slow."""
     for _ in range(3):
         release, resting = threading.Event(), threading.Semaphore(0)
 
@@ -358,8 +358,8 @@ def test_so_many_of_a_plugin_give_their_turn_away_again_and_again(dispatcher: Di
         until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.share_of("waits").yielded == 0)
 
 
-def test_a_plugin_may_hold_a_quarter_of_the_threads_and_at_least_two() -> None:
-    """Unless another share is set."""
+def test_a_share_is_a_quarter_of_the_threads_and_at_least_two() -> None:
+    """The setting `share` overrides this."""
     assert [Dispatcher(threads).share_of("any").limit for threads in (1, 4, 8, 16)] == [2, 2, 2, 4]
     assert Dispatcher(16, share=7).share_of("any").limit == 7
 

@@ -1,4 +1,4 @@
-"""An engine that stops answers what it was asked."""
+"""An engine that stops answers all requests that it has received."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Draining(threading.Thread):
     """Drains an engine in the background."""
 
     def __init__(self, served: Served, grace: float = 20.0) -> None:
-        """Begin at once."""
+        """Start at once."""
         super().__init__()
         self.served = served
         self.grace = grace
@@ -50,7 +50,7 @@ def refuses(served: Served) -> bool:
     """Return whether new connections are refused."""
     try:
         socket.create_connection(("127.0.0.1", served.engine.port), timeout=20).close()
-    except ConnectionError:  # refused, or reset in the moment of closing
+    except ConnectionError:  # refused, or reset while the port closes
         return True
     return False
 
@@ -77,8 +77,8 @@ def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, u
 
 
 @pytest.mark.parametrize("attempt", TRIES)
-def test_requests_that_were_sent_are_answered(serve: Serve, lane1: Lane, gate: Gate, attempt: int) -> None:
-    """Requests that wait for a thread, and requests that nobody has read yet, are answered."""
+def test_sent_requests_are_answered(serve: Serve, lane1: Lane, gate: Gate, attempt: int) -> None:
+    """This includes requests that wait for a thread, and requests that nobody has read yet."""
     served = serve(gate, lane1, threads=2)
     opened = [served.connect() for _ in range(20)]
     for number, connection in enumerate(opened):
@@ -94,7 +94,7 @@ def test_requests_that_were_sent_are_answered(serve: Serve, lane1: Lane, gate: G
     assert draining.answered is True
 
 
-def test_streams_of_one_connection_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
+def test_requests_of_a_shared_connection_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
     """Requests that share a client's connections are answered; HTTP/2 shares one."""
     served = serve(gate, lane, threads=6)
 
@@ -114,8 +114,8 @@ def test_streams_of_one_connection_are_answered(serve: Serve, lane: Lane, gate: 
     assert asyncio.run(ask()) == [f"/held{number}" for number in range(6)]
 
 
-def test_a_client_under_way_is_told_to_close(serve: Serve, lane1: Lane, gate: Gate) -> None:
-    """A connection that asks on while draining is answered until it is told `Connection: close`."""
+def test_an_active_client_is_told_to_close(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """A connection with further requests is answered during the drain until it receives `Connection: close`."""
     served = serve(gate, lane1)
     with served.connect() as connection:
         draining: Draining | None = None
@@ -134,7 +134,7 @@ def test_a_client_under_way_is_told_to_close(serve: Serve, lane1: Lane, gate: Ga
 
 
 def test_idle_connections_do_not_hold_the_drain(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """Kept-alive and silent connections are closed without waiting for the grace time."""
+    """Idle keep-alive and silent connections are closed without waiting for the grace time."""
     served = serve(gate, lane)
     assert served.client().get("/once").text == "/once"
     with served.connect() as silent:
@@ -144,8 +144,8 @@ def test_idle_connections_do_not_hold_the_drain(serve: Serve, lane: Lane, gate: 
         assert silent.recv(1) == b""
 
 
-def test_who_finds_no_room_does_not_hold_the_drain(serve: Serve, lane1: Lane, gate: Gate) -> None:
-    """At the limit of connections nobody accepts who waits: it is not waited for until the grace is over."""
+def test_unaccepted_connections_do_not_hold_the_drain(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """At the limit of connections, the drain does not spend its grace on clients that nobody accepts."""
     served = serve(gate, lane1, connection_limit=10)
     with contextlib.ExitStack() as stack:
         for _ in range(30):
@@ -155,8 +155,8 @@ def test_who_finds_no_room_does_not_hold_the_drain(serve: Serve, lane1: Lane, ga
         assert draining.answered is True
 
 
-def test_an_engine_that_pauses_waits_for_nobody_who_comes(serve: Serve, https_lane: Lane, gate: Gate) -> None:
-    """While it accepts nothing, a connection that waits for that does not hold its drain."""
+def test_a_paused_engine_does_not_wait_for_new_connections(serve: Serve, https_lane: Lane, gate: Gate) -> None:
+    """While it accepts nothing, a connection in the backlog does not hold the drain."""
     served = serve(gate, https_lane)
     engine = cast("GranianEngine", served.engine)
     engine.pause()
@@ -169,7 +169,7 @@ def test_an_engine_that_pauses_waits_for_nobody_who_comes(serve: Serve, https_la
 def test_a_connection_is_not_idle_before_its_answer_is_written(
     serve: Serve, https_lane: Lane, gate: Gate, until: Until, exchange: Exchange
 ) -> None:
-    """Granian writes it after it was given: for a moment neither its request nor its bytes are to be seen."""
+    """Granian writes the answer later: for a moment, neither a request nor bytes are visible."""
     served = serve(gate, https_lane)
     engine = served.engine
     assert isinstance(engine, GranianEngine)
@@ -193,8 +193,8 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_client_that_takes_its_answer_later_is_waited_for(serve: Serve, lane1: Lane, taken: bool) -> None:
-    """It takes nothing for longer than an idle connection is kept; what it never takes does not count as answered."""
+def test_a_drain_waits_for_a_client_that_reads_late(serve: Serve, lane1: Lane, taken: bool) -> None:
+    """The client pauses for longer than the idle time-out; an answer that is never read does not count as delivered."""
     size = 30_000_000
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -214,10 +214,10 @@ def test_a_client_that_takes_its_answer_later_is_waited_for(serve: Serve, lane1:
     assert draining.answered is taken
 
 
-def test_a_body_on_its_way_is_waited_for(
+def test_a_drain_waits_for_a_body(
     serve: Serve, lane1: Lane, gate: Gate, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
-    """A request whose second half comes while draining is answered."""
+    """A request is answered if the second half of its body arrives during the drain."""
     served = serve(counting_app, lane1)
     with served.connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab")
@@ -228,8 +228,8 @@ def test_a_body_on_its_way_is_waited_for(
     assert draining.answered is True
 
 
-def test_what_outlasts_the_grace_is_cut_off_and_told(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """The drain ends in time and says that a request was not answered."""
+def test_requests_beyond_the_grace_are_cut_off_and_reported(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """The drain ends in time, and reports that a request was not answered."""
     served = serve(gate, lane)
     failures: list[Exception] = []
 
@@ -247,10 +247,8 @@ def test_what_outlasts_the_grace_is_cut_off_and_told(serve: Serve, lane: Lane, g
     assert len(failures) == 1
 
 
-def test_clients_that_were_idle_hold_no_drain(
-    serve: Serve, lane: Lane, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that ask on are waited for, and not those on whose connections nothing happens."""
+def test_idle_clients_hold_no_drain(serve: Serve, lane: Lane, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drain waits for clients with further requests, not for connections without traffic."""
     monkeypatch.setattr("plughost._servers.granian._BUSY_SECONDS", 1000.0)
     served = serve(gate, lane)
     with served.connect():
@@ -259,8 +257,8 @@ def test_clients_that_were_idle_hold_no_drain(
         assert draining.answered is True
 
 
-def test_http2_clients_that_ask_on_are_sent_away(serve: Serve, gate: Gate) -> None:
-    """They can't be told `Connection: close`: those that were in flight are answered, then all are told to go."""
+def test_active_http2_clients_are_sent_away(serve: Serve, gate: Gate) -> None:
+    """They can't receive `Connection: close`: their requests in flight are answered, then all get GOAWAY."""
     served = serve(gate, LANES[3])
     answered = threading.Event()
     told: list[Exception] = []
@@ -285,8 +283,8 @@ def test_http2_clients_that_ask_on_are_sent_away(serve: Serve, gate: Gate) -> No
     assert len(told) == 1
 
 
-def test_who_has_gone_is_not_cut_off(serve: Serve, lane1: Lane, gate: Gate) -> None:
-    """A drain does not count a request whose client left before it was answered, though the application goes on."""
+def test_a_disconnected_client_is_not_cut_off(serve: Serve, lane1: Lane, gate: Gate) -> None:
+    """A drain does not count a request whose client left before the answer, although the application continues."""
     served = serve(gate, lane1)
     with served.connect() as connection:
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -294,8 +292,8 @@ def test_who_has_gone_is_not_cut_off(serve: Serve, lane1: Lane, gate: Gate) -> N
     assert served.engine.drain(2) is True
 
 
-def test_a_long_download_is_finished(serve: Serve, lane: Lane, until: Until) -> None:
-    """A response that is being streamed ends where it should."""
+def test_a_long_download_is_completed(serve: Serve, lane: Lane, until: Until) -> None:
+    """The drain waits for the end of a streamed response."""
     entered, go_on = threading.Event(), threading.Event()
 
     def parts() -> Iterator[bytes]:
@@ -326,7 +324,7 @@ def test_a_long_download_is_finished(serve: Serve, lane: Lane, until: Until) -> 
 def test_a_drain_waits_for_the_native_thread_of_a_request(
     serve: Serve, gate: Gate, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that goes on when its grace is over is cut off, and its thread is awaited: the interpreter may end next."""
+    """After the grace, the request is cut off, but the drain waits for its thread: the interpreter may end next."""
     monkeypatch.setattr("plughost._servers.granian._STOP_SECONDS", 60.0)
     served = serve(gate, LANES[1])
     engine = cast("GranianEngine", served.engine)
@@ -344,10 +342,10 @@ def test_a_drain_waits_for_the_native_thread_of_a_request(
         assert draining.answered is False
 
 
-def test_http2_clients_are_not_sent_away_before_they_are_answered(
+def test_http2_clients_are_not_sent_away_before_their_answer(
     serve: Serve, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However idle its connection looks: not all of them get over that with a request in flight."""
+    """The connection may look idle, but not every client survives a GOAWAY with a request in flight."""
     monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 0.0)
     monkeypatch.setattr("plughost._servers.granian._POLL_SECONDS", 0.001)
     served = serve(gate, LANES[3])

@@ -1,4 +1,4 @@
-"""What an application sees of a request is the same whatever engine and protocol brought it."""
+"""An application sees the same request, whatever the engine and protocol."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_the_environ_names_the_request(serve: Serve, lane: Lane, environ_app: WS
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
-def test_the_engine_keeps_to_pep_3333(serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str) -> None:
-    """The validator of the standard library finds nothing to object to."""
+def test_the_engine_conforms_to_pep_3333(serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str) -> None:
+    """The standard library's validator has no objections."""
 
     def bodiless_to_head(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         body = list(environ_app(environ, start_response))
@@ -48,7 +48,7 @@ def test_the_engine_keeps_to_pep_3333(serve: Serve, lane: Lane, environ_app: WSG
     assert client.get("/again").status_code == 200
 
 
-def test_an_escaped_slash_is_told_from_a_literal_one(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
+def test_an_escaped_slash_differs_from_a_literal_one(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
     """REQUEST_URI is the raw target; PATH_INFO has the decoded bytes as latin-1."""
     seen = serve(environ_app, lane).client().get("/a%2Fb/%C3%A9%20/c").json()
     assert seen["REQUEST_URI"] == "/a%2Fb/%C3%A9%20/c"
@@ -56,7 +56,7 @@ def test_an_escaped_slash_is_told_from_a_literal_one(serve: Serve, lane: Lane, e
 
 
 @pytest.mark.parametrize("path", ["//a//b", "/a/", "/a/%2E%2E/b", "/%00", "/%FF%FE", "/a;b=c:d@e", "/%3F%23"])
-def test_odd_paths_arrive_as_they_were_sent(
+def test_unusual_paths_arrive_unchanged(
     serve: Serve, lane1: Lane, environ_app: WSGIApplication, exchange: Exchange, path: str
 ) -> None:
     """Nothing is collapsed, resolved or re-encoded."""
@@ -81,7 +81,7 @@ def test_an_absolute_target_is_seen_as_path_and_query(
 def test_the_authority_of_an_absolute_target_replaces_the_host(
     serve: Serve, environ_app: WSGIApplication, exchange: Exchange
 ) -> None:
-    """Whatever Host says (RFC 9112 3.2.2), so that a proxy that goes by the target and the host agree; on waitress."""
+    """It wins over Host (RFC 9112 3.2.2), so that the host agrees with a proxy that uses the target; on waitress."""
     with serve(environ_app).connect() as connection:
         _, body = exchange(connection, b"GET http://named:81?r HTTP/1.1\r\nHost: other\r\n\r\n")
     assert json.loads(body)["HTTP_HOST"] == "named:81"
@@ -99,22 +99,22 @@ def test_repeated_headers_are_joined(serve: Serve, lane: Lane, environ_app: WSGI
 def test_a_header_with_underscores_cannot_pose_as_another(
     serve: Serve, lane: Lane, environ_app: WSGIApplication
 ) -> None:
-    """`X_Forwarded_For` is not taken for `X-Forwarded-For`."""
+    """`X_Forwarded_For` is not mistaken for `X-Forwarded-For`."""
     headers = {"X_Forwarded_For": "evil", "X-Other": "kept"}
     seen = serve(environ_app, lane).client().get("/", headers=headers).json()
     assert "HTTP_X_FORWARDED_FOR" not in seen
     assert seen["HTTP_X_OTHER"] == "kept"
 
 
-def test_content_type_and_length_carry_no_prefix(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
-    """CONTENT_TYPE and CONTENT_LENGTH are named as CGI does."""
+def test_content_type_and_length_have_no_prefix(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
+    """CONTENT_TYPE and CONTENT_LENGTH have their CGI names."""
     answer = serve(environ_app, lane).client().post("/", content=b"{}", headers={"Content-Type": "application/json"})
     seen = answer.json()
     assert (seen["CONTENT_TYPE"], seen["CONTENT_LENGTH"], seen["body"]) == ("application/json", "2", "{}")
     assert "HTTP_CONTENT_TYPE" not in seen
 
 
-def test_a_request_of_http_1_0_needs_no_host(
+def test_an_http_1_0_request_needs_no_host(
     serve: Serve, lane1: Lane, environ_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """HTTP/1.0 is answered, and the connection is closed."""
@@ -126,12 +126,12 @@ def test_a_request_of_http_1_0_needs_no_host(
 
 
 class Held:
-    """What an application puts into the environ, as a host does with the app that answers."""
+    """An object that an application puts into the environ, as a host does with the app that answers."""
 
 
 @pytest.mark.parametrize("in_pool", [False, True], ids=["in turn", "in pool"])
-def test_an_answered_request_is_let_go_of(serve: Serve, lane: Lane, gate: Gate, until: Until, in_pool: bool) -> None:
-    """Threads that are parked after slow requests keep nothing of these, so that what was swapped out is freed."""
+def test_an_answered_request_is_freed(serve: Serve, lane: Lane, gate: Gate, until: Until, in_pool: bool) -> None:
+    """Threads that are parked after slow requests keep no reference, so that replaced plugins are freed."""
     held = weakref.WeakSet[Held]()
 
     def holding(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

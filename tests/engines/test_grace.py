@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Exchange, Gate, Lane, Serve
 
 
-def test_a_client_that_asked_of_late_may_ask_on(
+def test_a_recently_active_client_may_send_another_request(
     serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connection is kept for a while though nothing is in flight, and closed once it was told so."""
+    """Its connection stays open for a while without a request in flight, and closes after `Connection: close`."""
     monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 1000.0)
     monkeypatch.setattr("plughost._servers.granian._BUSY_SECONDS", 1000.0)
     served = serve(gate, LANES[1])
@@ -29,10 +29,10 @@ def test_a_client_that_asked_of_late_may_ask_on(
         assert draining.answered is True
 
 
-def test_who_asked_of_late_is_waited_for_until_the_middle_of_the_grace(
+def test_a_recently_active_client_is_waited_for_until_half_of_the_grace(
     serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connection is closed then, and the rest of the time is for what is in flight."""
+    """Then its connection is closed, and the rest of the time is for requests in flight."""
     monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 1000.0)
     served = serve(gate, LANES[1])
     with served.connect() as idle, served.connect() as busy:
@@ -48,8 +48,8 @@ def test_who_asked_of_late_is_waited_for_until_the_middle_of_the_grace(
         assert draining.answered is True
 
 
-def test_an_engine_that_has_ended_has_nothing_to_drain(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """It says at once that nothing was cut off."""
+def test_an_ended_engine_has_nothing_to_drain(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """It reports at once that nothing was cut off."""
     served = serve(gate, lane)
     assert served.engine.drain(2) is True
     assert served.engine.drain(2) is True

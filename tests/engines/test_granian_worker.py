@@ -1,4 +1,4 @@
-"""What of granian isn't public and is relied on: each of these fails where a new granian has changed it."""
+"""Granian's private behaviour that we rely on: a test fails if a new version of granian changes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def body(data: bytes, *, more: bool = False) -> dict[str, Any]:
 def working(
     schedule: Callable[[Watcher], None], place: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[GranianWorker, int]]:
-    """Run a worker; yield it and its port."""
+    """Run a worker, and yield it and its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         worker = GranianWorker(listening, EngineOptions(), None, 4)
@@ -75,8 +75,8 @@ def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
-def test_tasks_run_in_a_thread_that_waits_for_events_between_them(until: Until) -> None:
-    """The first thread that has the name of tokio's workers is the one that runs tasks: it waits in epoll when idle."""
+def test_granians_first_thread_runs_tasks(until: Until) -> None:
+    """The first thread with the name of tokio's workers runs tasks, and waits in epoll while idle."""
     before = tokio_workers()
     with working(lambda watcher: watcher.done()) as (_, port):
         ask(port)
@@ -85,8 +85,8 @@ def test_tasks_run_in_a_thread_that_waits_for_events_between_them(until: Until) 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
-def test_its_threads_run_where_they_are_placed() -> None:
-    """All of them are started by the thread that is placed, and inherit that."""
+def test_granians_threads_inherit_the_processor() -> None:
+    """The thread that is bound starts all others, and they inherit its binding."""
     before = tokio_workers()
     last = {max(os.sched_getaffinity(0))}
     with working(lambda watcher: watcher.done(), partial(os.sched_setaffinity, 0, last)):
@@ -96,8 +96,8 @@ def test_its_threads_run_where_they_are_placed() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how large a thread's stack is")
-def test_its_threads_have_the_stack_that_python_counts_on() -> None:
-    """With less, code in C that calls itself for each level of a client's JSON ends the process on Python 3.13."""
+def test_granians_threads_have_a_sufficient_stack() -> None:
+    """With less than Python expects, recursive C code for deeply nested JSON crashes Python 3.13."""
     sizes: list[int] = []
     libc = ctypes.CDLL(None)
     libc.pthread_self.restype = ctypes.c_ulong
@@ -115,8 +115,8 @@ def test_its_threads_have_the_stack_that_python_counts_on() -> None:
     assert sizes[0] >= 8 * 1024 * 1024
 
 
-def test_a_body_is_told_by_callbacks() -> None:
-    """`receive` returns something whose callback is called with it, and whose result is the message."""
+def test_a_body_arrives_by_callbacks() -> None:
+    """`receive` returns a future-like object; its callback is called when its result, the message, is there."""
 
     def schedule(watcher: Watcher) -> None:
         parts: list[bytes] = []
@@ -136,8 +136,8 @@ def test_a_body_is_told_by_callbacks() -> None:
         assert ask(port, content=b"x" * 300_000) == (200, b"300000")
 
 
-def test_what_is_waited_for_can_be_cancelled() -> None:
-    """The callback is called then, and its result raises."""
+def test_a_pending_receive_can_be_cancelled() -> None:
+    """Its callback is called then, and its result raises."""
     ended: list[str] = []
 
     def schedule(watcher: Watcher) -> None:
@@ -162,8 +162,8 @@ def test_what_is_waited_for_can_be_cancelled() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows native threads")
-def test_what_is_cancelled_makes_it_look_what_waits(until: Until) -> None:
-    """It starts a thread for that where none is free, though no request has come."""
+def test_a_cancelled_receive_makes_granian_poll(until: Until) -> None:
+    """It starts a thread to do so if none is free, even without a new request."""
     looked, release = threading.Event(), threading.Event()
     before: set[Path] = set()
 
@@ -181,13 +181,13 @@ def test_what_is_cancelled_makes_it_look_what_waits(until: Until) -> None:
     with working(schedule) as (_, port), ThreadPoolExecutor(1) as pool:
         response = pool.submit(ask, port)
         assert looked.wait(20)
-        until(lambda: threads() - before)  # some of an earlier test may end meanwhile
+        until(lambda: threads() - before)  # threads of an earlier test may end meanwhile
         release.set()
         assert response.result() == (200, b"done")
 
 
-def test_a_full_buffer_is_told() -> None:
-    """`send` returns what has a callback once four parts wait for the client, and calls it when there is room."""
+def test_a_full_buffer_is_reported() -> None:
+    """Once four parts wait for the client, `send` returns an object whose callback is called when there is room."""
     blocked, room = threading.Event(), threading.Event()
 
     def schedule(watcher: Watcher) -> None:
@@ -196,7 +196,7 @@ def test_a_full_buffer_is_told() -> None:
             watcher.proto.send(body(b""))
 
         watcher.proto.send(START)
-        for _ in range(20):  # parts larger than all that the system buffers
+        for _ in range(20):  # parts larger than the system's buffers
             later: Any = watcher.proto.send(body(bytes(16_000_000), more=True))
             if hasattr(later, "add_done_callback"):
                 later.add_done_callback(end)
@@ -212,8 +212,8 @@ def test_a_full_buffer_is_told() -> None:
         assert room.is_set()
 
 
-def test_a_client_that_leaves_is_told() -> None:
-    """Once the request has come as a whole, `receive` waits for the client to go."""
+def test_a_disconnected_client_is_reported() -> None:
+    """Once the request is complete, `receive` waits for the client's disconnect."""
     waits, left = threading.Event(), threading.Event()
 
     def schedule(watcher: Watcher) -> None:
@@ -234,7 +234,7 @@ def test_a_client_that_leaves_is_told() -> None:
 
 
 def test_a_response_without_an_end_is_cut_off() -> None:
-    """`done` resets what has no end yet, and answers 500 where nothing was sent."""
+    """`done` resets an incomplete response, and answers 500 if nothing was sent."""
 
     def schedule(watcher: Watcher) -> None:
         if watcher.scope["raw_path"] == b"/half":
@@ -248,7 +248,7 @@ def test_a_response_without_an_end_is_cut_off() -> None:
             ask(port, "/half")
 
 
-def test_the_port_is_closed_and_connections_stay() -> None:
+def test_closing_the_port_keeps_connections() -> None:
     """`close_port` takes the socket from granian without its connections."""
 
     def schedule(watcher: Watcher) -> None:
@@ -267,8 +267,8 @@ def test_the_port_is_closed_and_connections_stay() -> None:
         assert client.recv(12) == b"HTTP/1.1 200"
 
 
-def test_who_comes_in_a_pause_is_answered_after_it() -> None:
-    """`pause` leaves connections in the backlog, from which granian takes them once it is to `resume`."""
+def test_a_client_that_connects_during_a_pause_is_answered_after_it() -> None:
+    """`pause` leaves connections in the backlog, and granian accepts them after `resume`."""
 
     def schedule(watcher: Watcher) -> None:
         watcher.proto.send(START)
@@ -290,10 +290,10 @@ def test_who_comes_in_a_pause_is_answered_after_it() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
 def test_start_returns_once_connections_are_accepted() -> None:
-    """However late granian's thread runs, so that `pause` finds it listening: it would be deaf for good otherwise."""
+    """This holds however late granian's thread runs: a `pause` before it listens would be permanent."""
     allowed = os.sched_getaffinity(0)
     here = partial(os.sched_setaffinity, 0, {max(allowed)})
-    here()  # where granian's thread has to wait for this one
+    here()  # granian's thread has to wait for this one here
     try:
         for _ in range(200):
             with socket.create_server(("127.0.0.1", 0)) as listening:

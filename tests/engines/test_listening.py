@@ -1,4 +1,4 @@
-"""Ports are had or refused in words, and an engine leaves nothing behind."""
+"""A port is opened or refused with a clear message, and an engine leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
-    """Return a listener of a lane."""
+    """Return the listener of a lane."""
     return Listener(site="main", scheme=lane.scheme, address=address, port=port, engine=lane.engine)
 
 
 def test_two_engines_on_one_port_are_refused(serve: Serve, lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
-    """The second one says which port, and what to do; the first serves on."""
+    """The second one's error names the port and the remedy; the first one continues to serve."""
     served = serve(gate, lane1)
     second = open_alone(gate, listener(lane1, served.engine.port), certificate)
     with pytest.raises(ListenError, match=rf"127\.0\.0\.1, port {served.engine.port} .*another program uses the port"):
@@ -46,7 +46,7 @@ def test_two_engines_on_one_port_are_refused(serve: Serve, lane1: Lane, certific
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
-def test_an_address_that_cannot_be_had_is_named(lane1: Lane, certificate: TLSFiles, gate: Gate, address: str) -> None:
+def test_an_unavailable_address_is_named(lane1: Lane, certificate: TLSFiles, gate: Gate, address: str) -> None:
     """The message names the address."""
     with pytest.raises(ListenError, match=address):
         open_alone(gate, listener(lane1, address=address), certificate).start()
@@ -71,8 +71,8 @@ def test_https_needs_a_certificate(gate: Gate) -> None:
         )
 
 
-def test_a_certificate_that_cannot_be_used_is_reported(gate: Gate, certificate: TLSFiles, tmp_path: Path) -> None:
-    """A key that is none, and a file that is not there."""
+def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, tmp_path: Path) -> None:
+    """The key is invalid, or a file is missing."""
     broken = tmp_path / "key.pem"
     broken.write_text("nothing")
     for key in (broken, tmp_path / "missing.pem"):
@@ -86,7 +86,7 @@ def test_a_certificate_that_cannot_be_used_is_reported(gate: Gate, certificate: 
 
 
 def test_an_inherited_socket_is_served(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
-    """A listening socket from elsewhere is used as it is, with who waits in its backlog."""
+    """An engine uses an inherited listening socket as it is, and serves the clients in its backlog."""
     handed = socket.create_server(("127.0.0.1", 0))
     port = handed.getsockname()[1]
     engine = open_alone(gate, listener(lane1, port), certificate)
@@ -106,7 +106,7 @@ def test_an_inherited_socket_is_served(lane1: Lane, certificate: TLSFiles, gate:
 def test_starting_and_stopping_leaves_nothing_behind(
     lane1: Lane, certificate: TLSFiles, gate: Gate, until: Until
 ) -> None:
-    """Ten lives on one port leave no thread and no file descriptor."""
+    """Ten starts and stops on one port leave no thread and no file descriptor."""
 
     def live(port: int = 0) -> int:
         engine = open_alone(gate, listener(lane1, port), certificate)
@@ -130,7 +130,7 @@ def test_starting_and_stopping_leaves_nothing_behind(
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
 def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> None:
-    """None of granian's is left: one that met the end of the interpreter would abort the process."""
+    """No thread of granian's is left: it would abort the process when the interpreter ends."""
     engine = open_alone(gate, listener(Lane("granian", "http")), certificate)
 
     def natives() -> list[str]:
@@ -152,15 +152,15 @@ def test_an_engine_starts_again_after_its_drain(lane1: Lane, certificate: TLSFil
         assert engine.drain(5)
 
 
-def test_draining_what_never_started_is_nothing(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
-    """It answers that nothing was lost."""
+def test_draining_an_engine_that_never_started_does_nothing(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+    """It reports that nothing was lost."""
     assert open_alone(gate, listener(lane1), certificate).drain(1)
 
 
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")  # that it is refused is the point
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")  # its refusal is the point
 @pytest.mark.parametrize(("version", "spoken"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])
-def test_tls_1_2_is_the_least(serve: Serve, gate: Gate, https_lane: Lane, version: str, *, spoken: bool) -> None:
-    """TLS 1.2 and 1.3 are spoken, 1.1 is not (CONTRACT 1)."""
+def test_tls_1_2_is_the_minimum(serve: Serve, gate: Gate, https_lane: Lane, version: str, *, spoken: bool) -> None:
+    """TLS 1.2 and 1.3 are accepted, 1.1 is not (CONTRACT 1)."""
     served = serve(gate, https_lane)
     context = ssl.create_default_context(cafile=served.certificate)
     context.set_ciphers("DEFAULT@SECLEVEL=0")
@@ -176,8 +176,8 @@ def test_tls_1_2_is_the_least(serve: Serve, gate: Gate, https_lane: Lane, versio
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to turn connections away")
-def test_who_comes_while_a_port_is_being_closed_is_refused_and_not_reset() -> None:
-    """What waits to be accepted is served, and no later connection is let in only to be cut off with its request."""
+def test_a_closing_port_refuses_new_clients_without_a_reset() -> None:
+    """Connections in the backlog are served; later ones are refused before they can send a request."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
         with socket.create_connection(address) as early, socket.socket() as late:
@@ -194,10 +194,10 @@ def test_who_comes_while_a_port_is_being_closed_is_refused_and_not_reset() -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to turn connections away")
-def test_a_connection_that_has_begun_before_a_port_is_closed_is_completed() -> None:
-    """A client that was answered its first packet is let in, however late the system gets to its next one."""
+def test_a_handshake_begun_before_a_port_closes_is_completed() -> None:
+    """A client whose first packet was answered is accepted, however late its next packet is handled."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        # The system holds what has begun until data comes, as it does for a moment on a busy machine.
+        # The system holds a new connection until data comes, as it does for a moment on a busy machine.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 20)
         listening.settimeout(20)
         with socket.create_connection(listening.getsockname()) as begun:
@@ -217,10 +217,10 @@ def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIApplication, dispatcher: Dispatcher) -> None:
-    """With one connection a turn, the last of them would wait until others were answered as many times."""
+def test_waitress_accepts_many_connections_at_once(environ_app: WSGIApplication, dispatcher: Dispatcher) -> None:
+    """With one connection a turn, the last client would wait for as many answers."""
     engine = WaitressEngine(Plain(environ_app), listener(Lane("waitress", "http")), EngineOptions(), dispatcher)
-    with contextlib.ExitStack() as stack, engine._loop_lock:  # no other thread turns it meanwhile
+    with contextlib.ExitStack() as stack, engine._loop_lock:  # no other thread runs the loop meanwhile
         engine.start()
         stack.callback(engine.drain, 2)
         for _ in range(20):
@@ -234,8 +234,8 @@ def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIAppli
 
 @pytest.mark.skipif(sys.platform != "linux", reason="who is connected is found in /proc")
 @pytest.mark.parametrize("lane", LANES[1:3], ids=str)
-def test_who_comes_during_a_pause_is_answered_after_it(serve: Serve, gate: Gate, lane: Lane) -> None:
-    """Meanwhile those are answered who were connected, and the pause names them; it can be had again."""
+def test_a_client_that_connects_during_a_pause_waits_for_its_end(serve: Serve, gate: Gate, lane: Lane) -> None:
+    """Connected clients are answered meanwhile, and `pause` returns them; it can be repeated."""
     served = serve(gate, lane)
     engine = cast("GranianEngine", served.engine)
     with served.client() as early:
@@ -252,10 +252,8 @@ def test_who_comes_during_a_pause_is_answered_after_it(serve: Serve, gate: Gate,
                     assert late.recv(15) == b"HTTP/1.1 200 OK"
 
 
-def test_what_wakes_waitress_is_open_for_as_long_as_somebody_wakes_it(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread that has just answered does, while a drain ends: its byte would go to who has the descriptor next."""
+def test_waitress_trigger_stays_open_while_it_is_in_use(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread may pull it while a drain ends: its byte would reach the next owner of the descriptor."""
     engine = cast(
         "WaitressEngine",
         open_alone(gate, listener(LANES[0])),
@@ -272,7 +270,7 @@ def test_what_wakes_waitress_is_open_for_as_long_as_somebody_wakes_it(
             found.append(Path(f"/dev/fd/{woken.trigger.trigger}").exists())
 
     def wake() -> None:
-        while not wakes.is_set():  # the loop turns nearly always
+        while not wakes.is_set():  # the loop nearly always runs
             server.pull_trigger()
 
     monkeypatch.setattr(TcpWSGIServer, "pull_trigger", pull_trigger)
@@ -280,7 +278,7 @@ def test_what_wakes_waitress_is_open_for_as_long_as_somebody_wakes_it(
     waking.start()
     assert wakes.wait(20)
     draining.start()
-    draining.join(1.0)  # which it does at once where it doesn't wait for that thread
+    draining.join(1.0)  # it returns at once if it doesn't wait for that thread
     go_on.set()
     waking.join()
     draining.join()

@@ -1,4 +1,4 @@
-"""For how long an engine waits for whom when it stops, and that nothing ends it before."""
+"""For how long a stopping engine waits for each kind of client; nothing else ends it earlier."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from plughost._servers.granian import GranianEngine
 
 
-def test_a_request_that_has_begun_is_waited_for_where_an_idle_connection_is_closed(
+def test_a_started_request_is_waited_for_and_an_idle_connection_is_closed(
     serve: Serve, counting_app: WSGIApplication, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waitress knows the two apart: the rest of the one is on its way."""
+    """Waitress distinguishes them: the rest of a started request is on its way."""
     monkeypatch.setattr("plughost._servers.waitress._QUIET_SECONDS", 0.0)
     monkeypatch.setattr("plughost._servers.waitress._STALLED_SECONDS", 1000.0)
     served = serve(counting_app, LANES[0])
     with served.connect() as begun, served.connect() as idle:
         begun.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab")
-        exchange(idle, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")  # the beginning was read before that was answered
+        exchange(idle, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")  # the first half of the body was read before this answer
         draining = Draining(served, grace=300)
         assert idle.recv(1) == b""
         assert exchange(begun, b"cd")[1] == b"4 of 4"
@@ -42,10 +42,10 @@ def test_a_request_that_has_begun_is_waited_for_where_an_idle_connection_is_clos
     assert draining.answered is True
 
 
-def test_a_drain_waits_for_the_thread_of_a_request_whose_client_has_gone(
+def test_a_drain_waits_for_the_thread_of_a_disconnected_client(
     serve: Serve, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it does is not cut off in the middle where the process ends next; then no thread is left."""
+    """The end of the process must not interrupt its work; afterwards no thread is left."""
     monkeypatch.setattr("plughost._servers.waitress._STOP_SECONDS", 60.0)
     served = serve(gate, LANES[0])
     with served.connect() as connection:
@@ -61,17 +61,17 @@ def test_a_drain_waits_for_the_thread_of_a_request_whose_client_has_gone(
 
 
 class FullDisk(logging.Handler):
-    """A log that can't be written."""
+    """A log on a full disk."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Fail where a crowd is told."""
+        """Fail on the warning about a crowd."""
         if "accepts little" in record.getMessage():
             raise OSError("No space left on device")
 
 
 @pytest.fixture
 def full_disk() -> Iterator[None]:
-    """The host's log can't tell of a crowd."""
+    """Make the host's log fail on the warning about a crowd."""
     logger, handler = logging.getLogger("plughost._servers"), FullDisk()
     logger.addHandler(handler)
     yield
@@ -79,10 +79,10 @@ def full_disk() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_what_fails_in_between_ends_no_engine(
+def test_an_error_in_between_stops_no_engine(
     serve: Serve, lane1: Lane, gate: Gate, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told, and requests are answered on."""
+    """It is logged, and requests are still answered."""
     served = serve(gate, lane1, connection_limit=10)
     opened = connect(served, 30)
     until(lambda: "failed" in caplog.text)
@@ -91,10 +91,10 @@ def test_what_fails_in_between_ends_no_engine(
         each.close()
 
 
-def test_clients_of_an_engine_that_was_replaced_have_more_time(
+def test_clients_of_a_replaced_engine_have_more_time(
     serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for it, as for a host that stops: an idle connection of that one is closed first."""
+    """Nobody waits for a replaced engine, so a stopping host closes idle connections first."""
     monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 0.3)
     replaced, stopping = serve(gate, LANES[1]), serve(gate, LANES[1])
     with replaced.connect() as kept, stopping.connect() as closed, ThreadPoolExecutor(2) as threads:
@@ -107,10 +107,10 @@ def test_clients_of_an_engine_that_was_replaced_have_more_time(
         assert [each.result(20) for each in drains] == [True, True]
 
 
-def test_an_engine_that_has_paused_before_makes_room_after_a_crowd(
+def test_an_engine_that_was_paused_makes_room_after_a_crowd(
     serve: Serve, https_lane: Lane, gate: Gate, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once it was resumed, whoever comes later finds it as if it never had paused."""
+    """After `resume`, it behaves as if it had never paused."""
     served = serve(gate, https_lane, connection_limit=10)
     engine = cast("GranianEngine", served.engine)
     engine.pause()
@@ -122,8 +122,8 @@ def test_an_engine_that_has_paused_before_makes_room_after_a_crowd(
         each.close()
 
 
-def test_connections_are_not_told_where_no_file_can_be_opened() -> None:
-    """Who looks after them goes on without."""
+def test_connections_are_unknown_without_free_descriptors() -> None:
+    """The caller continues without them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

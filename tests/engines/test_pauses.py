@@ -1,4 +1,4 @@
-"""A body that has nothing to send yet holds no thread, on each engine, and goes on when there is something."""
+"""On each engine, a body with nothing to send holds no thread, and continues when it has something."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class Waits:
-    """An application whose bodies say `one`, pause, and say `two` once they are let go on."""
+    """An application whose bodies send `one`, pause, and send `two` once they are resumed."""
 
     def __init__(self, seconds: float = 3600) -> None:
-        """Pause for so many seconds at most."""
+        """Limit the pause to this many seconds."""
         self.pauses: list[Pause] = []
         self.closed: list[int] = []
         self._seconds = seconds
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer; `/now` at once."""
+        """Answer; the answer to `/now` has no pause."""
         start_response("200 OK", [("Content-Type", "text/plain")])
         return [b"now"] if environ["PATH_INFO"] == "/now" else _Body(self, self._seconds)
 
@@ -52,8 +52,8 @@ class _Body:
         self._application.closed.append(id(self))
 
 
-def test_a_body_goes_on_after_its_pause(serve: Serve, lane: Lane, until: Until) -> None:
-    """What was said before the pause arrives at once, the rest once the body is let go on; it is closed once."""
+def test_a_body_continues_after_its_pause(serve: Serve, lane: Lane, until: Until) -> None:
+    """The first part arrives at once, the rest after the pause, and the body is closed once."""
     application = Waits()
     with serve(application, lane).client() as client, client.stream("GET", "/") as answer:
         received = answer.iter_raw()
@@ -66,12 +66,12 @@ def test_a_body_goes_on_after_its_pause(serve: Serve, lane: Lane, until: Until) 
 
 
 def test_a_pause_ends_by_itself(serve: Serve, lane: Lane) -> None:
-    """A body goes on when its time has come, though nobody lets it."""
+    """A body continues when its time is over, even if nothing resumes it."""
     assert serve(Waits(seconds=0.1), lane).client().get("/").text == "onetwo"
 
 
-def test_a_pause_that_is_over_already_is_none(serve: Serve, lane: Lane) -> None:
-    """A body that is let go on before its engine has seen the pause isn't forgotten."""
+def test_a_pause_that_is_already_over_is_none(serve: Serve, lane: Lane) -> None:
+    """A body that is resumed before its engine sees the pause is not forgotten."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         def body() -> Iterator[bytes]:
@@ -87,8 +87,8 @@ def test_a_pause_that_is_over_already_is_none(serve: Serve, lane: Lane) -> None:
     assert serve(application, lane).client().get("/").text == "x" * 100
 
 
-def test_the_body_of_a_client_that_leaves_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
-    """Who leaves during a pause is noticed at once, not with the next part."""
+def test_the_body_of_a_disconnected_client_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
+    """A disconnect during a pause is noticed at once, not at the next part."""
     application = Waits()
     client = serve(application, lane).client()
     with client.stream("GET", "/") as answer:
@@ -99,8 +99,8 @@ def test_the_body_of_a_client_that_leaves_is_closed(serve: Serve, lane: Lane, un
     until(lambda: len(application.closed) == 1)
 
 
-def test_the_body_for_a_client_that_has_left_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
-    """Who leaves once its body was sent, while the request takes long, is noticed as the response begins."""
+def test_the_body_for_a_client_that_disconnected_earlier_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
+    """A disconnect during a slow request is noticed when its response begins."""
     application, entered, left = Waits(), threading.Event(), threading.Event()
 
     def slow(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -117,16 +117,16 @@ def test_the_body_for_a_client_that_has_left_is_closed(serve: Serve, lane: Lane,
         with _Crowd(served, lane) as crowd:
             crowd.ask("/", body=b"4\r\nbody\r\n0\r\n\r\n")
             assert entered.wait(20)
-        assert served.client().get("/now").text == "now"  # once the slow one has been noticed
+        assert served.client().get("/now").text == "now"  # the request counts as slow by now
         left.set()
         until(lambda: application.closed)
         assert len(application.closed) == 1
 
 
-def test_bodies_that_pause_hold_no_thread(serve: Serve, lane: Lane, until: Until) -> None:
-    """Beside 60 paused bodies, over one connection or many, one thread answers others; then all go on.
+def test_paused_bodies_hold_no_thread(serve: Serve, lane: Lane, until: Until) -> None:
+    """Besides 60 paused bodies, over one connection or many, one thread answers others; then all continue.
 
-    A request that a busy machine stops for some milliseconds counts as slow, and 64 others may wait for it.
+    A request that a busy machine delays by some milliseconds counts as slow, and 64 others may wait for it.
     """
     application = Waits()
     served = serve(application, lane, threads=1)
@@ -145,9 +145,9 @@ def test_bodies_that_pause_hold_no_thread(serve: Serve, lane: Lane, until: Until
 
 
 class _Crowd:
-    """Requests in flight: streams of one connection over HTTP/2, else each over its own.
+    """Requests in flight: streams of one connection over HTTP/2, otherwise each over its own.
 
-    It speaks HTTP/2 itself: of many requests that wait on one connection, httpx loses some when others end.
+    It implements HTTP/2 itself: httpx loses some of many waiting requests on one connection when others end.
     """
 
     def __init__(self, served: Served, lane: Lane) -> None:
@@ -168,7 +168,7 @@ class _Crowd:
             each.close()
 
     def ask(self, path: str, body: bytes = b"") -> None:
-        """Send a request, with a body in chunks, if any."""
+        """Send a request, with a chunked body if one is given."""
         method, coding = ("POST", "Transfer-Encoding: chunked\r\n") if body else ("GET", "")
         if self._shared is None:
             self._sockets.append(self._served.connect())
@@ -203,8 +203,8 @@ def _body_of(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_drain_cuts_off_what_still_pauses(serve: Serve, lane: Lane, until: Until, ended: bool) -> None:
-    """The engine's drain waits for bodies that pause, until its grace is over."""
+def test_a_drain_cuts_off_paused_bodies(serve: Serve, lane: Lane, until: Until, ended: bool) -> None:
+    """The engine's drain waits for paused bodies until its grace is over."""
     application = Waits()
     served = serve(application, lane)
     with served.client() as client, client.stream("GET", "/") as answer:
@@ -216,8 +216,8 @@ def test_a_drain_cuts_off_what_still_pauses(serve: Serve, lane: Lane, until: Unt
         assert served.engine.drain(30 if ended else 0.3) is ended
 
 
-def test_a_client_that_takes_nothing_holds_no_thread(serve: Serve, lane1: Lane, until: Until) -> None:
-    """Beside readers of endless responses that take nothing, one thread answers others."""
+def test_a_client_that_reads_nothing_holds_no_thread(serve: Serve, lane1: Lane, until: Until) -> None:
+    """One thread answers others while clients of endless responses read nothing."""
     begun = threading.Semaphore(0)
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

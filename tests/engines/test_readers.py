@@ -1,4 +1,4 @@
-"""A client may take its time over a long response, whatever its parts are; it costs little memory meanwhile."""
+"""A client may read a long response slowly, whatever its parts are; it costs little memory meanwhile."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ PARTS = 8
 
 
 def long_list(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-    """Answer with few large parts."""
+    """Answer with few, large parts."""
     start_response("200 OK", [("Content-Type", "text/plain")])
     return (bytes(PART) for _ in range(PARTS))
 
 
 class Reader:
-    """A client that takes as much of a response as it is told to."""
+    """A client that reads a given amount of a response."""
 
     def __init__(self, served: Served) -> None:
-        """Ask, over HTTP/1.0, so that the end of the connection is that of the response, or HTTP/2."""
+        """Send a request over HTTP/1.0, so that the connection ends with the response, or over HTTP/2."""
         self._shared: h2.connection.H2Connection | None = None
         self._socket = served.connect(protocol="h2" if served.lane.http2 else "http/1.1")
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
@@ -60,22 +60,22 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
+        """Disconnect."""
         self._socket.close()
 
     def hurry(self) -> None:
-        """Take as much at once from now on as the system lets it."""
+        """From now on, read as much at once as the system allows."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
 
     def ping(self) -> None:
-        """Say something over HTTP/2 that is not about the response, and read what comes."""
+        """Send an HTTP/2 frame that has nothing to do with the response, and read what arrives."""
         assert self._shared is not None
         self._shared.ping(b"anything")
         self._socket.sendall(self._shared.data_to_send())
         self._shared.receive_data(self._socket.recv(1 << 20))
 
     def take(self, most: int) -> None:
-        """Take some of it; raise where it was cut off."""
+        """Read at most this many bytes of the response; raise if it was cut off."""
         received = self._socket.recv(most)
         if self._shared is None:
             self.taken += len(received)
@@ -90,8 +90,8 @@ class Reader:
         self._socket.sendall(self._shared.data_to_send())
 
 
-def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes a twentieth of a part in each idle time-out, and twice the least rate, gets all of the response."""
+def test_a_steady_slow_reader_gets_everything(serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a twentieth of a part in each idle time-out, at twice the minimum rate."""
     monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
     monkeypatch.setattr("plughost._servers.base._MIN_RATE", 50_000)
     pace = threading.Event()
@@ -106,10 +106,10 @@ def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("blocking_plugins", [{}, {"": ()}], ids=["in turn", "in pool"])
-def test_streams_without_an_end_let_others_in(
+def test_endless_streams_block_no_other_request(
     serve: Serve, lane: Lane, release: threading.Event, until: Until, blocking_plugins: dict[str, tuple[str, ...]]
 ) -> None:
-    """Of one plugin, more fast readers than it has threads are served side by side, and others beside them."""
+    """A plugin serves more fast readers than it has threads at the same time, and other requests besides."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Type", "text/plain")])
@@ -139,7 +139,7 @@ def test_streams_without_an_end_let_others_in(
 
 
 def memory(kind: str) -> int:
-    """Return how many bytes of memory this process uses, or has used at most."""
+    """Return the process's current or peak memory, in bytes."""
     found = re.search(rf"{kind}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) * 1024
@@ -154,7 +154,7 @@ class Endless:
     """
 
     def __init__(self, part: bytes) -> None:
-        """Repeat a part."""
+        """Store the part to repeat."""
         self.made = 0
         self.ended = threading.Semaphore(0)
         self._part = part
@@ -174,8 +174,8 @@ class Endless:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells what memory was used at most since it was asked")
-def test_readers_that_take_nothing_cost_little_memory(serve: Serve, lane: Lane) -> None:
-    """Of large parts, less than one waits for each reader, until it is given up."""
+def test_clients_that_read_nothing_cost_little_memory(serve: Serve, lane: Lane) -> None:
+    """Less than one large part is held for each client, until it is disconnected."""
     application = Endless(bytes(2 * PART))
     served = serve(application, lane, idle_timeout=1)
     Path("/proc/self/clear_refs").write_text("5")
@@ -188,8 +188,8 @@ def test_readers_that_take_nothing_cost_little_memory(serve: Serve, lane: Lane) 
     assert memory("VmHWM") - before < 20 * 2 * PART
 
 
-def test_a_stream_without_a_window_is_given_up(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much of it was taken before, and whatever else happens on its connection."""
+def test_a_stream_without_a_window_is_aborted(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier progress and other traffic on its connection don't change this."""
     monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
     monkeypatch.setattr("plughost._servers.base._MIN_RATE", 500_000)
     application = Endless(bytes(PART))
@@ -207,18 +207,18 @@ def test_a_stream_without_a_window_is_given_up(serve: Serve, until: Until, monke
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system takes as much as it likes")
 @pytest.mark.parametrize("lane", LANES[1:], ids=str)
-def test_granian_makes_little_ahead_of_its_reader(serve: Serve, lane: Lane) -> None:
-    """Of a response that nobody takes, a megabyte and a half is made at most, what the system holds included."""
+def test_granian_produces_little_ahead_of_its_reader(serve: Serve, lane: Lane) -> None:
+    """If nobody reads a response, at most 1.5 MB of it are produced, including the system's buffers."""
     application = Endless(bytes(10_000))
     with Reader(serve(application, lane, idle_timeout=1)):
         assert application.ended.acquire(timeout=20)
     assert application.made < 150
 
 
-def test_a_client_that_is_faster_than_its_answer_gets_it_in_one_turn(
+def test_a_client_that_reads_quickly_causes_no_recursion(
     serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is room again before it is waited for, no answer goes on within itself, deeper each time."""
+    """If the buffer has room again before the wait for it, the stack does not get deeper with each part."""
     pause, depths = RequestJob._wait_for_room, set[int]()
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

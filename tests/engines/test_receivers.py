@@ -1,4 +1,4 @@
-"""Threads that receive jobs from an engine's channel go on receiving, whatever holds the threads, and lose nothing."""
+"""Threads that receive jobs from an engine's channel never stop to receive, whatever holds the threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def holds_one(dispatcher: Dispatcher, plugin: str) -> bool:
 
 @pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
 def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Event, until: Until, alone: bool) -> None:
-    """Though slow requests hold more threads than an engine has, it goes on receiving; so do two engines at once."""
+    """An engine receives even if slow requests hold more threads than it has; so do two engines at once."""
     with ExitStack() as stack:
         engines = [Receivers(dispatcher, 3, alone=alone) for _ in range(2)]
         for each in engines:
@@ -45,15 +45,15 @@ def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Eve
 
 
 def test_all_receivers_but_one_park(dispatcher: Dispatcher, until: Until) -> None:
-    """Where one alone receives, the others wait for requests that it hands them, and not for what comes."""
+    """If one thread at a time receives, the others wait for jobs that it hands over."""
     engine = Receivers(dispatcher, 4, alone=True)
     until(lambda: len(engine.group.parked) == 3)
     engine.close()
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
-def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bool) -> None:
-    """A receiver hands the turn on before long, though more wait: what is new isn't starved."""
+def test_receivers_receive_while_work_continues(dispatcher: Dispatcher, alone: bool) -> None:
+    """A receiver soon passes on the turn, although more jobs wait, so that new requests don't starve."""
     ended = threading.Event()
     by: set[threading.Thread] = set()
 
@@ -75,7 +75,7 @@ def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bo
 
 @pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
 def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) -> None:
-    """Quick requests of two engines, and slow ones that end when a later one has been done, are all done, each once."""
+    """Quick requests of two engines and slow ones, which end when a later one has run, all run exactly once."""
     finished = threading.Semaphore(0)
     done: list[int] = []
     overtaken = {number: threading.Event() for number in range(0, 4000, 100)}
@@ -94,7 +94,7 @@ def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) 
             stack.callback(each.close)
         for number in range(4000):
             task = Task(dispatcher, partial(job, number), f"plugin{number % 7}")
-            task.has_begun = True  # none is refused
+            task.has_begun = True  # so that none is refused
             engines[number % 2].give(task)
         for _ in range(4000):
             assert finished.acquire(timeout=20)
@@ -102,13 +102,13 @@ def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) 
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
-def test_an_engine_receives_though_another_has_much_to_do(dispatcher: Dispatcher, alone: bool) -> None:
-    """Of two with as many clients, none gets fewer than a tenth of the other's requests done."""
+def test_an_engine_receives_while_another_is_busy(dispatcher: Dispatcher, alone: bool) -> None:
+    """With equal numbers of clients, neither engine completes less than a tenth of the other's requests."""
     done = [0, 0]
     ended = threading.Event()
     with ExitStack() as stack:
         stack.callback(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(0.0005)  # as a host does
+        sys.setswitchinterval(0.0005)  # as a host sets it
         engines = [Receivers(dispatcher, 3, alone=alone) for _ in done]
         for each in engines:
             stack.callback(each.close)
@@ -129,8 +129,8 @@ def test_an_engine_receives_though_another_has_much_to_do(dispatcher: Dispatcher
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows native threads")
 @pytest.mark.parametrize("lane", LANES[1:], ids=str)
-def test_granian_receives_while_its_only_thread_takes_long(lane: Lane, serve: Serve, gate: Gate, until: Until) -> None:
-    """It has one more thread before another request has come: one that came together with the first waits for none."""
+def test_granian_receives_while_its_only_thread_is_busy(lane: Lane, serve: Serve, gate: Gate, until: Until) -> None:
+    """It starts one more thread before another request arrives, so that a simultaneous one doesn't wait."""
     before = tokio_workers()
     served = serve(gate, lane)
     at_first = len(tokio_workers() - before)

@@ -49,7 +49,7 @@ MALFORMED = {
     "quote in a query": b'GET /a?b="c" HTTP/1.1\r\n' + HOST + b"\r\n",
     "absolute without authority": b"GET http:///a HTTP/1.1\r\n" + HOST + b"\r\n",
 }
-WAITRESS_ONLY = {  # hyper, below granian, passes some of these on made whole, and answers others without a body
+WAITRESS_ONLY = {  # hyper, below granian, repairs some of these, and answers others without a body
     "length and coding": (
         400,
         b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -94,7 +94,7 @@ def test_malformed_requests_are_400(
 def test_waitress_refuses_with_problem_details(
     serve: Serve, gate: Gate, exchange: Exchange, status: int, request_bytes: bytes
 ) -> None:
-    """The body is RFC 9457, names nothing internal, and carries what every response carries."""
+    """The body follows RFC 9457, names nothing internal, and the response has the usual headers."""
     with serve(gate).connect() as connection:
         response, body = exchange(connection, request_bytes)
     problem = json.loads(body)
@@ -109,7 +109,7 @@ def test_waitress_refuses_with_problem_details(
 def test_the_adapter_refuses_with_problem_details(
     serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange, name: str
 ) -> None:
-    """What hyper lets pass and we refuse is answered as everywhere; the request id is kept."""
+    """A request that hyper accepts and we refuse gets the usual answer; the request id is kept."""
     request = MALFORMED[name].replace(b"\r\n", b"\r\nX-Request-ID: kept-1\r\n", 1)
     with serve(gate, lane1).connect() as connection:
         response, body = exchange(connection, request)
@@ -118,7 +118,7 @@ def test_the_adapter_refuses_with_problem_details(
     assert response.getheader("X-Request-ID") == "kept-1"
 
 
-GRANIAN_ITSELF = {  # what docs/operators/serving.md and docs/api-clients/README.md tell
+GRANIAN_ITSELF = {  # as docs/operators/serving.md and docs/api-clients/README.md list them
     "no colon": (400, MALFORMED["no colon"]),
     "two lengths": (400, MALFORMED["two lengths"]),
     "noise": (400, MALFORMED["noise"]),
@@ -130,10 +130,10 @@ GRANIAN_ITSELF = {  # what docs/operators/serving.md and docs/api-clients/README
 
 
 @pytest.mark.parametrize("name", GRANIAN_ITSELF)
-def test_what_granian_cannot_read_it_answers_itself(
+def test_granian_itself_answers_requests_that_it_cannot_parse(
     serve: Serve, https_lane: Lane, gate: Gate, exchange: Exchange, name: str
 ) -> None:
-    """Without a body and without the headers that the host adds: users read which requests those are."""
+    """The answer has no body and lacks the host's headers; the documentation lists these requests."""
     with serve(gate, https_lane).connect() as connection:
         status, request = GRANIAN_ITSELF[name]
         response, body = exchange(connection, request)
@@ -141,15 +141,15 @@ def test_what_granian_cannot_read_it_answers_itself(
 
 
 def test_an_address_over_8_kib_is_refused(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """Responses repeat it in links, whose heads would grow with it; at the limit it is read."""
+    """Responses repeat the address in links, so their headers would grow with it; at the limit it is accepted."""
     client = serve(gate, lane).client()
     assert client.get("/?" + "x" * (8192 - 2)).status_code == 200
     answer = client.get("/?" + "x" * (8192 - 1))
     assert (answer.status_code, answer.json()["title"]) == (414, HTTPStatus.REQUEST_URI_TOO_LONG.phrase)
 
 
-def test_an_address_is_looked_through_once(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
-    """Whatever it is made of: nobody else is answered meanwhile."""
+def test_an_address_is_scanned_only_once(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
+    """Its content doesn't matter: nobody else is answered meanwhile."""
     served = serve(gate, lane1)
 
     def ask() -> None:
@@ -163,10 +163,10 @@ def test_an_address_is_looked_through_once(serve: Serve, lane1: Lane, gate: Gate
 
 
 def test_large_headers_are_refused(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
-    """Header lines of 128 KiB are 431, whichever engine."""
+    """Header lines of 128 KiB are 431 on both engines."""
     served = serve(gate, lane1)
     begin = b"GET / HTTP/1.1\r\n" + HOST + b"X: "
-    with served.connect() as connection:  # not a byte more: what the server leaves unread makes it reset the connection
+    with served.connect() as connection:  # exactly as much: if the server leaves bytes unread, it resets the connection
         response, _ = exchange(connection, begin + b"x" * (131_072 - len(begin)))
     assert response.status == 431
     assert served.client().get("/next").text == "/next"
@@ -183,7 +183,7 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 def test_a_client_that_resets_its_connection_is_no_error(
     serve: Serve, lane1: Lane, gate: Gate, caplog: pytest.LogCaptureFixture, request_bytes: bytes
 ) -> None:
-    """Whether it was refused or not, nothing is logged of a client that goes away, and the next one is served."""
+    """After its disconnect, whether or not its request was refused, nothing is logged and the next one is served."""
     served = serve(gate, lane1)
     for number in range(60):
         connection = served.connect()
@@ -196,7 +196,7 @@ def test_a_client_that_resets_its_connection_is_no_error(
 
 
 def test_a_half_closed_client_is_no_error(serve: Serve, lane1: Lane, gate: Gate) -> None:
-    """A connection that is opened and closed without a word leaves nothing behind."""
+    """A connection that is opened and closed without data leaves nothing behind."""
     served = serve(gate, lane1)
     for _ in range(20):
         served.connect().close()

@@ -1,4 +1,4 @@
-"""Responses arrive as the application makes them, and never look complete when they are not."""
+"""Responses arrive as the application sends them, and never look complete if they are not."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PLAIN: Headers = [("Content-Type", "text/plain")]
 
 
 class Parts:
-    """An iterable of parts that tells how often it was closed, and in which thread."""
+    """An iterable of parts that records how often and in which thread it was closed."""
 
     def __init__(self, parts: Iterable[bytes], gate: threading.Event | None = None) -> None:
-        """Take the parts; with a gate, wait for it after the first."""
+        """Store the parts; with a gate, wait for it after the first part."""
         self.parts = iter(parts)
         self.gate = gate
         self.closed: list[str] = []
@@ -47,13 +47,13 @@ class Parts:
         return next(self.parts)
 
     def close(self) -> None:
-        """Note that it was closed."""
+        """Record the call."""
         self.closed.append(threading.current_thread().name)
         self.done.set()
 
 
 def answer_with(parts: Iterable[bytes], headers: Headers = PLAIN, status: str = "200 OK") -> WSGIApplication:
-    """Return an application that answers with an iterable."""
+    """Return an application that answers with the given iterable."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response(status, list(headers))
@@ -69,7 +69,7 @@ def fail_after(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def test_a_response_arrives_part_by_part(serve: Serve, lane: Lane) -> None:
-    """The first part can be read while the application still makes the second."""
+    """The first part can be read while the application still produces the second."""
     gate = threading.Event()
     client = serve(answer_with(Parts([b"one", b"two"], gate)), lane).client()
     with client.stream("GET", "/") as answer:
@@ -79,23 +79,23 @@ def test_a_response_arrives_part_by_part(serve: Serve, lane: Lane) -> None:
         assert b"".join(received) == b"two"
 
 
-def test_a_long_response_arrives_whole(serve: Serve, lane: Lane) -> None:
-    """Ten megabytes in odd parts, empty ones between them, arrive in order."""
+def test_a_long_response_arrives_complete(serve: Serve, lane: Lane) -> None:
+    """Ten megabytes in uneven parts, with empty ones between them, arrive in order."""
     parts = [bytes([number % 256]) * (number * 37 % 20_000) for number in range(1000)]
     assert serve(answer_with(iter(parts)), lane).client().get("/").content == b"".join(parts)
 
 
 @pytest.mark.parametrize("body", [[], [b""], [b"one"], [b"one", b"two"], (b"a", b"", b"b")], ids=str)
 def test_a_list_is_sent_with_its_length(serve: Serve, lane: Lane, body: list[bytes] | tuple[bytes, ...]) -> None:
-    """A body that is there at once needs no chunks."""
+    """A body that is already complete needs no chunks."""
     answer = serve(answer_with(body), lane).client().get("/")
     assert answer.content == b"".join(body)
     if answer.content and (lane.engine == "granian" or len(body) == 1):
         assert answer.headers["Content-Length"] == str(len(b"".join(body)))
 
 
-def test_write_works_as_pep_3333_says(serve: Serve, lane: Lane) -> None:
-    """What goes through start_response's `write` comes before what is returned."""
+def test_write_conforms_to_pep_3333(serve: Serve, lane: Lane) -> None:
+    """Data from start_response's `write` comes before the returned body."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         write = start_response("200 OK", PLAIN)
@@ -115,8 +115,8 @@ def test_the_iterable_is_closed_once_after_its_end(serve: Serve, lane: Lane) -> 
     assert parts.closed[0] != threading.current_thread().name
 
 
-def test_a_client_that_leaves_stops_the_iteration(serve: Serve, lane: Lane) -> None:
-    """An endless response ends when nobody listens any more, and its iterable is closed once."""
+def test_a_disconnect_stops_the_iteration(serve: Serve, lane: Lane) -> None:
+    """An endless response ends after the client's disconnect, and its iterable is closed once."""
 
     def endless() -> Iterator[bytes]:
         while True:
@@ -132,8 +132,8 @@ def test_a_client_that_leaves_stops_the_iteration(serve: Serve, lane: Lane) -> N
     assert len(parts.closed) == 1
 
 
-def test_a_client_that_takes_nothing_holds_no_thread_for_ever(serve: Serve, lane1: Lane) -> None:
-    """A response that nobody reads is given up after the idle time-out."""
+def test_a_client_that_reads_nothing_holds_no_thread_for_ever(serve: Serve, lane1: Lane) -> None:
+    """A response that nobody reads is aborted after the idle time-out."""
 
     def endless() -> Iterator[bytes]:
         while True:
@@ -145,8 +145,8 @@ def test_a_client_that_takes_nothing_holds_no_thread_for_ever(serve: Serve, lane
         assert parts.done.wait(20)
 
 
-def test_an_error_before_the_response_is_a_500_that_tells_nothing(serve: Serve, lane: Lane) -> None:
-    """The client gets generic problem details with a request id, and the connection works on."""
+def test_an_error_before_the_response_is_a_generic_500(serve: Serve, lane: Lane) -> None:
+    """The client gets generic problem details with a request id, and the connection still works."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         raise RuntimeError("secret")
@@ -164,7 +164,7 @@ def test_an_error_before_the_response_is_a_500_that_tells_nothing(serve: Serve, 
 def test_an_application_cannot_end_the_engine(
     serve: Serve, lane: Lane, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An application that calls sys.exit or is cancelled is logged and a 500, and so is the next request."""
+    """If an application calls sys.exit or is cancelled, this is logged and answered with 500, each time."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         raise error
@@ -179,7 +179,7 @@ def test_an_application_cannot_end_the_engine(
 def test_an_error_in_the_middle_cuts_the_response(
     serve: Serve, lane: Lane, length: Headers, parts: list[bytes]
 ) -> None:
-    """No client takes a response for complete that is not."""
+    """No client mistakes an incomplete response for a complete one."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", PLAIN + length)
@@ -189,8 +189,8 @@ def test_an_error_in_the_middle_cuts_the_response(
         serve(application, lane).client().get("/")
 
 
-def test_an_error_in_one_response_spares_the_others(serve: Serve, lane: Lane, gate: Gate) -> None:
-    """A request in flight beside it is answered, over HTTP/2 on the same connection."""
+def test_an_error_in_one_response_does_not_affect_others(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """A simultaneous request is answered, over HTTP/2 on the same connection."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] == "/fail":
@@ -212,7 +212,7 @@ def test_an_error_in_one_response_spares_the_others(serve: Serve, lane: Lane, ga
 
 @pytest.mark.parametrize("headers", [[], [("Content-Length", "5")]], ids=["no length", "length"])
 def test_head_has_headers_and_no_body(serve: Serve, lane1: Lane, headers: Headers, exchange: Exchange) -> None:
-    """The connection can be used after a HEAD, or is closed; nothing of a body is seen."""
+    """The connection can be used after a HEAD, or is closed; no bytes of a body arrive."""
     with serve(answer_with([b"hello"], PLAIN + headers), lane1).connect() as connection:
         connection.sendall(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         received = b""
@@ -263,10 +263,10 @@ def test_a_response_without_a_length_keeps_the_connection(
         ("1.0", "keep-alive", False),
     ],
 )
-def test_a_connection_ends_when_the_client_wishes(
+def test_a_connection_ends_when_the_client_asks_for_it(
     serve: Serve, lane1: Lane, version: str, wish: str, closes: bool
 ) -> None:
-    """`close` is heeded among other options; HTTP/1.0 closes unless asked to keep the connection (RFC 9112 9.3)."""
+    """`close` is respected among other options; HTTP/1.0 closes unless asked to keep the connection (RFC 9112 9.3)."""
     request = f"GET / HTTP/{version}\r\nHost: h\r\n" + (f"Connection: {wish}\r\n" if wish else "") + "\r\n"
     with serve(answer_with([b"x"]), lane1).connect() as connection:
         connection.sendall(request.encode())
@@ -286,8 +286,8 @@ def test_a_connection_ends_when_the_client_wishes(
     ],
     ids=str,
 )
-def test_headers_that_an_application_must_not_set_are_refused(serve: Serve, lane: Lane, headers: Headers) -> None:
-    """Hop-by-hop headers, line breaks and what is no name are a 500 (PEP 3333), not a response."""
+def test_forbidden_response_headers_are_refused(serve: Serve, lane: Lane, headers: Headers) -> None:
+    """Hop-by-hop headers, line breaks and invalid names are a 500 (PEP 3333), not a response."""
     answer = serve(answer_with([b"x"], headers), lane).client().get("/")
     assert answer.status_code == 500
     assert "X-Evil" not in str(answer.headers)
@@ -295,19 +295,19 @@ def test_headers_that_an_application_must_not_set_are_refused(serve: Serve, lane
 
 @pytest.mark.parametrize("status", ["100 Continue", "101 Switching Protocols", "000 Nothing", "fine"])
 def test_a_response_ends_with_a_final_status(serve: Serve, lane: Lane, status: str) -> None:
-    """A client would wait on behind an informational one: it is a 500, as what is no status is."""
+    """An informational status would leave the client waiting; like an invalid status, it is a 500."""
     assert serve(answer_with([b"x"], status=status), lane).client().get("/").status_code == 500
 
 
-def test_repeated_response_headers_stay_apart(serve: Serve, lane: Lane) -> None:
-    """Two Set-Cookie fields are two."""
+def test_repeated_response_headers_stay_separate(serve: Serve, lane: Lane) -> None:
+    """Two Set-Cookie fields stay two."""
     headers = [*PLAIN, ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
     answer = serve(answer_with([b"x"], headers), lane).client().get("/")
     assert answer.headers.get_list("Set-Cookie") == ["a=1", "b=2"]
 
 
 def test_the_server_names_no_version(serve: Serve, lane: Lane) -> None:
-    """The Server header is the host's name only."""
+    """The Server header contains only the host's name."""
     assert serve(answer_with([b"x"]), lane).client().get("/").headers["Server"] == "plughost"
 
 
@@ -323,7 +323,7 @@ def test_a_connection_serves_request_after_request(serve: Serve, lane1: Lane) ->
 
 
 def test_pipelined_requests_are_answered_in_order(serve: Serve, lane1: Lane, gate: Gate) -> None:
-    """Requests sent without waiting are answered one after the other."""
+    """Requests that a client sends without waiting are answered one after the other."""
     with serve(gate, lane1).connect() as connection:
         connection.sendall(b"".join(b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n" % n for n in range(10)))
         received = b""
@@ -333,8 +333,8 @@ def test_pipelined_requests_are_answered_in_order(serve: Serve, lane1: Lane, gat
     assert bodies == [b"/%d" % n for n in range(10)]
 
 
-def test_waitress_answers_where_it_receives(serve: Serve) -> None:
-    """A request is not handed to another thread, which would wait for the interpreter's lock while this one polls."""
+def test_waitress_answers_in_the_receiving_thread(serve: Serve) -> None:
+    """Another thread would have to wait for the interpreter lock while this one polls."""
 
     def name(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Type", "text/plain")])
@@ -345,8 +345,8 @@ def test_waitress_answers_where_it_receives(serve: Serve) -> None:
     assert {client.get("/").text for _ in range(20)} == {f"waitress-{served.engine.port}"}
 
 
-def test_a_stream_that_takes_long_arrives_whole(lane: Lane, serve: Serve) -> None:
-    """It is told that it takes long while its client begins to be watched, and that does not cut it off."""
+def test_a_slow_stream_arrives_complete(lane: Lane, serve: Serve) -> None:
+    """It becomes slow just as its client begins to be monitored, which must not cut it off."""
 
     def parts() -> Iterator[bytes]:
         for _ in range(20):
@@ -362,7 +362,7 @@ def test_a_stream_that_takes_long_arrives_whole(lane: Lane, serve: Serve) -> Non
             assert client.request("POST" if content else "GET", "/", content=content).text == "part " * 20
 
 
-def test_a_body_that_fails_and_fails_to_close_is_cut_off(serve: Serve, lane: Lane) -> None:
+def test_a_body_whose_iteration_and_close_fail_is_cut_off(serve: Serve, lane: Lane) -> None:
     """Its client does not wait for an end that never comes."""
 
     class Fails(Parts):

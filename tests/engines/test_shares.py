@@ -1,4 +1,4 @@
-"""A thread that a slow request gives back goes to whoever waits for one and may have it."""
+"""When a slow request releases a thread, the next waiting plugin with a free share gets it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from plughost._servers.dispatcher import Dispatcher
 
 
-def test_what_one_plugin_gives_back_others_may_take(
+def test_a_released_thread_goes_to_plugins_below_their_share(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """One after the other, as all were quick: those that hold less than their share, though others wait before them."""
+    """They alternate, as quick requests do, even if requests of plugins without a free share wait longer."""
     ends = threading.Event()
     hold(dispatcher, ends, until, "ends", SHARE)
     for plugin in ("full", "full, too"):
@@ -35,10 +35,10 @@ def test_what_one_plugin_gives_back_others_may_take(
     assert dispatcher.loads()["full"] == (SHARE, 1, 0)
 
 
-def test_a_thread_that_a_plugin_may_not_have_after_all_goes_to_another(
+def test_a_thread_beyond_the_share_goes_to_another_plugin(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """Two that end at once let in two requests of one plugin, of which the first turns out to be slow."""
+    """Two threads released at once admit two requests of one plugin, and the first turns out to be slow."""
     ends, done = threading.Event(), threading.Event()
     hold(dispatcher, ends, until, "ends", SHARE)
     for plugin in ("full", "full, too"):
@@ -50,13 +50,13 @@ def test_a_thread_that_a_plugin_may_not_have_after_all_goes_to_another(
     submit(dispatcher, done.set, "quick")
     until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 3)
     ends.set()
-    assert done.wait(10)  # before those that it waits for end by themselves
+    assert done.wait(10)  # before the requests that it waits for end by themselves
 
 
-def test_a_request_that_needs_no_thread_after_all_keeps_no_other_waiting(
+def test_a_request_that_yields_keeps_no_other_waiting(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """The thread that it was let in for goes to the next one."""
+    """The next request gets the thread for which it was admitted."""
 
     def rest() -> None:
         about_to_wait(long=True)
@@ -68,4 +68,4 @@ def test_a_request_that_needs_no_thread_after_all_keeps_no_other_waiting(
         submit(dispatcher, run, "slow")
     until(lambda: dispatcher.loads()["slow"].queued == 3)
     ends.set()
-    assert done.wait(10)  # before those that it waits for end by themselves
+    assert done.wait(10)  # before the requests that it waits for end by themselves

@@ -1,4 +1,4 @@
-"""The turn passes on, and what waits for it is done in its order."""
+"""The turn passes on, and waiting jobs run in their order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Until
 
 
-def test_what_comes_later_overtakes_nothing_that_waits(dispatcher: Dispatcher) -> None:
-    """The request of another plugin comes after those that were there before it."""
+def test_a_later_job_overtakes_no_earlier_one(dispatcher: Dispatcher) -> None:
+    """Another plugin's request comes after those that waited before it."""
     backlog = Backlog()
     first, second, later = (Task(dispatcher, lambda: None, plugin) for plugin in ("long", "long", "short"))
     backlog.add(first)
@@ -26,8 +26,8 @@ def test_what_comes_later_overtakes_nothing_that_waits(dispatcher: Dispatcher) -
     assert [backlog.pop() for _ in range(3)] == [second, later, None]
 
 
-def test_what_is_next_is_told_before_it_is_taken(dispatcher: Dispatcher) -> None:
-    """Whether it has just come or waits for its plugin's turn; nothing is told where nothing waits."""
+def test_peek_returns_the_job_that_pop_returns(dispatcher: Dispatcher) -> None:
+    """This holds for a new job and for one that waits for its plugin's turn; without jobs, `peek` returns None."""
     backlog = Backlog()
     assert backlog.peek() is None
     for each in [Task(dispatcher, lambda: None) for _ in range(3)]:
@@ -38,16 +38,16 @@ def test_what_is_next_is_told_before_it_is_taken(dispatcher: Dispatcher) -> None
         assert backlog.pop() is told
 
 
-def test_a_slow_job_costs_no_thread_while_nothing_waits(
+def test_a_slow_job_starts_no_thread_while_nothing_waits(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
-    """Another one is started once there is something for it to do."""
+    """Another thread starts only when there is a job for it."""
     hold(dispatcher, release, until, "slow", 1)
-    with dispatcher._lock:  # the turn has been passed on
+    with dispatcher._lock:  # the turn has been passed on by now
         assert len(dispatcher._own_threads) == 1
 
 
-def test_a_slow_job_loses_the_turn_after_idle_time(
+def test_a_slow_job_loses_the_turn_after_an_idle_period(
     dispatcher: Dispatcher, release: threading.Event, until: Until
 ) -> None:
     """The watcher sleeps while nothing runs, and is woken."""
@@ -56,8 +56,8 @@ def test_a_slow_job_loses_the_turn_after_idle_time(
     hold(dispatcher, release, until, "slow", 1)
 
 
-def test_parked_threads_are_used_again_though_an_engine_has_ended(dispatcher: Dispatcher, until: Until) -> None:
-    """What a slow job of another engine leaves undone is done by a thread that is there already."""
+def test_parked_threads_are_reused_after_an_engine_has_ended(dispatcher: Dispatcher, until: Until) -> None:
+    """An existing thread runs the jobs that wait behind another engine's slow job."""
     ended, engine = (Receivers(dispatcher, 2, alone=False) for _ in range(2))
     ended.close()
     submit(dispatcher, lambda: None)
@@ -75,10 +75,10 @@ def test_parked_threads_are_used_again_though_an_engine_has_ended(dispatcher: Di
 
 
 class Turn:
-    """A lock, and what happens once in the moment in which it is let go of."""
+    """A lock that submits jobs once, just before or after its release."""
 
     def __init__(self, before: list[Task], after: list[Task], dispatcher: Dispatcher) -> None:
-        """Have jobs come before or after it is free."""
+        """Store the jobs for before and after the release."""
         self._lock = threading.Lock()
         self._before = before
         self._after = after
@@ -86,7 +86,7 @@ class Turn:
         self.acquire = self._lock.acquire
 
     def release(self) -> None:
-        """Let go of it."""
+        """Submit jobs, release the lock, and submit jobs."""
         while self._before:
             self._dispatcher.submit(self._before.pop())
         self._lock.release()
@@ -97,21 +97,21 @@ class Turn:
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["as it is let go", "just after"])
-def test_what_comes_while_a_slow_job_lets_go_of_the_turn_is_done(
+def test_a_job_that_arrives_while_the_turn_is_released_runs(
     dispatcher: Dispatcher, release: threading.Event, until: Until, taken: bool
 ) -> None:
-    """By whoever lets go of it, or by another that takes it at that moment."""
+    """The releasing thread runs it, or a thread that takes the turn at that moment."""
     done = threading.Semaphore(0)
     before, after = ([Task(dispatcher, done.release)] if wanted else [] for wanted in (True, taken))
-    dispatcher._turn = Turn(before, after, dispatcher)  # type: ignore[assignment] # as a lock does
+    dispatcher._turn = Turn(before, after, dispatcher)  # type: ignore[assignment] # it behaves as a lock
     submit(dispatcher, lambda: release.wait(20), "slow")
     for _ in range(1 + taken):
         assert done.acquire(timeout=20)
     assert dispatcher.loads()["slow"].held == 1
 
 
-def test_closing_ends_though_no_thread_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What never began is not waited for."""
+def test_closing_ends_if_no_thread_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for jobs that never began."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""Responses that HTTP/2 holds back, since their clients have made no room for them."""
+"""Responses that HTTP/2 holds back because the client's flow-control window is full."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ REQUEST = [(":method", "GET"), (":path", "/"), (":scheme", "https"), (":authorit
 
 @pytest.mark.parametrize("taken", [True, False])
 @pytest.mark.parametrize(("size", "part"), [(66_000, 66_000), (600_000, 600_000), (66_000, 1000), (100_000, 65_536)])
-def test_a_response_that_is_held_back_is_waited_for(serve: Serve, size: int, part: int, taken: bool) -> None:
-    """A drain waits for longer than an idle connection is kept; what is never taken does not count as answered."""
+def test_a_drain_waits_for_a_full_window(serve: Serve, size: int, part: int, taken: bool) -> None:
+    """It waits longer than the idle time-out; a response that is never read does not count as answered."""
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(size))])

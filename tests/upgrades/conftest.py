@@ -1,4 +1,4 @@
-"""Packages of a host that runs in a process of its own."""
+"""Packages of a host that runs in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin that keeps notes in a store, installed in versions that migrate it, into a folder of a host's path."""
+"""A plugin that stores notes, in versions that migrate its store, installed into a folder on a host's path."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def install(
     requires: Sequence[str] = (),
     pony: bool = True,
 ) -> None:
-    """Install a version of the plugin in place of the one before, as pip does, while a host may run on it.
+    """Install a version of the plugin in place of the previous one, as pip does; a host may be running.
 
     Args:
         folder: A folder on the host's path.
@@ -126,7 +126,7 @@ def install(
 
 @contextmanager
 def keeping_host(folder: Path, packages: Path, settings: Mapping[str, Any] | None = None) -> Iterator[HostProcess]:
-    """Run a host in a process of its own, for which some packages are installed, too."""
+    """Run a host in its own process, with additional packages on its path."""
     http = {"listeners": ["http"]}
     table = {"sites": {"main": http, "library": http}, **(settings or {})}
     with host_process(folder, table, environment={"PYTHONPATH": str(packages)}) as running:
@@ -134,7 +134,7 @@ def keeping_host(folder: Path, packages: Path, settings: Mapping[str, Any] | Non
 
 
 def plughost_command(folder: Path, packages: Path, *arguments: str, code: int = 0) -> str:
-    """Run `plughost` in a process of its own; return what it printed."""
+    """Run `plughost` in its own process, and return its output."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", "from plughost._cli import main; main()", *arguments],
         cwd=folder,
@@ -150,14 +150,14 @@ def plughost_command(folder: Path, packages: Path, *arguments: str, code: int = 
 
 
 def create(host: HostProcess, number: int, path: str = "/notes") -> set[str]:
-    """Add notes; return those that were acknowledged."""
+    """Add notes, and return those that were acknowledged."""
     texts = [secrets.token_hex(8) for _ in range(number)]
     with host.client() as client:
         return {text for text in texts if client.post(path, json={"text": text}).status_code == 201}
 
 
 def listed(host: HostProcess, path: str = "/notes") -> tuple[str, set[str]]:
-    """Return the version that answers, and the notes that are there."""
+    """Return the version that answers, and the existing notes."""
     with host.client() as client:
         answer = client.get(path)
         assert answer.status_code == 200, answer.text
@@ -165,5 +165,5 @@ def listed(host: HostProcess, path: str = "/notes") -> tuple[str, set[str]]:
 
 
 def store_files(folder: Path) -> set[str]:
-    """Return the names of the files that a host has made for its stores, without those that come with their use."""
+    """Return the names of a host's store files, without the ones that SQLite adds while it uses them."""
     return {each.name for each in (folder / "data" / "stores").glob("*") if not each.name.endswith(("-shm", "-wal"))}

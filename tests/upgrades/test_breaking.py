@@ -1,4 +1,4 @@
-"""A migration that older code can't live with: that code doesn't serve on it, and no client gets a 500."""
+"""Older code never serves on a schema after a migration that breaks it, and no client gets a 500."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BREAKING = ", breaking=(2,)"
 
 
 def busy(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], set[str]]:
-    """Let clients read and write while a change is made; return their answers, and the notes acknowledged."""
+    """Let clients read and write during a change; return their statuses, and the acknowledged notes."""
     responses: Counter[int] = Counter()
     acknowledged: set[str] = set()
     done = threading.Event()
@@ -64,7 +64,7 @@ def busy(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], se
 def test_an_upgrade_under_load_loses_nothing_and_answers_no_500(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any], upgraded: tuple[str, str, str], expected: set[int]
 ) -> None:
-    """Clients get what they asked for or 503 with Retry-After; after an additive migration not even that."""
+    """Clients get their answer, or 503 with Retry-After; after an additive migration always their answer."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host:
 
@@ -84,10 +84,10 @@ def test_an_upgrade_under_load_loses_nothing_and_answers_no_500(
         assert acknowledged <= listed(host)[1]
 
 
-def test_a_breaking_migration_that_fails_lets_the_older_version_go_on(
+def test_a_failed_breaking_migration_leaves_the_older_version_serving(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Requests that waited are answered by the older version, on the schema that it knows."""
+    """It answers the requests that waited, on the schema that it knows."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host:
 
@@ -101,10 +101,10 @@ def test_a_breaking_migration_that_fails_lets_the_older_version_go_on(
         assert (version, acknowledged - notes) == ("1.0", set())
 
 
-def test_a_restart_applies_it_once_the_older_process_has_left(
+def test_a_restart_migrates_after_the_older_process_has_left(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Until then requests that reach the next process are 503 with Retry-After, and then it serves."""
+    """Until then, the next process answers 503 with Retry-After; then it serves."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host:
         before = create(host, 3)
@@ -127,10 +127,10 @@ def test_a_restart_applies_it_once_the_older_process_has_left(
             os.kill(answer["pid"], signal.SIGKILL)
 
 
-def test_a_restart_into_a_migration_that_fails_is_refused(
+def test_a_restart_into_a_failing_migration_is_refused(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """What would fail once the older process has left is tried before, and the older process stays."""
+    """The host tries the migration before the older process leaves, so that this one stays."""
     install(packages, "1.0")
     required = {**settings, "required": ["notes"]}
     with keeping_host(tmp_path, packages, required) as host:

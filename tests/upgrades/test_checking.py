@@ -1,4 +1,4 @@
-"""Commands that look try the migrations that are new, and leave the store as it is."""
+"""Commands that only inspect try new migrations, and leave the store as it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNFIT = "CREATE UNIQUE INDEX one_text ON notes (text);"
 def test_check_and_plugins_name_the_file_and_the_reason(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any], served: bool
 ) -> None:
-    """Whether a host has made the store or not, bad SQL is a problem of its plugin; other plugins are well."""
+    """Whether or not the store exists, bad SQL is a problem of its plugin alone."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host:
         if served:
@@ -41,10 +41,10 @@ def test_check_and_plugins_name_the_file_and_the_reason(
             assert len(create(host, 1)) == 1
 
 
-def test_check_tries_a_migration_with_the_data_that_is_there(
+def test_check_tries_a_migration_with_existing_data(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """A unique index that the rows don't allow fails before anything is upgraded."""
+    """A unique index that the rows violate fails before anything is upgraded."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
         for _ in range(2):
@@ -55,8 +55,8 @@ def test_check_tries_a_migration_with_the_data_that_is_there(
         assert len(create(host, 1)) == 1
 
 
-def test_check_says_what_it_could_not_try(tmp_path: Path, packages: Path) -> None:
-    """A database that is away is no problem of the plugin, and is not passed over."""
+def test_check_reports_what_it_could_not_try(tmp_path: Path, packages: Path) -> None:
+    """An unreachable database is not the plugin's problem, but is reported."""
     install(packages, "1.0")
     away = {"stores": {"url": "postgresql://nobody@127.0.0.1:1/none"}}
     with keeping_host(tmp_path, packages, away):

@@ -1,4 +1,4 @@
-"""A serving process keeps its locks on its SQLite files, whatever else is done with them."""
+"""A serving process keeps its locks on its SQLite files, whatever other code does with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def locks(process: int, file: Path) -> int:
 
 
 def test_acknowledged_writes_outlive_an_upgrade_in_place_and_kill_9(tmp_path: Path, packages: Path) -> None:
-    """After an upgrade, other commands that open the file leave a serving host its write-ahead log."""
+    """After an upgrade and after commands that open the file, a serving host still has its write-ahead log."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages) as host:
         file = host.data_dir / "stores" / "notes.sqlite3"
@@ -44,10 +44,10 @@ def test_acknowledged_writes_outlive_an_upgrade_in_place_and_kill_9(tmp_path: Pa
         assert acknowledged <= set(client.get("/notes").json()["notes"])
 
 
-def test_nothing_opens_a_database_by_a_plain_descriptor(tmp_path: Path) -> None:
-    """Serving, upgrading, health, figures, browsing, backup, restore and purge go through one module, and SQLite.
+def test_databases_are_opened_by_one_module_only(tmp_path: Path) -> None:
+    """Only `_sqlite_files` and SQLite open them: to serve, upgrade, check, browse, back up, restore and purge.
 
-    The log alone is opened by that module itself, too: no lock of SQLite's is on it.
+    That module opens the log itself as well: SQLite holds no lock on it.
     """
     done = subprocess.run(
         [sys.executable, "-m", "tests.upgrades.watched", str(tmp_path)],
@@ -61,8 +61,8 @@ def test_nothing_opens_a_database_by_a_plain_descriptor(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_one_module_knows_how_to_open_a_database() -> None:
-    """Whoever needs a connection asks `_sqlite_files` for it."""
+def test_only_one_module_calls_sqlite_connect() -> None:
+    """Other modules get their connections from `_sqlite_files`."""
     sources = [*Path(plughost.__file__).parent.rglob("*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
     opening = {path.name for path in sources if re.search(r"sqlite3\.connect\(|SQLitePool\(", path.read_text())}
     assert opening == {"_sqlite_files.py"}

@@ -1,4 +1,4 @@
-"""A failed upgrade leaves its store as it was, for the older version goes on serving it."""
+"""A failed upgrade leaves its store as it was, because the older version still serves it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ READS = "context.stores['notes'].read(lambda db: None)"
     ],
     ids=["a hook", "a hook that uses the store", "a later step", "entities"],
 )
-def test_a_version_that_fails_leaves_the_schema_as_it_was(
+def test_a_failing_version_leaves_the_schema_as_it_was(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any], upgrade: dict[str, Any], told: str
 ) -> None:
-    """The older version serves on as if nothing had been tried, and the report says what failed."""
+    """The older version continues to serve, and the report contains the reason."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host:
         before = create(host, 3)
@@ -39,10 +39,10 @@ def test_a_version_that_fails_leaves_the_schema_as_it_was(
         assert listed(host) == ("1.0", before | after)
 
 
-def test_a_version_that_differs_in_its_migrations_alone_applies_them(
+def test_a_version_with_only_new_migrations_applies_them(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Its declaration is the same as before; so a reload applies what is new, and refuses to go back."""
+    """Its declaration is unchanged, but a reload applies the new migrations, and refuses to go back."""
     install(packages, "1.0", pony=False)
     with keeping_host(tmp_path, packages, settings) as host:
         before = create(host, 3)
@@ -63,10 +63,10 @@ REFERS = (
 )
 
 
-def test_a_constraint_that_is_checked_at_the_commit_fails_before_any_store_is_committed(
+def test_a_constraint_that_fails_at_commit_prevents_every_commit(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Of two stores that one reload migrates, the first is not committed; `plughost check` finds it as well."""
+    """If a reload migrates two stores, the first is not committed; `plughost check` finds the error too."""
     for name in ("first", "second"):
         install(packages, "1.0", name=name)
     with keeping_host(tmp_path, packages, settings) as host:
@@ -80,10 +80,10 @@ def test_a_constraint_that_is_checked_at_the_commit_fails_before_any_store_is_co
             assert listed(host, f"/{name}") == ("1.0", created)
 
 
-def test_a_second_plugin_that_fails_takes_the_first_ones_migration_back(
+def test_a_second_failing_plugin_undoes_the_firsts_migration(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Of two plugins that are upgraded together, neither is migrated where one can't be."""
+    """If two plugins are upgraded together, neither is migrated unless both can be."""
     for name in ("first", "second"):
         install(packages, "1.0", name=name)
     with keeping_host(tmp_path, packages, settings) as host:
@@ -95,10 +95,10 @@ def test_a_second_plugin_that_fails_takes_the_first_ones_migration_back(
             assert listed(host, f"/{name}") == ("1.0", created)
 
 
-def test_a_new_plugin_whose_migration_fails_keeps_no_other_out(
+def test_a_new_plugin_with_a_failing_migration_affects_no_other(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """At start, and when it is added, it alone is failed; what shares its site serves, and is migrated."""
+    """At start and when it is added, it alone fails; the other plugins of its site are migrated and serve."""
     install(packages, "1.0", ADD, name="good")
     install(packages, "1.0", "SELECT nonsense FROM nowhere;", name="bad")
     with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
@@ -109,10 +109,8 @@ def test_a_new_plugin_whose_migration_fails_keeps_no_other_out(
             assert (report["swapped"], report["failed"][0][0].split()[0]) == (True, "bad"), report
 
 
-def test_a_port_that_is_taken_leaves_the_schema_as_it_was(
-    tmp_path: Path, packages: Path, settings: Mapping[str, Any]
-) -> None:
-    """A start that fails after everything was built has migrated nothing."""
+def test_a_busy_port_leaves_the_schema_as_it_was(tmp_path: Path, packages: Path, settings: Mapping[str, Any]) -> None:
+    """A start that fails at its last step has migrated nothing."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host:
         create(host, 1)
@@ -130,7 +128,7 @@ def test_a_port_that_is_taken_leaves_the_schema_as_it_was(
 def test_required_plugins_are_refused_before_a_store_is_migrated(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """A host that refuses to start for another plugin has migrated nothing, and the older version starts again."""
+    """If another plugin prevents the start, nothing has been migrated, and the older version starts again."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host:
         before = create(host, 1)
@@ -166,16 +164,16 @@ def register_routes(context):
 
 
 def install_reader(packages: Path, version: str, hook: str = "pass") -> None:
-    """Install a plugin that uses the store of another one."""
+    """Install a plugin that uses another plugin's store."""
     files = {"reading.py": READER.format(hook=hook)}
     points = plugin_entry("reader", "reading")
     write_package(packages, "plughost-reader", files, version=version, requires=["plughost-notes"], entry_points=points)
 
 
-def test_plugins_that_share_a_store_are_upgraded_together_or_not_at_all(
+def test_plugins_that_share_a_store_are_upgraded_together(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Where one that uses another's store fails, the store is not migrated; afterwards both serve the new one."""
+    """If a plugin that uses another's store fails, the store isn't migrated; later both serve the new one."""
     install(packages, "1.0")
     install_reader(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host, host.client() as client:

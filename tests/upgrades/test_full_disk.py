@@ -1,4 +1,4 @@
-"""A disk that is full: told once, survived, and told once that it is over."""
+"""A full disk is reported once, its end is reported once, and the host survives it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a host's stores, on a disk of its own that is small."""
+    """The folder of a host's stores, on its own small disk."""
     folder = tmp_path / "data" / "stores"
     folder.mkdir(parents=True)
     with small_disk(folder):
@@ -31,10 +31,8 @@ def told(host: HostProcess, *, of: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def test_the_log_says_once_what_failed_and_where_and_once_that_it_is_well(
-    tmp_path: Path, packages: Path, disk: Path
-) -> None:
-    """However many requests fail; they are 503 with Retry-After, and reading goes on."""
+def test_the_log_reports_a_full_disk_and_its_end_once_each(tmp_path: Path, packages: Path, disk: Path) -> None:
+    """Any number of requests may fail with 503 and Retry-After; reading still works."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages) as host, host.client() as client:
         before = create(host, 3)
@@ -53,8 +51,8 @@ def test_the_log_says_once_what_failed_and_where_and_once_that_it_is_well(
         assert len(told(host, of="the store is well again")) == 1
 
 
-def test_a_migration_that_finds_no_room_changes_nothing(tmp_path: Path, packages: Path, disk: Path) -> None:
-    """The reload is refused with the reason, the older version serves on, and the next try succeeds."""
+def test_a_migration_without_space_changes_nothing(tmp_path: Path, packages: Path, disk: Path) -> None:
+    """The reload is refused with the reason, the older version serves, and the next attempt succeeds."""
     install(packages, "1.0")
     with keeping_host(tmp_path, packages) as host:
         before = create(host, 3)

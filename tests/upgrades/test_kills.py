@@ -1,4 +1,4 @@
-"""A host that is killed in the middle of a migration: the store is as it was."""
+"""If a host is killed during a migration, the store is as it was before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SELECT 'number' FROM numbers;
 
 
 def migrating(host: HostProcess, settings: Mapping[str, Any]) -> Callable[[], bool]:
-    """Return what tells whether a migration has begun."""
+    """Return a function that tells whether a migration has begun."""
     url = settings["stores"].get("url")
     if url is None:
         return lambda: _is_locked(host.data_dir / "stores" / "notes.sqlite3")
@@ -52,10 +52,10 @@ def _is_inserting(url: str) -> bool:
         return bool(cursor.fetchall())
 
 
-def test_a_host_that_is_killed_while_it_migrates_has_changed_nothing(
+def test_a_host_killed_during_a_migration_has_changed_nothing(
     tmp_path: Path, packages: Path, settings: Mapping[str, Any]
 ) -> None:
-    """The older version, put back, finds its schema and every acknowledged row; nothing has to be cleaned up.
+    """The reinstalled older version finds its schema and every acknowledged row without manual repair.
 
     A PostgreSQL server may take a second to notice, and requests are 503 until then.
     """

@@ -1,7 +1,7 @@
-"""A host in this process that does all that it can do with a SQLite store, watched by an audit hook.
+"""Do everything that a host can do with a SQLite store in this process, and observe it with an audit hook.
 
-Prints what opened a database, its log or its shared memory otherwise than through `_sqlite_files`. That one opens a
-log by a descriptor as well, to learn its length: SQLite holds no lock on a log, so that to close it drops none.
+Print what opened a database, its log or its shared memory without `_sqlite_files`. That module also opens a log to
+read its length: SQLite holds no lock on a log, so closing it releases none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ found: set[str] = set()
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """Take down who opens what."""
+    """Record which code opens a database file."""
     if event not in {"open", "sqlite3.connect"} or not isinstance(arguments[0], (str, bytes)):
         return
     path = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
@@ -31,7 +31,7 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def main(folder: Path) -> None:
-    """Install, serve, look, back up, upgrade and purge."""
+    """Install, serve, inspect, back up, upgrade and purge."""
     packages = folder / "packages"
     sys.path.insert(0, str(packages))
     install(packages, "1.0")
