@@ -1,4 +1,4 @@
-"""Sums up the results that pytest left in each test environment: `summary.py FOLDER`."""
+"""Summarize the results that pytest left in each test environment: `summary.py FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A terminal for the standard output of a process, read by the test."""
+"""A terminal for a process's standard output, which the test reads."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ QUIET: Final[Mapping[str, str]] = {"TERM": "dumb", "NO_COLOR": "1"}
 
 
 class Terminal:
-    """A terminal of 200 columns, which is closed with what reads it."""
+    """A terminal of 200 columns."""
 
     def __init__(self) -> None:
         """Open it."""
         self._ours, self.side = os.openpty()
         termios.tcsetwinsize(self.side, (50, 200))
         attributes = termios.tcgetattr(self.side)
-        attributes[1] &= ~termios.OPOST  # a line ends with a line feed alone
+        attributes[1] &= ~termios.OPOST  # end lines with a line feed only
         termios.tcsetattr(self.side, termios.TCSANOW, attributes)
 
     def lines(self) -> Iterator[str]:
-        """Yield what is written, line by line, until every process that has it ends."""
+        """Yield the output line by line, until every process on the terminal has ended."""
         rest = b""
-        with suppress(OSError):  # which is how a terminal ends
+        with suppress(OSError):  # this is how a terminal ends
             while chunk := os.read(self._ours, 65536):
                 *complete, rest = (rest + chunk).split(b"\n")
                 yield from (f"{line.decode()}\n" for line in complete)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the test's side."""
         os.close(self._ours)
 
 
 @contextmanager
 def lent(terminal: Terminal) -> Iterator[int]:
-    """Lend the other side to a process that is started in the block."""
+    """Give the process's side to a process that is started in the block."""
     try:
         yield terminal.side
     finally:

@@ -1,4 +1,4 @@
-"""The metadata of the distributions of this checkout, which is all that pip and the host know of them."""
+"""The metadata of this checkout's distributions, on which pip and the host depend."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _package(folder: Path) -> Path:
 
 @each_plugin
 def test_a_plugin_is_named_after_its_folder(folder: Path) -> None:
-    """The folder's name is the plugin's, and the distribution, the package and the entry point follow from it."""
+    """The folder has the plugin's name; distribution, package and entry point are named after it."""
     config = _read(folder / "setup.cfg")
     assert config["metadata"]["name"] == f"plughost-{folder.name}"
     if config.has_section("options.entry_points"):
@@ -46,23 +46,23 @@ def test_a_plugin_is_named_after_its_folder(folder: Path) -> None:
 
 
 @each_plugin
-def test_a_plugin_requires_the_host_that_it_was_made_for(folder: Path) -> None:
-    """With this, pip refuses to put a plugin beside a host of another major version."""
+def test_a_plugin_requires_a_compatible_host(folder: Path) -> None:
+    """So pip refuses to install a plugin for another major version of the host."""
     requirements = _read(folder / "setup.cfg")["options"]["install_requires"]
     assert re.search(r"^plughost >= [\d.]+, < 1$", requirements, re.MULTILINE)
 
 
 @pytest.mark.parametrize("folder", [*PLUGINS, *EXAMPLES], ids=lambda folder: folder.name)
 def test_every_plugin_runs_the_conformance_suite(folder: Path) -> None:
-    """What has an entry point has a test file that makes the suite of its name."""
+    """A plugin with an entry point has a test file with the suite of its name."""
     if _read(folder / "setup.cfg").has_section("options.entry_points"):
         made = (folder / "tests" / "test_conformance.py").read_text(encoding="utf-8")
         assert f'\nTestConformance = conformance("{folder.name}"' in made
 
 
 @each_distribution
-def test_every_distribution_says_the_same_of_licence_and_python(folder: Path) -> None:
-    """Licence and Python versions are the same for the host and every plugin."""
+def test_every_distribution_has_the_same_licence_and_python(folder: Path) -> None:
+    """The host and every plugin have the same licence and Python versions."""
     config = _read(folder / "setup.cfg")
     assert config["metadata"]["license"] == "Apache-2.0"
     assert config["options"]["python_requires"] == ">=3.11"
@@ -71,8 +71,8 @@ def test_every_distribution_says_the_same_of_licence_and_python(folder: Path) ->
 
 
 @each_distribution
-def test_what_a_package_reads_at_run_time_is_in_its_wheel(folder: Path) -> None:
-    """Every file that is no module is covered by `package_data`, so an installed package has it too."""
+def test_a_packages_data_files_are_in_its_wheel(folder: Path) -> None:
+    """`package_data` covers every file that is no module, so an installed package has it."""
     package = _package(folder)
     patterns = _read(folder / "setup.cfg")["options.package_data"][package.name].split()
     covered = {path for pattern in patterns for path in package.glob(pattern)}
@@ -82,7 +82,7 @@ def test_what_a_package_reads_at_run_time_is_in_its_wheel(folder: Path) -> None:
 
 
 def test_tox_has_an_environment_for_every_plugin() -> None:
-    """A plugin that tox doesn't know would never be tested alone, nor beside the others."""
+    """A plugin without its own environment would never be tested alone."""
     tox = _read(ROOT / "tox.ini")
     names = {folder.name for folder in PLUGINS}
     listed = re.sub(
@@ -94,15 +94,15 @@ def test_tox_has_an_environment_for_every_plugin() -> None:
     assert set(re.findall(r"-e plugins/(\S+)", tox["common"]["plugins"])) == names
 
 
-def test_the_examples_are_written_on_public_names_alone() -> None:
-    """No example names a module of the host, or a name in one, that begins with an underscore."""
+def test_the_examples_use_only_public_names() -> None:
+    """No example uses a module or name of the host that begins with an underscore."""
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.py")}
     assert len(sources) > 4
     assert [path for path, text in sources.items() if re.search(r"\bplughost[\w.]*(\.| import .*\b)_", text)] == []
 
 
-def test_environments_name_what_they_test_as_a_default() -> None:
-    """None gives pytest a path: `./dev test -e NAME -- FILE` runs that file and nothing beside it."""
+def test_tox_environments_have_a_default_path() -> None:
+    """So `./dev test -e NAME -- FILE` runs only that file."""
     text = (ROOT / "tox.ini").read_text(encoding="utf-8").replace("\\\n", " ")
     commands = [shlex.split(given) for given in re.findall(r"\{\[common\]pytest\} (.*) \{posargs\}", text)]
     assert len(commands) > 4
@@ -112,8 +112,8 @@ def test_environments_name_what_they_test_as_a_default() -> None:
         assert all(word.startswith("--ignore") for word in words[2:]), words
 
 
-def test_dev_makes_environments_anew_after_a_change_of_any_distribution() -> None:
-    """Its fingerprint is of the `setup.cfg` of the host, of every plugin and of every example."""
+def test_dev_reinstalls_after_a_change_of_any_distribution() -> None:
+    """Its fingerprint includes the `setup.cfg` of the host, of every plugin and of every example."""
     function = (ROOT / "dev").read_text(encoding="utf-8").partition("\nfingerprint() {\n")[2].partition("\n}\n")[0]
     seen = {file for pattern in re.findall(r'"\$root"/([^\s"]+)', function) for file in ROOT.glob(pattern)}
     assert EXAMPLES

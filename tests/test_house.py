@@ -1,4 +1,4 @@
-"""The house: what is public, what is private, and that imports go one way."""
+"""Rules of the code: what is public, what is private, and the direction of imports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _modules() -> dict[str, Path]:
 
 
 def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
-    """Yield the modules of ours that a file imports, wherever it does, for types too."""
+    """Yield the modules of ours that a file imports anywhere, also for types."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
             for alias in node.names:
@@ -40,22 +40,22 @@ def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def test_what_is_not_public_begins_with_an_underscore() -> None:
-    """Every module of the host is one of the five public ones, or has a private name on its way."""
+def test_private_modules_begin_with_an_underscore() -> None:
+    """Every module of the host is one of the five public ones, or a part of its name begins with an underscore."""
     open_doors = {name for name in _modules() if not any(part.startswith("_") for part in name.split("."))}
     assert open_doors == PUBLIC
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_each_public_module_says_what_it_offers(name: str) -> None:
-    """It has an `__all__`, and each name in it is there."""
+def test_each_public_module_has_a_valid_all(name: str) -> None:
+    """Each name in its `__all__` exists."""
     code = f"import {name} as door; print([each for each in door.__all__ if not hasattr(door, each)])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
-def test_our_plugins_import_what_every_plugin_may() -> None:
-    """No distribution beside the host, and no example, imports what is private."""
+def test_our_plugins_import_only_public_modules() -> None:
+    """No plugin and no example imports a private module of the host."""
     sources = [*(ROOT / "plugins").glob("*/src/**/*.py"), *(ROOT / "docs").rglob("*.py")]
     assert sources
     modules = _modules()
@@ -68,8 +68,8 @@ def test_our_plugins_import_what_every_plugin_may() -> None:
     assert inside == set()
 
 
-def test_imports_go_one_way() -> None:
-    """No module of the host leads back to itself, imports for types included."""
+def test_imports_have_no_cycles() -> None:
+    """This includes imports for types."""
     modules = _modules()
     graph = {name: {each for each in _imports(path, modules) if each in modules} for name, path in modules.items()}
     try:
@@ -96,16 +96,16 @@ HEAVY: Final = {"asyncio", "cryptography", "falcon", "granian", "limits", "loggi
 
 
 def _imported(code: str) -> set[str]:
-    """Return which heavy libraries some code brings."""
+    """Return the heavy libraries that a program imports."""
     command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return HEAVY & set(done.stderr.split())
 
 
-def test_no_page_tells_pip_to_look_for_our_names_in_an_index() -> None:
-    """A stranger may have a package of that name there: what is ours comes from a folder, or is bound to hashes.
+def test_no_page_installs_our_names_from_an_index() -> None:
+    """A stranger may own such a name there, so our packages come from a folder, or with hashes.
 
-    An extra of what is installed brings only what is others'.
+    Extras of an installed package are allowed: they install only packages of others.
     """
     pages = [
         *ROOT.glob("*.md"),
@@ -120,12 +120,12 @@ def test_no_page_tells_pip_to_look_for_our_names_in_an_index() -> None:
 
 
 def test_importing_the_package_is_light() -> None:
-    """`import plughost` and `plughost --version` bring no library that takes long to import."""
+    """`import plughost` and `plughost --version` import no slow library."""
     assert _imported("import plughost") == set()
     assert _imported("from plughost._cli import main\nmain(['--version'], standalone_mode=False)") == set()
 
 
-def test_looking_at_plugins_is_light() -> None:
-    """`plughost plugins` brings no cryptography, no limits, no logging of ours and no server."""
+def test_listing_plugins_is_light() -> None:
+    """`plughost plugins` imports no cryptography, no rate limits, no structured logging and no server."""
     imported = _imported("from plughost._cli import main\nmain(['plugins'], standalone_mode=False)")
     assert imported <= {"asyncio", "falcon", "logging", "msgspec", "packaging", "pydantic", "rich"}

@@ -1,4 +1,4 @@
-"""The benchmark compares like with like, and notices what fails."""
+"""The benchmark compares equal work, and notices failed requests."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ each_lane = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def ours(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A plughost, loaded over HTTP or over HTTPS."""
+    """A plughost server for load over HTTP or HTTPS."""
     with scratch() as place, running(OURS[:1], request.param, "sqlite", *place) as (server,):
         server.database.fill(100)
         yield server
 
 
-def test_what_traces_cost_is_compared_on_one_host() -> None:
-    """A host that is reloaded traces what its caller samples, and no more once it is reloaded again."""
+def test_the_cost_of_traces_is_measured_on_one_host() -> None:
+    """After a reload, the host traces what its caller samples; after another reload it stops."""
     caller = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     with scratch() as place, running([HOST], "http", "sqlite", *place) as (server,):
         for endpoint in ("http://127.0.0.1:9/v1/traces", ""):
@@ -42,12 +42,12 @@ def test_what_traces_cost_is_compared_on_one_host() -> None:
 
 
 def test_every_peer_answers_as_plughost_does() -> None:
-    """Status and body of every row's request, and the statuses of refusals, are the same on all servers."""
+    """On all servers, every row's request has the same status and body, and refusals have the same status."""
     kinds = [kind for kind in (*OURS[:1], *PEERS) if kind.name != "fastapi-2"]
     with scratch() as place, running(kinds, "http", "sqlite", *place) as servers:
         compare_answers(ROWS_ON_SQLITE, servers)
         one_more = json.dumps(product(101))
-        single = next(each for each in servers if each.kind.name == "falcon")  # one process, thus one memory
+        single = next(each for each in servers if each.kind.name == "falcon")  # it has one process, thus one memory
         assert single.ask("POST", "/api/v2/products", one_more)[0] == 201
         with pytest.raises(DifferentError, match="GET /api/v2/products"):
             compare_answers([BY_NAME["list"]], servers)
@@ -56,7 +56,7 @@ def test_every_peer_answers_as_plughost_does() -> None:
 @each_lane
 @pytest.mark.parametrize("row", ["get", "create"])
 def test_a_burst_is_answered(ours: Server, lane: Lane, row: str) -> None:
-    """Over HTTP/1.1, HTTPS and HTTP/2, reads and creates are answered, and each create creates."""
+    """Reads and creates succeed over HTTP/1.1, HTTPS and HTTP/2, and each create is a new record."""
     sample = _burst(ours, lane, BY_NAME[row].path, BY_NAME[row].body)
     assert sample.requests > 0
     assert sample.failed == 0
@@ -64,7 +64,7 @@ def test_a_burst_is_answered(ours: Server, lane: Lane, row: str) -> None:
 
 @pytest.mark.parametrize("ours", ["http"], indirect=True)
 def test_commits_are_counted(ours: Server) -> None:
-    """Creates that come one after the other are one commit each; those that come at once can be fewer."""
+    """Sequential creates are one commit each; simultaneous ones can be fewer."""
     path = BY_NAME["stored-create"].path
     before = ours.database.commits(path)
     for number in range(1001, 1004):
@@ -74,8 +74,8 @@ def test_commits_are_counted(ours: Server) -> None:
 
 @each_lane
 @pytest.mark.parametrize(("path", "body"), [("/api/v2/products/none", ""), ("/messages", '{"none": "%s %d"}')])
-def test_what_is_refused_counts_as_failed(ours: Server, lane: Lane, path: str, body: str) -> None:
-    """An answer other than 2xx is a failed request, for a read and for a create."""
+def test_refused_requests_count_as_failed(ours: Server, lane: Lane, path: str, body: str) -> None:
+    """A status other than 2xx is a failed request, for reads and creates."""
     sample = _burst(ours, lane, path, body)
     assert sample.failed >= sample.requests > 0
 

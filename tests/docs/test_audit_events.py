@@ -1,4 +1,4 @@
-"""The tables of audit events in the documentation are those that the code writes."""
+"""The documentation's tables of audit events match the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGES: Final = {
 
 
 def _documented() -> dict[str, set[str]]:
-    """Return the outcomes of each event, as the tables have them."""
+    """Return the outcomes of each event in the tables."""
     found: dict[str, set[str]] = {}
     for page in PAGES:
         table = (ROOT / page).read_text(encoding="utf-8").partition("\n| `what` | `outcome` |")[2].partition("\n\n")[0]
@@ -32,7 +32,7 @@ def _documented() -> dict[str, set[str]]:
 
 
 def _written() -> Iterator[tuple[str, set[str]]]:
-    """Yield each event of the code with those of its outcomes that the code has as a literal."""
+    """Yield each event in the code, with the outcomes that appear as literals."""
     for source in (path for folder in ("host", "plugins") for path in (ROOT / folder).rglob("*.py")):
         if {"tests", "build"} & set(source.parts) or source.match("*/_runtime/audit.py"):
             continue
@@ -49,7 +49,7 @@ def _written() -> Iterator[tuple[str, set[str]]]:
 
 
 def _literals(value: ast.expr, function: ast.FunctionDef, module: ast.Module) -> set[str]:
-    """Return the texts that an expression may be, as far as the module alone tells."""
+    """Return the strings that an expression can have, as far as its module shows."""
     if isinstance(value, ast.Constant):
         return {value.value} if isinstance(value.value, str) else set()
     if isinstance(value, ast.IfExp):
@@ -75,8 +75,8 @@ def _set_outcomes(function: ast.FunctionDef) -> Iterator[ast.expr]:
                 yield each.value
 
 
-def test_every_event_of_the_code_is_in_a_table_and_every_one_of_a_table_in_the_code() -> None:
-    """With each outcome that the code names."""
+def test_the_tables_list_exactly_the_events_of_the_code() -> None:
+    """Each event has the outcomes that the code names."""
     documented, written = _documented(), list(_written())
     assert {event for event, _ in written} | CHANGES == documented.keys()
     assert [(event, outcomes) for event, outcomes in written if not outcomes <= documented[event]] == []

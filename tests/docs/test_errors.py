@@ -1,4 +1,4 @@
-"""The reference of errors is what the code can say."""
+"""The reference of errors matches the code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PAGE = HERE.parents[1] / "docs" / "errors.md"
 
 
 @pytest.fixture(scope="module")
-def made() -> ModuleType:
-    """What makes the page."""
+def errors_reference() -> ModuleType:
+    """The module that generates the page."""
     spec = importlib.util.spec_from_file_location("errors_reference", HERE / "errors_reference.py")
     assert spec is not None
     assert spec.loader is not None
@@ -34,14 +34,19 @@ def host() -> Iterator[RunningHost]:
         yield running
 
 
-def test_the_reference_of_errors_is_made_of_the_code(made: ModuleType) -> None:
-    """Where it has drifted, `python tests/docs/update_references.py` writes it anew."""
-    assert PAGE.read_text(encoding="utf-8") == made.reference()
+def test_the_reference_of_errors_is_up_to_date(errors_reference: ModuleType) -> None:
+    """If it is outdated, `python tests/docs/update_references.py` updates it."""
+    assert PAGE.read_text(encoding="utf-8") == errors_reference.reference()
 
 
-def test_every_row_says_something(made: ModuleType) -> None:
-    """No cell holds nothing but names of what varies."""
-    cells = [cell.strip(" `") for line in made.reference().splitlines() if line[:1] == "|" for cell in line.split("|")]
+def test_every_row_has_text(errors_reference: ModuleType) -> None:
+    """No cell consists only of placeholders."""
+    cells = [
+        cell.strip(" `")
+        for line in errors_reference.reference().splitlines()
+        if line[:1] == "|"
+        for cell in line.split("|")
+    ]
     assert [cell for cell in cells if cell and not re.sub(r"<[^<>]*>", "", cell).strip(" .:;,")] == []
 
 
@@ -57,8 +62,8 @@ def test_every_row_says_something(made: ModuleType) -> None:
     ],
     ids=str,
 )
-def test_what_a_host_answers_is_on_the_page(host: RunningHost, method: str, path: str, headers: dict[str, str]) -> None:
-    """Status, title and detail of an error are a row of it."""
+def test_an_actual_error_is_on_the_page(host: RunningHost, method: str, path: str, headers: dict[str, str]) -> None:
+    """A row of it has the error's status, title and detail."""
     with host.client() as client:
         problem = client.request(method, path, headers=headers).json()
     status, title, detail = str(problem["status"]), problem["title"], problem["detail"]
@@ -68,5 +73,5 @@ def test_what_a_host_answers_is_on_the_page(host: RunningHost, method: str, path
 
 
 def _fits(shown: str, text: str) -> bool:
-    """Return whether a text is what a cell shows, with something in the place of what varies."""
+    """Return whether a text matches a cell, with any text for its placeholders."""
     return re.fullmatch(re.sub(r"<[^<>]+>", ".+", re.escape(shown.strip("` "))), text) is not None

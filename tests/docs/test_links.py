@@ -1,4 +1,4 @@
-"""The check of external links tells what is broken from what can't be told."""
+"""The check of external links distinguishes broken links from unverifiable ones."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def host() -> Iterator[RunningHost]:
 
 
 def check(page: Path, text: str) -> tuple[int, str]:
-    """Return the exit code for a page, and what is printed."""
+    """Return the exit code for a page, and the output."""
     page.write_text(text, encoding="utf-8")
     done = subprocess.run([sys.executable, str(PROGRAM), str(page)], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return done.returncode, done.stdout
 
 
-def test_a_link_to_nothing_is_broken(host: RunningHost, tmp_path: Path) -> None:
-    """Its server says 404: exit code 1, and the page is named; a link that leads somewhere is not."""
+def test_a_link_with_a_404_is_broken(host: RunningHost, tmp_path: Path) -> None:
+    """The exit code is 1, and the broken link's page is named; a valid link is not reported."""
     well, broken = f"{host.url()}/messages", f"{host.url()}/nothing"
     code, told = check(tmp_path / "page.md", f"[one]({well}#part) and <{broken}>, `{NOBODY}`")
     assert code == 1
@@ -39,16 +39,16 @@ def test_a_link_to_nothing_is_broken(host: RunningHost, tmp_path: Path) -> None:
     assert "2 links: 1 well, 1 broken, 0 unknown." in told
 
 
-def test_a_server_out_of_reach_fails_nothing(tmp_path: Path) -> None:
-    """Without a network all links are unknown, which is said: exit code 0."""
+def test_an_unreachable_server_fails_nothing(tmp_path: Path) -> None:
+    """Without a network, all links are reported as unknown, and the exit code is 0."""
     code, told = check(tmp_path / "page.md", f"[one]({NOBODY})\n```\n<http://127.0.0.1:2/>\n```\n")
     assert code == 0
     assert f"unknown: {NOBODY}: " in told
     assert "is there a network here?" in told
 
 
-def test_a_server_that_keeps_programs_out_fails_nothing(host: RunningHost, tmp_path: Path) -> None:
-    """That a link wants credentials is no word on what it leads to."""
+def test_a_server_that_refuses_programs_fails_nothing(host: RunningHost, tmp_path: Path) -> None:
+    """A link that requires credentials may still be valid."""
     link = f"{host.url('library')}/mylibrary/setup/secured"
     code, told = check(tmp_path / "page.md", f"[one]({link})")
     assert code == 0

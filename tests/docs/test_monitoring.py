@@ -1,4 +1,4 @@
-"""The example dashboard and alert rules ask for metrics that there are."""
+"""The example dashboard and alert rules use only existing metrics."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Tidying:
 
     @hookimpl
     def register_jobs(self) -> list[Job]:
-        """Do nothing each day."""
+        """Return a job that does nothing, once a day."""
         return [Job(name="tidy", run=lambda run: None, every=86400)]
 
 
 @pytest.fixture(scope="module")
 def samples() -> dict[str, set[str]]:
-    """Name of each sample that a host with a store, a job, a login and a reload behind it exposes, to its labels."""
+    """The names and labels of the samples of a host that has a store, a job, a login and a reload behind it."""
     beside = [plugin_distribution("tidying", Tidying())]
     with running_host(["metrics", "messages", "library-auth"], beside=beside) as host, host.client() as client:
         client.get("/messages")
@@ -54,8 +54,8 @@ def _alerts() -> list[str]:
 
 
 @pytest.mark.parametrize("expression", [*_dashboard(), *_alerts()])
-def test_an_expression_asks_for_what_there_is(expression: str, samples: dict[str, set[str]]) -> None:
-    """Every metric that an expression names is exposed, with the labels that it selects by."""
+def test_an_expression_uses_existing_metrics(expression: str, samples: dict[str, set[str]]) -> None:
+    """Every metric in an expression is exposed, with the labels in its selectors."""
     named = re.findall(r"\b((?:plughost|process)_\w+)(?:\{([^}]*)\})?", expression)
     assert named or expression.startswith("up{")
     for name, selectors in named:
@@ -63,15 +63,15 @@ def test_an_expression_asks_for_what_there_is(expression: str, samples: dict[str
         assert set(re.findall(r"(\w+)=", selectors)) <= samples[name] | OF_PROMETHEUS
 
 
-def test_no_label_is_one_of_prometheus(samples: dict[str, set[str]]) -> None:
-    """What is exposed is found by the name that it has here."""
+def test_no_label_has_a_name_that_prometheus_reserves(samples: dict[str, set[str]]) -> None:
+    """So Prometheus renames no label of the host."""
     assert "plughost_job_running" in samples
     assert [name for name, labels in samples.items() if labels & OF_PROMETHEUS] == []
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_prometheus_takes_metrics_and_rules() -> None:
-    """`promtool` finds the names of the metrics well chosen, with base units, and the rules valid."""
+def test_prometheus_accepts_metrics_and_rules() -> None:
+    """`promtool` accepts the metrics' names and base units, and the rules."""
     with running_host(["metrics", "catalog-v1", "library-auth"]) as host, host.client() as client:
         client.get("/api/v1/products")
         exposed = client.get("/q/metrics").text
@@ -82,8 +82,8 @@ def test_prometheus_takes_metrics_and_rules() -> None:
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_every_alert_says_what_to_do(samples: dict[str, set[str]]) -> None:
-    """Each rule has a summary and an action for the person who is woken, and names nothing that its metrics lack."""
+def test_every_alert_names_an_action(samples: dict[str, set[str]]) -> None:
+    """Each rule has a summary and an action for the person on call, and uses only labels of its metrics."""
     groups = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     for rule in (rule for group in groups for rule in group["rules"]):
         assert set(rule["annotations"]) == {"summary", "action"}

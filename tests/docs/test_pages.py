@@ -1,4 +1,4 @@
-"""What the pages of the documentation show is true: commands run, examples are valid, links lead somewhere."""
+"""The documentation's pages are correct: commands run, examples are valid, and links work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-# What can't be run, and why; the page says the same in a comment before the block.
+# These blocks can't be run; the page gives the same reason in a comment before the block.
 NOT_RUN: Final = {
     "CONTRIBUTING.md: it breaks the code, for hours",
     "CONTRIBUTING.md: it builds every distribution; tests/release does",
@@ -46,14 +46,14 @@ NOT_RUN: Final = {
     "docs/plugin-authors/tutorial.md: it publishes",
 }
 
-# The parts of conftest.py that the tests are given; modules here can't import from each other.
+# Types from conftest.py; modules here can't import from each other.
 Page = Any
 Session = Any
 Block = Any
 
 
-def test_what_is_not_run_is_listed(all_pages: list[Page]) -> None:
-    """A block is left out of the tests only on purpose: the page says why, and this file lists it."""
+def test_blocks_that_are_not_run_are_listed(all_pages: list[Page]) -> None:
+    """The page gives a reason for each of them, and this file lists it."""
     found = {
         f"{page.name}: {block.marker_argument('not run')}"
         for page in all_pages
@@ -66,7 +66,7 @@ def test_what_is_not_run_is_listed(all_pages: list[Page]) -> None:
 def test_the_commands_and_examples_of_a_page_work(
     session_page: Page, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of a page's blocks, in their order: commands, settings, Python, JSON, and what they print."""
+    """All blocks of a page are run or checked in order: commands, settings, Python, JSON, and their output."""
     monkeypatch.chdir(session.folder)
     runner = _PageRunner(session_page, session)
     for block in session_page.blocks():
@@ -111,7 +111,7 @@ class _PageRunner:
             known[block.language](block)
 
     def _console(self, block: Block) -> None:
-        """Run the commands after `$ `, and compare what is shown below them."""
+        """Run the commands after `$ `, and compare their output with the lines below them."""
         commands = re.findall(r"^\$ (.*(?:\n> .*)*)((?:\n(?!\$ ).*)*)", block.text, re.MULTILINE)
         for number, (command, shown) in enumerate(commands):
             if shown.startswith("\nplughost ") and " serve" in command:
@@ -128,7 +128,7 @@ class _PageRunner:
         assert status == 0, f"it ended with {status}:\n{self._printed}"
 
     def _python(self, block: Block) -> None:
-        """Run it with the names of the blocks before it."""
+        """Run the block with the names from earlier blocks."""
         source = "\n" * block.line + self._session.with_actual_ports(block.text)
         code = compile(source, self._page.name, "exec", dont_inherit=True)
         with contextlib.redirect_stdout(io.StringIO()) as out, _registered(self._module):
@@ -141,7 +141,7 @@ class _PageRunner:
 
 @contextlib.contextmanager
 def _registered(module: types.ModuleType) -> Iterator[None]:
-    """Let pydantic and dataclasses find the module of the classes that a page defines."""
+    """Let pydantic and dataclasses find the module of a page's classes."""
     sys.modules[module.__name__] = module
     try:
         yield
@@ -150,7 +150,7 @@ def _registered(module: types.ModuleType) -> Iterator[None]:
 
 
 def _check_settings(block: Block) -> None:
-    """Settings can be pasted into `plughost.toml`: every key is known, every value valid, for plugins too."""
+    """Check that the settings can be pasted into `plughost.toml`: keys and values are valid, for plugins too."""
     file = Path("checked.toml")
     file.write_text(block.text + "\n", encoding="utf-8")
     generation = Host(read_settings(file, {}), logger=silent_logger()).dry_run(rehearsed=True)
@@ -160,7 +160,7 @@ def _check_settings(block: Block) -> None:
 
 
 def _compare(shown: str, printed: str) -> None:
-    """Compare what a page shows with what was printed, whatever the number of spaces between words.
+    """Compare the page's text with the output, whatever the number of spaces between words.
 
     `...` stands for any text; on a line of its own, for any lines.
     """
@@ -176,8 +176,8 @@ def _lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.rstrip().splitlines()]
 
 
-def test_links_lead_somewhere(page: Page, root: Path) -> None:
-    """Every relative link of a page names a file of this checkout, and a heading in it where it names one."""
+def test_relative_links_work(page: Page, root: Path) -> None:
+    """They lead to a file of this checkout, and to an existing heading of it."""
     text = re.sub(r"^```.*?^```", "", page.text, flags=re.MULTILINE | re.DOTALL)
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -192,14 +192,14 @@ def test_links_lead_somewhere(page: Page, root: Path) -> None:
 
 
 def _anchors(file: Path) -> set[str]:
-    """Return the anchors that GitHub gives a page's headings."""
+    """Return the anchors that GitHub generates for a page's headings."""
     text = re.sub(r"^```.*?^```", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_page_is_linked_from_another(all_pages: list[Page], root: Path) -> None:
-    """A reader who starts at the README comes to every page; what a link to a folder leads to is its README."""
+def test_every_page_can_be_reached_from_the_readme(all_pages: list[Page], root: Path) -> None:
+    """A link to a folder leads to its README."""
     reached = {root / "README.md"}
     waiting = [root / "README.md"]
     while waiting:

@@ -1,7 +1,7 @@
-"""The references of the documentation say what the code says: settings, commands, hooks, declarations, names, messages.
+"""The documentation's references match the code: settings, commands, hooks, declarations, names and messages.
 
-Where one has drifted, the failing assertion shows what the page is to hold; `python tests/docs/update_references.py`
-writes it there for settings and commands.
+If one is outdated, the failing assertion shows its new content; `python tests/docs/update_references.py` updates
+settings, commands, names and errors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from plughost._settings.models import HostSettings, MountSettings
 from plughost._settings.sources import RESTART_ONLY, read_settings
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
-# What the host itself and its own tests use of a package that is public in the main.
+# Public names that only the host and its own tests use.
 NOT_FOR_AUTHORS: Final = {
     "StoreConfig",
     "Stores",
@@ -54,14 +54,14 @@ def _page(name: str) -> str:
 
 
 def _region(page: str, start: str) -> str:
-    """Return what a page has between a comment and the next `end`."""
+    """Return the part of a page between a comment and the next `end`."""
     found = re.search(rf"^<!-- {re.escape(start)} -->\n(.*?)^<!-- end -->", page, re.MULTILINE | re.DOTALL)
     assert found is not None, f"the page needs <!-- {start} --> and <!-- end -->"
     return found[1]
 
 
 def _settings_models() -> dict[str, type[BaseModel]]:
-    """Return the models of the installed plugins' settings, by plugin."""
+    """Return the settings models of the installed plugins, by plugin."""
     generation = Host(read_settings(None, {}), logger=silent_logger()).dry_run(rehearsed=True)
     generation.close()
     return {entry.name: entry.settings_model for entry in generation.registry if entry.settings_model is not None}
@@ -72,21 +72,21 @@ def test_every_setting_of_the_host_is_in_the_reference() -> None:
     assert _region(_page("operators/settings.md"), "settings") == _table(HostSettings)
 
 
-def test_the_pages_name_what_is_read_at_start_only() -> None:
-    """Whoever changes such a setting learns on both that a reload won't do."""
+def test_the_pages_list_the_settings_that_need_a_restart() -> None:
+    """Both pages warn operators that a reload does not apply these settings."""
     *most, last = (f"`{key}`" for key in RESTART_ONLY)
     named = f"{', '.join(most)} and {last} are read at start only"
     for page in ("operators/settings.md", "operators/serving.md"):
         assert named in " ".join(_page(page).split())
 
 
-def test_what_every_plugin_is_asked_for_is_in_the_reference() -> None:
-    """The keys that each plugin's table may have are there."""
+def test_every_plugins_common_settings_are_in_the_reference() -> None:
+    """It lists the keys that every plugin's table may have."""
     assert _region(_page("operators/settings.md"), "settings of every plugin") == _table(MountSettings)
 
 
 def test_every_setting_of_the_plugins_is_in_the_reference() -> None:
-    """Each installed plugin that has settings has a table with all of them."""
+    """Each installed plugin with settings has a complete table."""
     page = _page("operators/settings.md")
     for name, model in _settings_models().items():
         assert _region(page, f"settings of {name}") == _table(model)
@@ -98,7 +98,7 @@ def _table(model: type[BaseModel]) -> str:
 
 
 def _merged(rows: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Return rows in which what is the same for both sites stands once."""
+    """Return the rows, with equal settings of both sites merged."""
     given = list(rows)
     sites = ("sites.main.", "sites.library.")
     merged: dict[tuple[str, str, str], None] = {}
@@ -115,14 +115,14 @@ def _rows(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str, s
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from _rows(inner, f"{above}{name}.")
         else:
-            # `plughost init` and `plughost settings --json` tell people no other text.
+            # `plughost init` and `plughost settings --json` show only this text.
             described = info.description
             assert described, f"{model.__module__}: {name} has no description"
             yield f"{above}{name}", _shown(info.get_default(call_default_factory=True)), described
 
 
 def _attributes(described: type) -> dict[str, str]:
-    """Return the attributes that a Google docstring describes."""
+    """Return the attributes in a Google docstring."""
     _, _, text = (inspect.getdoc(described) or "").partition("Attributes:\n")
     entries = re.findall(r"^(\w+): (.*(?:\n +.*)*)", textwrap.dedent(text), re.MULTILINE)
     return {name: " ".join(words.split()) for name, words in entries}
@@ -139,7 +139,7 @@ def _shown(value: Any) -> str:
 
 
 def test_every_command_is_in_the_reference() -> None:
-    """The command reference shows the help of each command, word for word, and of no other."""
+    """The reference of commands shows exactly each command's help, and no other command."""
     shown = dict(
         re.findall(r"^<!-- help: ([^\n]*) -->\n```text\n(.*?)```", _page("operators/cli.md"), re.MULTILINE | re.DOTALL)
     )
@@ -170,7 +170,7 @@ def _hooks() -> dict[str, ast.FunctionDef]:
 
 
 def test_every_hook_is_documented_with_its_arguments() -> None:
-    """The hook reference has a heading and the exact signature of each hook, and of no other."""
+    """The reference of hooks has a heading and the exact signature for each hook, and no other hook."""
     page = _page("plugin-authors/hooks.md")
     signatures = {name: f"def {name}({ast.unparse(node.args)}) -> {_unparsed(node)}" for name, node in _hooks().items()}
     assert (
@@ -193,7 +193,7 @@ def _unparsed(node: ast.FunctionDef) -> str:
     ids=lambda each: each.__name__,
 )
 def test_every_declaration_is_documented_with_its_fields(described: Any) -> None:
-    """The reference of declarations has a section for each, with a row for each public attribute and its default."""
+    """The reference has a section for each declaration, with a row for each public attribute and its default."""
     page = _page("plugin-authors/declarations.md")
     found = re.search(rf"^## {described.__name__}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     assert found is not None, f"there is no section {described.__name__}"
@@ -206,7 +206,7 @@ def test_every_declaration_is_documented_with_its_fields(described: Any) -> None
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
-    """Return a field's default as Python writes it; empty where there is none."""
+    """Return a field's default in Python syntax, or an empty string."""
     if field.name == "errors":
         return "`PROBLEM_DETAILS`"
     if field.default_factory is not dataclasses.MISSING:
@@ -223,14 +223,14 @@ def _default(field: dataclasses.Field[Any]) -> str:
     ids=lambda package: package.__name__,
 )
 def test_every_public_name_is_mentioned(package: Any) -> None:
-    """Whatever plugin authors may import is in the documentation for them."""
+    """The documentation for plugin authors contains every name that they may import."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "plugin-authors").glob("*.md"))
     missing = {name for name in package.__all__ if not re.search(rf"\b{name}\b", text)}
     assert missing - NOT_FOR_AUTHORS == set()
 
 
 def test_every_name_in_a_table_of_a_package_can_be_imported() -> None:
-    """What the pages offer from a package is public there."""
+    """The tables list only public names of their package."""
     unknown = []
     for path in sorted((DOCS / "plugin-authors").glob("*.md")):
         text = path.read_text(encoding="utf-8")
@@ -243,8 +243,8 @@ def test_every_name_in_a_table_of_a_package_can_be_imported() -> None:
     assert unknown == []
 
 
-def test_the_messages_of_the_troubleshooting_page_are_the_hosts() -> None:
-    """Every message that the page quotes stands in the code, around what varies."""
+def test_the_troubleshooting_page_quotes_real_messages() -> None:
+    """Every quoted message occurs in the code, except for its placeholders."""
     host = Path(plughost.__file__).parent
     code = "".join(path.read_text(encoding="utf-8") for path in host.rglob("*.py"))
     code = re.sub(r'"\n\s+f?"', "", re.sub(r"\{[^{}]*\}", "<>", code))
@@ -262,17 +262,17 @@ def _stands_in(code: str, message: str) -> bool:
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "src/plughost_greeting/plugin.py", "tests/test_greeting.py"])
 def test_the_first_page_for_plugin_authors_shows_the_example(name: str) -> None:
-    """It shows a part of each file of the example; that the part is the file's own is tested with the pages."""
+    """It shows a part of each file of the example; test_pages.py compares the parts."""
     assert f"<!-- example: {name} -->" in _page("plugin-authors/README.md")
 
 
-def test_the_pictures_show_what_their_texts_say() -> None:
-    """Each picture is what `python docs/pictures/draw.py` draws of the text beside it, and names modules that exist."""
+def test_the_pictures_match_their_texts() -> None:
+    """Each picture is what `python docs/pictures/draw.py` draws from its text, and names existing modules."""
     spec = importlib.util.spec_from_file_location("draw", DOCS / "pictures" / "draw.py")
     assert spec is not None
     assert spec.loader is not None
     drawing = importlib.util.module_from_spec(spec)
-    sys.modules["draw"] = drawing  # dataclasses look their module up
+    sys.modules["draw"] = drawing  # dataclasses look up their module
     spec.loader.exec_module(drawing)
     texts = sorted((DOCS / "pictures").glob("*.txt"))
     assert texts
@@ -285,8 +285,8 @@ def test_the_pictures_show_what_their_texts_say() -> None:
         assert [place for place in places if not (host / f"{place}.py").is_file()] == []
 
 
-def test_the_architecture_has_a_line_for_each_package() -> None:
-    """The page lists every folder of the host, and no other."""
+def test_the_architecture_page_has_a_line_for_each_package() -> None:
+    """It lists every folder of the host, and no other."""
     page = _page("architecture.md")
     host = Path(plughost.__file__).parent
     folders = {path.parent.name for path in host.glob("*/__init__.py")}
@@ -294,8 +294,8 @@ def test_the_architecture_has_a_line_for_each_package() -> None:
     assert listed == folders
 
 
-def test_the_reference_of_names_is_made_of_the_docstrings() -> None:
-    """Each public name is there, with its arguments and what its docstring says."""
+def test_the_reference_of_names_matches_the_docstrings() -> None:
+    """It contains each public name with its arguments and its docstring."""
     spec = importlib.util.spec_from_file_location("api_reference", Path(__file__).parent / "api_reference.py")
     assert spec is not None
     assert spec.loader is not None
@@ -304,7 +304,7 @@ def test_the_reference_of_names_is_made_of_the_docstrings() -> None:
     assert _page("plugin-authors/reference.md") == made.reference()
 
 
-def test_the_pages_that_assistants_are_sent_to_are_there() -> None:
+def test_the_pages_for_assistants_exist() -> None:
     """Each link of llms.txt leads to a page."""
     links = re.findall(r"\]\(([^)]+)\)", (DOCS.parent / "llms.txt").read_text(encoding="utf-8"))
     assert links

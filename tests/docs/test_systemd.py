@@ -1,4 +1,4 @@
-"""The unit file of the documentation is one that systemd takes, and that gives a host little to do harm with."""
+"""Systemd accepts the documentation's unit file, which restricts the host's permissions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = re.compile(r"^```ini\n# (/etc/systemd/system/\S+)\n(.*?)^```$", re.MULTI
 
 
 def units() -> dict[str, list[str]]:
-    """Return the unit files that the pages show, by name."""
+    """Return the unit files on the pages, by name."""
     found: dict[str, list[str]] = {}
     for page in sorted(PAGES.glob("*.md")):
         for path, content in BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -22,8 +22,8 @@ def units() -> dict[str, list[str]]:
     return found
 
 
-def test_a_unit_file_is_shown_once() -> None:
-    """No page has another version of a unit, nor a part of one."""
+def test_each_unit_file_is_shown_once() -> None:
+    """No page shows another version or a part of it."""
     assert {name: len(each) for name, each in units().items()}["plughost.service"] == 1
     assert all(len(each) == 1 for each in units().values())
     shown = sum(page.read_text(encoding="utf-8").count("ExecStart=") for page in PAGES.glob("*.md"))
@@ -31,7 +31,7 @@ def test_a_unit_file_is_shown_once() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_the_unit_is_exposed_little(tmp_path: Path) -> None:
+def test_the_unit_has_a_low_exposure(tmp_path: Path) -> None:
     """`systemd-analyze security` rates it below 3.0."""
     unit = tmp_path / "plughost.service"
     unit.write_text(units()["plughost.service"][0])

@@ -1,4 +1,4 @@
-"""Updates the references of settings, commands, names and errors to what the tests expect.
+"""Update the references of settings, commands, names and errors to what the tests expect.
 
 New plugins and commands get their own section. People write the text around the tables. All plugins of the checkout
 must be installed.

@@ -1,4 +1,4 @@
-"""A release: `./dev release`."""
+"""`./dev release` builds a reproducible release."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _build(folder: Path, umask: int, only: tuple[str, ...]) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module", params=[ONLY, pytest.param((), marks=pytest.mark.thorough)], ids=["some", "all"])
 def released(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], ...]:
-    """The same commit built twice, by users with different habits."""
+    """The same commit, built twice with different umasks."""
     folder = tmp_path_factory.mktemp("releases")
     return _build(folder / "first", 0o022, request.param), _build(folder / "second", 0o077, request.param)
 
 
 def test_the_same_commit_makes_the_same_bytes(released: tuple[dict[str, bytes], ...]) -> None:
-    """Wheels, hashes and SBOM are equal, wherever and by whomever they are built."""
+    """Wheels, hashes and SBOM are equal in every build."""
     first, second = released
     assert {name: hashlib.sha256(data).hexdigest() for name, data in first.items()} == {
         name: hashlib.sha256(data).hexdigest() for name, data in second.items()
@@ -37,15 +37,15 @@ def test_the_same_commit_makes_the_same_bytes(released: tuple[dict[str, bytes], 
     assert sum(name.endswith(".whl") for name in first) >= 3
 
 
-def test_the_hashes_are_those_of_the_files(released: tuple[dict[str, bytes], ...]) -> None:
-    """`sha256sum --check SHA256SUMS` is content, and every file is listed."""
+def test_the_hashes_match_the_files(released: tuple[dict[str, bytes], ...]) -> None:
+    """`sha256sum --check SHA256SUMS` succeeds, and every file is listed."""
     files = dict(released[0])
     listed = dict(line.split("  ")[::-1] for line in files.pop("SHA256SUMS").decode().splitlines())
     assert listed == {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
-def test_the_sbom_names_each_wheel_and_all_that_it_requires(released: tuple[dict[str, bytes], ...]) -> None:
-    """Each component has its version and its package URL, each wheel its hash, and each requirement is told."""
+def test_the_sbom_lists_the_wheels_and_their_requirements(released: tuple[dict[str, bytes], ...]) -> None:
+    """Each component has a version and a package URL, each wheel a hash, and every requirement is listed."""
     files = released[0]
     told = json.loads(files["sbom.cdx.json"])
     assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")

@@ -1,4 +1,4 @@
-"""Products in memory: immutable records in order, bounded, safe between threads."""
+"""Products in memory are immutable records in a bounded, ordered and thread-safe catalog."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from plughost_catalog_core import (
 
 
 def draft(sku: str, stock: int = 1) -> ProductDraft:
-    """Return a draft that keeps the rules."""
+    """Return a valid draft."""
     return ProductDraft(sku=sku, name=f"Name of {sku}", price=Decimal("19.99"), stock=stock)
 
 
-def test_a_record_never_changes() -> None:
-    """A product can't be changed; a change is a new record, whose JSON is its own."""
+def test_a_record_is_immutable() -> None:
+    """A change makes a new record, with its own JSON."""
     product = MemoryCatalog(9).create(draft("A", stock=0))
     with pytest.raises(AttributeError):
-        product.stock = 5  # type: ignore[misc] # that it can't be done is the test
+        product.stock = 5  # type: ignore[misc] # the test is that this is impossible
     assert (product.in_stock, decode(product.json)["inStock"]) == (False, False)
     more = replace(product, stock=5)
     assert (more.in_stock, decode(more.json)["inStock"], decode(more.json)["stock"]) == (True, True, 5)
@@ -51,7 +51,7 @@ def test_products_are_listed_in_order_of_creation() -> None:
 
 
 def test_a_list_is_a_snapshot() -> None:
-    """What happens later doesn't reach a list that is being sent."""
+    """Later changes don't affect a list that is being sent."""
     catalog = MemoryCatalog(9)
     catalog.create(draft("A"))
     before = catalog.list()
@@ -60,8 +60,8 @@ def test_a_list_is_a_snapshot() -> None:
     assert [product.sku for product in before] == ["A"]
 
 
-def test_the_bound_holds_until_there_is_room_again() -> None:
-    """A full catalog refuses with 507, a taken SKU with 409 even then, and a delete makes room."""
+def test_a_full_catalog_accepts_products_after_a_delete() -> None:
+    """A full catalog refuses new SKUs with 507, and taken ones still with 409."""
     catalog = MemoryCatalog(2)
     catalog.create(draft("A"))
     catalog.create(draft("B"))
@@ -75,7 +75,7 @@ def test_the_bound_holds_until_there_is_room_again() -> None:
 
 
 def test_an_unknown_sku_is_not_found() -> None:
-    """Get and delete name the SKU that nobody has."""
+    """Get and delete name the unknown SKU."""
     catalog = MemoryCatalog(9)
     for operation in (catalog.get, catalog.delete):
         with pytest.raises(ProductNotFound) as unknown:
@@ -83,8 +83,8 @@ def test_an_unknown_sku_is_not_found() -> None:
         assert (unknown.value.status_code, unknown.value.description) == (404, "Product not found: x/y")
 
 
-def test_of_racing_creates_one_wins() -> None:
-    """However many threads create one SKU at once, one does and the others are told it exists."""
+def test_only_one_of_simultaneous_creates_succeeds() -> None:
+    """If many threads create one SKU at once, all others learn that it exists."""
     catalog = MemoryCatalog(100)
     together = threading.Barrier(16)
 
@@ -104,7 +104,7 @@ def test_of_racing_creates_one_wins() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 1001, 2500])
 def test_a_list_of_any_length_is_one_array(count: int) -> None:
-    """Long lists go out in parts, with the length of the whole; HEAD tells the same length."""
+    """A long list is sent in parts, with its total length; HEAD announces the same length."""
     catalog = MemoryCatalog(count)
     skus = [f"SKU-{number}-é" for number in range(count)]
     for sku in skus:
@@ -125,8 +125,8 @@ def test_a_list_of_any_length_is_one_array(count: int) -> None:
     assert client.simulate_head("/").headers["Content-Length"] == str(len(answer.content))
 
 
-def test_settings_refuse_what_cannot_be() -> None:
-    """The bound is a number from 0; an unknown key is an error."""
+def test_invalid_settings_are_refused() -> None:
+    """The bound is an integer from 0; an unknown key is an error."""
     assert MemorySettings().max_products == 100_000
     with pytest.raises(ValidationError):
         MemorySettings(max_products=-1)
@@ -135,5 +135,5 @@ def test_settings_refuse_what_cannot_be() -> None:
 
 
 def test_records_with_equal_fields_are_equal() -> None:
-    """A record is a value."""
+    """A record is compared by value."""
     assert Product("A", "Tea", Decimal(1), 2) == Product("A", "Tea", Decimal(1), 2)

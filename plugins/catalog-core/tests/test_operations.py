@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 class OtherJSON(BaseModel):
-    """A product with other members."""
+    """A product with different members."""
 
     id: int
 
 
 def statuses(operation: Operation) -> list[int]:
-    """Return the statuses that an operation names."""
+    """Return the statuses that an operation declares."""
     return list(operation.responses)
 
 
 def test_each_version_shows_its_own_json() -> None:
-    """The model of a version stands in each answer that carries a product."""
+    """Each answer with a product has the model of its version."""
     assert list_operation(OtherJSON, 9).responses[200].model == list[OtherJSON]
     assert get_operation(OtherJSON, 9).responses[200].model is OtherJSON
     assert create_operation(OtherJSON, 9).responses[201].model is OtherJSON
     assert create_operation(OtherJSON, 9, request=OtherJSON).request is OtherJSON
 
 
-def test_answers_are_those_of_the_contract() -> None:
+def test_answers_are_those_in_the_contract() -> None:
     """A catalog in memory may be full; one that can't get by SKU sends no Location."""
     assert statuses(create_operation(ProductJSON, 9)) == [201, 400, 409]
     assert statuses(create_operation(ProductJSON, 9, bounded=True)) == [201, 400, 409, 507]
@@ -51,14 +51,14 @@ def test_answers_are_those_of_the_contract() -> None:
 
 
 def test_the_examples_work() -> None:
-    """Whoever copies an example into a request creates a product."""
+    """A client that copies an example into a request creates a product."""
     examples = create_operation(ProductJSON, 9).examples.values()
     assert examples
     for example in examples:
         assert validate(ProductDraft, example).sku == example["sku"]
 
 
-def test_the_schema_tells_the_true_bounds() -> None:
+def test_the_schema_has_the_true_bounds() -> None:
     """Price is a number and not a string, also in answers."""
     for model, mode in ((ProductDraft, "validation"), (ProductJSON, "serialization")):
         members = TypeAdapter(model).json_schema(mode="validation" if mode == "validation" else "serialization")

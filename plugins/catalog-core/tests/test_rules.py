@@ -1,4 +1,4 @@
-"""The product rules: what a draft accepts, and what it refuses with."""
+"""The product rules: which drafts are accepted, and how the others are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIGITS = "numeric value out of bounds (11 digits.4 digits expected)"
 
 
 def refusals(value: Any) -> dict[str, str]:
-    """Return field to text of what is wrong with a value."""
+    """Return a dictionary of a value's invalid fields and their messages."""
     with pytest.raises(Invalid) as caught:
         validate(ProductDraft, value)
     return {violation.field: violation.message for violation in caught.value.violations}
@@ -37,20 +37,20 @@ def refusals(value: Any) -> dict[str, str]:
         ("é" * 256, "size must be between 0 and 255"),
     ],
 )
-def test_a_text_that_breaks_a_rule_is_refused_in_the_contracts_words(field: str, value: object, text: str) -> None:
+def test_an_invalid_text_is_refused_with_the_contracts_message(field: str, value: object, text: str) -> None:
     """SKU and name are strings of 1 to 255 code points, not blank."""
     assert refusals({**GOOD, field: value}) == {field: text}
 
 
 @pytest.mark.parametrize("field", ["sku", "name"])
 def test_nul_is_refused(field: str) -> None:
-    """A NUL in a text is the client's error, and only that field's."""
+    """A NUL in a text is the client's error, and only in that field."""
     assert list(refusals({**GOOD, field: "a\0b"})) == [field]
 
 
 @pytest.mark.parametrize("text", ["😀" * 255, " a ", "a/b/", ".", "..", "\x01\x7f\u200b", "é", "e\u0301"])
-def test_a_text_is_kept_exactly_as_sent(text: str) -> None:
-    """Nothing is stripped, normalised or refused but what the rules name; length counts code points."""
+def test_a_valid_text_is_stored_exactly_as_sent(text: str) -> None:
+    """Nothing is stripped or normalised, and only the rules' exceptions are refused; length counts code points."""
     draft = validate(ProductDraft, {**GOOD, "sku": text, "name": text})
     assert (draft.sku, draft.name) == (text, text)
 
@@ -70,7 +70,7 @@ def test_a_text_is_kept_exactly_as_sent(text: str) -> None:
         ("1e-300", DIGITS),
     ],
 )
-def test_a_price_that_breaks_a_rule_is_refused_in_the_contracts_words(raw: str, text: str) -> None:
+def test_an_invalid_price_is_refused_with_the_contracts_message(raw: str, text: str) -> None:
     """A price is a number from 0 with at most 11 digits before and 4 after the point."""
     assert refusals({**GOOD, "price": decode(raw.encode())}) == {"price": text}
 
@@ -89,7 +89,7 @@ def test_a_price_that_breaks_a_rule_is_refused_in_the_contracts_words(raw: str, 
     ],
 )
 def test_a_price_is_exact(raw: str, shown: str) -> None:
-    """A price comes out with the digits that it came in with, and without an exponent."""
+    """A price keeps its digits, and has no exponent."""
     assert encode(validate(ProductDraft, {**GOOD, "price": decode(raw.encode())}).price) == shown.encode()
 
 
@@ -106,20 +106,20 @@ def test_a_price_is_exact(raw: str, shown: str) -> None:
         ("1e100", f"must be less than or equal to {MAX_STOCK}"),
     ],
 )
-def test_a_stock_that_breaks_a_rule_is_refused_in_the_contracts_words(raw: str, text: str) -> None:
+def test_an_invalid_stock_is_refused_with_the_contracts_message(raw: str, text: str) -> None:
     """A stock is an integer from 0 to 2^63-1."""
     assert refusals({**GOOD, "stock": decode(raw.encode())}) == {"stock": text}
 
 
 @pytest.mark.parametrize(("raw", "stock"), [("0", 0), ("5.0", 5), ("5e2", 500), (str(MAX_STOCK), MAX_STOCK)])
-def test_a_stock_is_an_integer_however_it_is_written(raw: str, stock: int) -> None:
+def test_a_stock_may_be_written_with_a_fraction_of_zero(raw: str, stock: int) -> None:
     """`5.0` is 5."""
     kept = validate(ProductDraft, {**GOOD, "stock": decode(raw.encode())}).stock
     assert (kept, type(kept)) == (stock, int)
 
 
-def test_all_violations_come_at_once_in_the_order_of_the_fields() -> None:
-    """A client that sends nothing learns of every field."""
+def test_all_violations_are_reported_in_the_order_of_the_fields() -> None:
+    """An empty body has a violation for each field."""
     assert list(refusals({}).items()) == [
         ("sku", "must not be blank"),
         ("name", "must not be blank"),
@@ -137,8 +137,8 @@ def test_unknown_members_are_ignored() -> None:
 @example("..")
 @example("a/b?c#d%2F")
 @given(st.text(min_size=1))
-def test_the_path_of_a_sku_names_it_alone(sku: str) -> None:
-    """A SKU's path segment decodes to the SKU, and holds neither a slash nor a step in the path."""
+def test_the_path_of_a_sku_is_unambiguous(sku: str) -> None:
+    """A SKU's path segment decodes to the SKU, and contains no slash and no dot segment."""
     segment = sku_path(sku)
     assert unquote(segment) == sku
     assert segment not in {".", ".."}

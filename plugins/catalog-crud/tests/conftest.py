@@ -18,7 +18,7 @@ Product = dict[str, Any]
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
-    """A host that serves the module's tests."""
+    """A host for all tests of a module."""
     with store_settings(request.param) as settings, running_host(["catalog-crud"], settings=settings) as host:
         yield host
 
@@ -34,7 +34,7 @@ def client(host: RunningHost) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def create(client: httpx.Client) -> Callable[..., Product]:
-    """Create a product; what is not told is made up."""
+    """Create a product, with defaults for the fields that are not given."""
 
     def create(sku: str, **told: Any) -> Product:
         answer = client.post("/products", json={"sku": sku, "name": f"Name of {sku}", "price": 1, "stock": 1, **told})

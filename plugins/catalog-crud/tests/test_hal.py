@@ -63,7 +63,7 @@ def test_a_list_embeds_its_items(client: httpx.Client, create: Create) -> None:
 
 
 def test_a_list_links_to_itself(client: httpx.Client, create: Create) -> None:
-    """The link `self` of a page leads to the same page: its size, order and filters."""
+    """The link `self` of a page keeps its size, order and filters."""
     for sku in "ABCD":
         create(sku, name="x" if sku in "AD" else "y")
     document = client.get("/products?page=1&size=1&sort=-sku&name=x", headers=HAL).json()
@@ -73,8 +73,8 @@ def test_a_list_links_to_itself(client: httpx.Client, create: Create) -> None:
     assert client.get(own, headers=HAL).json() == document
 
 
-def test_what_is_created_comes_in_hal_too(client: httpx.Client) -> None:
-    """POST and a creating PUT answer in HAL where it is asked for."""
+def test_created_products_are_available_in_hal(client: httpx.Client) -> None:
+    """POST and a creating PUT answer in HAL on request."""
     body = {"sku": "A", "name": "n", "price": 1, "stock": 1}
     for answer in (
         client.post("/products", json=body, headers=HAL),
@@ -84,8 +84,8 @@ def test_what_is_created_comes_in_hal_too(client: httpx.Client) -> None:
         assert set(answer.json()["_links"]) == ITEM_LINKS
 
 
-def test_a_tag_of_hal_is_good_for_a_change(client: httpx.Client, create: Create) -> None:
-    """The ETags of the two formats differ, and either lets a conditional change through."""
+def test_a_hal_etag_is_valid_for_a_change(client: httpx.Client, create: Create) -> None:
+    """The ETags of the two formats differ, and either one satisfies a conditional change."""
     path = f"/products/{create('A')['id']}"
     tag = client.get(path, headers=HAL).headers["ETag"]
     assert tag != client.get(path).headers["ETag"]
@@ -95,15 +95,15 @@ def test_a_tag_of_hal_is_good_for_a_change(client: httpx.Client, create: Create)
 
 
 def test_other_formats_are_refused(client: httpx.Client) -> None:
-    """An Accept that excludes JSON and HAL is 406, before anything is created."""
+    """An Accept that excludes JSON and HAL is 406, and nothing is created."""
     body = {"sku": "A", "name": "n", "price": 1, "stock": 1}
     assert client.post("/products", json=body, headers={"Accept": "text/html"}).status_code == 406
     assert client.get("/products", headers={"Accept": "text/html"}).status_code == 406
     assert client.get("/products/count").json() == 0
 
 
-def test_a_hal_client_finds_its_way_by_links_alone(host: RunningHost, create: Create) -> None:
-    """A client of others' making, given one address, walks first, next and last, creates, updates and removes."""
+def test_a_hal_client_needs_only_links(host: RunningHost, create: Create) -> None:
+    """A third-party client with one address follows first, next and last, and creates, updates and removes."""
     for sku in "ABCDE":
         create(sku)
     page = _navigator(f"{host.url()}/products?size=2&sort=sku")
@@ -133,5 +133,5 @@ def _navigator(url: str) -> Any:
 
 
 def _typed(answer: requests.Response, *_: object, **__: object) -> None:
-    """Give a 204 the Content-Type that the client looks for, though there is no content."""
+    """Give a 204 the Content-Type that the client expects, although there is no content."""
     answer.headers.setdefault("Content-Type", "text/plain")

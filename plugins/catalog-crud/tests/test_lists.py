@@ -31,7 +31,7 @@ def test_an_empty_catalog_is_an_empty_array(client: httpx.Client) -> None:
 
 
 def test_a_product_has_its_fields_and_id(client: httpx.Client, create: Create) -> None:
-    """An item of the list is the record with its id, the price exact."""
+    """An item of the list is the record with its id and its exact price."""
     product = create("A", name="Tea", price=19.99, stock=3)
     assert client.get("/products").json() == [product]
     assert {**product, "id": 0} == {"id": 0, "sku": "A", "name": "Tea", "price": 19.99, "stock": 3}
@@ -60,7 +60,7 @@ def test_a_product_has_its_fields_and_id(client: httpx.Client, create: Create) -
     ],
 )
 def test_pages(client: httpx.Client, create: Create, query: str, expected: str) -> None:
-    """Pages count from zero; what is out of bounds is put within them, and past the end there is nothing."""
+    """Pages count from zero; numbers out of bounds are limited, and pages past the end are empty."""
     for sku in "ABCDE":
         create(sku)
     answer = client.get(f"/products?{query}")
@@ -68,8 +68,8 @@ def test_pages(client: httpx.Client, create: Create, query: str, expected: str) 
     assert answer.headers["X-Total-Count"] == "5"
 
 
-def test_a_page_has_twenty_products_unless_told(client: httpx.Client, create: Create) -> None:
-    """Without a size, or with one below 1, a page has 20 products."""
+def test_the_default_page_size_is_20(client: httpx.Client, create: Create) -> None:
+    """It applies without a size, or with one below 1."""
     for number in range(21):
         create(f"{number:02}")
     assert len(client.get("/products").json()) == 20
@@ -78,15 +78,15 @@ def test_a_page_has_twenty_products_unless_told(client: httpx.Client, create: Cr
 
 
 @pytest.mark.parametrize("query", ["page=x", "size=x", "page=1.5", "size=%201", "page=%2B1", "page=%D9%A1", "page=1e2"])
-def test_a_page_that_is_no_integer_is_not_found(client: httpx.Client, query: str) -> None:
-    """A page or size that is no integer is 404, and the detail names it."""
+def test_a_page_or_size_that_is_no_integer_is_404(client: httpx.Client, query: str) -> None:
+    """The detail names the parameter."""
     answer = client.get(f"/products?{query}")
     assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
     assert answer.json()["detail"].startswith(query.partition("=")[0])
 
 
 def test_links_lead_through_all_pages(client: httpx.Client, create: Create) -> None:
-    """From first along next to last every product is met once, and previous leads back; size and order are kept."""
+    """From `first` along `next` to `last`, every product occurs once; `previous` leads back; size and order stay."""
     for sku in "ABCDE":
         create(sku, name="n")
     met: list[str] = []
@@ -108,8 +108,8 @@ def test_links_lead_through_all_pages(client: httpx.Client, create: Create) -> N
     assert "name=n" in links["first"]
 
 
-def test_prev_is_previous(client: httpx.Client, create: Create) -> None:
-    """The page before has both names, in the header and in HAL, and neither where there is none."""
+def test_prev_and_previous_are_the_same(client: httpx.Client, create: Create) -> None:
+    """The previous page has both names, in the header and in HAL; the first page has neither link."""
     create("A")
     create("B")
     links = _links(client.get("/products?page=1&size=1"))
@@ -118,8 +118,8 @@ def test_prev_is_previous(client: httpx.Client, create: Create) -> None:
     assert "prev" not in _links(client.get("/products?size=1"))
 
 
-def test_hal_counts_what_is_filtered(client: httpx.Client, create: Create) -> None:
-    """The link to the count keeps the filters, so that it counts what the list shows."""
+def test_the_hal_count_uses_the_filters(client: httpx.Client, create: Create) -> None:
+    """The link to the count keeps the filters, so that it counts the listed products."""
     create("A", name="x & y", price=2)
     create("B", name="z")
     url = "/products?name=x %26 y&price=2.0&sort=sku"
@@ -144,15 +144,15 @@ def test_hal_counts_what_is_filtered(client: httpx.Client, create: Create) -> No
     ],
 )
 def test_order(client: httpx.Client, create: Create, sort: list[str], expected: str) -> None:
-    """Products come in the order that is asked for, by id where that leaves it open."""
+    """Products have the requested order, and the order of their ids for equal values."""
     for sku, name, price in (("A", "x", 1), ("B", "y", 2), ("C", "x", 3), ("D", "y", 4)):
         create(sku, name=name, price=price)
     assert _skus(client.get("/products", params={"sort": sort})) == list(expected)
 
 
 @pytest.mark.parametrize("sort", ["colour", "name,,price", "--name", "name price", "id;drop table products", ",name"])
-def test_an_unknown_order_is_refused(client: httpx.Client, sort: str) -> None:
-    """A sort that is malformed or names no field is 400, and the detail says what it may be."""
+def test_an_invalid_order_is_refused(client: httpx.Client, sort: str) -> None:
+    """A sort that is malformed or names an unknown field is 400, and the detail lists the valid ones."""
     answer = client.get("/products", params={"sort": sort})
     assert answer.status_code == 400
     allowed = "one or more of id, sku, name, price, stock, joined by commas, each with or without - in front"
@@ -184,7 +184,7 @@ def test_an_unknown_order_is_refused(client: httpx.Client, sort: str) -> None:
     ],
 )
 def test_filters(client: httpx.Client, create: Create, query: str, expected: str) -> None:
-    """Only products that equal every filter are listed and counted; a value that none can have matches none."""
+    """Only products that equal every filter are listed and counted; an impossible value matches none."""
     for sku, name, price in (("A", "x", 1), ("B", "y", 2), ("C", "x", 3), ("D", "y", 4)):
         create(sku, name=name, price=price)
     answer = client.get(f"/products?{query}")
@@ -195,7 +195,7 @@ def test_filters(client: httpx.Client, create: Create, query: str, expected: str
 @pytest.mark.parametrize("query", ["price=cheap", "stock=1.5", "stock=", "price=", "price=NaN", "price=Infinity"])
 @pytest.mark.parametrize("path", ["/products", "/products/count"])
 def test_a_filter_of_the_wrong_type_is_refused(client: httpx.Client, path: str, query: str) -> None:
-    """A filter's value of the wrong type is 400, and the detail names the filter."""
+    """A value of the wrong type is 400, and the detail names the filter."""
     answer = client.get(f"{path}?{query}")
     assert answer.status_code == 400
     assert answer.json()["detail"].startswith(query.partition("=")[0])
@@ -204,7 +204,7 @@ def test_a_filter_of_the_wrong_type_is_refused(client: httpx.Client, path: str, 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/hal+json", "*/*"])
 def test_the_count_is_a_bare_number(client: httpx.Client, create: Create, accept: str) -> None:
-    """The count is a number as JSON, also where HAL is asked for."""
+    """The count is a JSON number, even if HAL is requested."""
     create("A")
     answer = client.get("/products/count", headers={"Accept": accept})
     assert (answer.text, answer.headers["Content-Type"]) == ("1", "application/json")

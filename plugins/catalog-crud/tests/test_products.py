@@ -18,7 +18,7 @@ BODY = {"sku": "B", "name": "Book", "price": 5, "stock": 0}
 
 
 def test_a_created_product_can_be_read(client: httpx.Client) -> None:
-    """POST answers 201 with the entity, its ETag and where it is; an id in the body is ignored."""
+    """POST answers 201 with the entity, its ETag and its Location; an id in the body is ignored."""
     answer = client.post("/products", json={**BODY, "id": 999_999})
     assert answer.status_code == 201
     assert answer.json()["id"] != 999_999
@@ -39,8 +39,8 @@ def test_a_taken_sku_is_refused(client: httpx.Client, create: Create) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_broken_rules_are_told_all_at_once(client: httpx.Client, create: Create, method: str) -> None:
-    """A body that breaks rules is 400 with a violation for each invalid field."""
+def test_all_violations_are_reported_together(client: httpx.Client, create: Create, method: str) -> None:
+    """An invalid body is 400 with a violation for each invalid field."""
     path = "/products" if method == "POST" else f"/products/{create('A')['id']}"
     answer = client.request(method, path, json={"sku": " ", "price": -1, "stock": 1.5})
     assert (answer.status_code, answer.json()["title"]) == (400, "Constraint Violation")
@@ -52,7 +52,7 @@ def test_broken_rules_are_told_all_at_once(client: httpx.Client, create: Create,
     ]
 
 
-def test_a_replaced_product_is_changed(client: httpx.Client, create: Create) -> None:
+def test_put_replaces_a_product(client: httpx.Client, create: Create) -> None:
     """PUT of an existing product is 204 without a body; the path's id wins over one in the body."""
     product = create("A")
     answer = client.put(f"/products/{product['id']}", json={**BODY, "id": 12345})
@@ -67,7 +67,7 @@ def test_a_product_may_keep_its_sku(client: httpx.Client, create: Create) -> Non
 
 
 def test_an_absent_product_is_created_under_its_id(client: httpx.Client, create: Create) -> None:
-    """PUT of an absent id is 201 with that id and where it is, and ids generated later never meet it."""
+    """PUT of an absent id is 201 with that id and its Location, and later generated ids never collide with it."""
     given = create("A")["id"] + 3
     answer = client.put(f"/products/{given}", json=BODY)
     assert (answer.status_code, answer.json()["id"], answer.headers["Location"]) == (
@@ -80,15 +80,17 @@ def test_an_absent_product_is_created_under_its_id(client: httpx.Client, create:
     assert len(set(later)) == 5
 
 
-def test_the_largest_id_that_can_be_given(client: httpx.Client) -> None:
-    """An id up to 2^53 may be given to a product, a larger one is 404; afterwards ids are still generated."""
+def test_the_largest_id_is_2_to_the_53(client: httpx.Client) -> None:
+    """A larger one is 404; afterwards ids are still generated."""
     assert client.put(f"/products/{2**53 + 1}", json=BODY).status_code == 404
     assert client.put(f"/products/{2**53}", json=BODY).status_code == 201
     assert client.post("/products", json={**BODY, "sku": "next"}).status_code == 201
 
 
-def test_racing_puts_of_one_absent_id_make_one_product(client: httpx.Client, create: Create, host: RunningHost) -> None:
-    """Of many PUTs to one absent id at once, one creates and the others replace."""
+def test_simultaneous_puts_of_one_absent_id_make_one_product(
+    client: httpx.Client, create: Create, host: RunningHost
+) -> None:
+    """One of them creates it, and the others replace it."""
     given = 3_000_000_001
 
     def put(number: int) -> int:
@@ -103,8 +105,8 @@ def test_racing_puts_of_one_absent_id_make_one_product(client: httpx.Client, cre
     "identity", ["0", "-1", "abc", "1.0", "+1", "1_0", "%D9%A1", str(2**63), "9" * 50, "%00", "%FF"]
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_an_id_that_is_none_is_not_found(client: httpx.Client, method: str, identity: str) -> None:
-    """Whatever is no id of 1 to 2^63-1 in plain digits is 404, never 500."""
+def test_an_invalid_id_is_not_found(client: httpx.Client, method: str, identity: str) -> None:
+    """Anything except 1 to 2^63-1 in plain digits is 404, never 500."""
     answer = client.request(method, f"/products/{identity}", json=BODY if method == "PUT" else None)
     assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
 
@@ -119,8 +121,8 @@ def test_a_deleted_product_is_gone(client: httpx.Client, create: Create) -> None
     ]
 
 
-def test_what_a_client_has_is_not_sent_again(client: httpx.Client, create: Create) -> None:
-    """A GET with the present ETag is 304 without a body; after a change it is 200 with another ETag."""
+def test_an_unchanged_product_is_304(client: httpx.Client, create: Create) -> None:
+    """A GET with the current ETag has no body; after a change it is 200 with another ETag."""
     path = f"/products/{create('A')['id']}"
     tag = client.get(path).headers["ETag"]
     for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
@@ -133,8 +135,8 @@ def test_what_a_client_has_is_not_sent_again(client: httpx.Client, create: Creat
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_a_change_can_depend_on_the_state(client: httpx.Client, create: Create, method: str) -> None:
-    """If-Match with an outdated, weak or no ETag is 412 and changes nothing; with the present one it is done."""
+def test_if_match_makes_a_change_conditional(client: httpx.Client, create: Create, method: str) -> None:
+    """An outdated, weak or invalid ETag is 412 and changes nothing; with the current one the change succeeds."""
     product = create("A")
     path = f"/products/{product['id']}"
     tag = client.get(path).headers["ETag"]
@@ -146,8 +148,8 @@ def test_a_change_can_depend_on_the_state(client: httpx.Client, create: Create, 
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_read_can_depend_on_the_state(client: httpx.Client, create: Create, method: str) -> None:
-    """If-Match with another ETag than the present one is 412, If-None-Match or not; an absent product is 404."""
+def test_if_match_makes_a_read_conditional(client: httpx.Client, create: Create, method: str) -> None:
+    """Another ETag is 412, with or without If-None-Match; an absent product is 404."""
     path = f"/products/{create('A')['id']}"
     tag = client.get(path).headers["ETag"]
     for wrong in ('"outdated"', f"W/{tag}", ""):
@@ -160,22 +162,24 @@ def test_a_read_can_depend_on_the_state(client: httpx.Client, create: Create, me
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 @pytest.mark.parametrize("condition", ["*", '"anything"'])
 def test_if_match_on_an_absent_product_fails(client: httpx.Client, method: str, condition: str) -> None:
-    """If-Match on an id that no product has is 412, and nothing is created."""
+    """If-Match with an unknown id is 412, and nothing is created."""
     body = {"json": BODY} if method == "PUT" else {}
     answer = client.request(method, "/products/4000000000", headers={"If-Match": condition}, **body)  # type: ignore[arg-type] # one keyword or none
     assert answer.status_code == 412
     assert client.get("/products/4000000000").status_code == 404
 
 
-def test_a_put_can_insist_on_creating(client: httpx.Client, create: Create) -> None:
-    """If-None-Match: * lets PUT create and never replace."""
+def test_if_none_match_prevents_a_replacement(client: httpx.Client, create: Create) -> None:
+    """With If-None-Match: *, PUT creates and never replaces."""
     path = f"/products/{create('A')['id']}"
     assert client.put(path, json=BODY, headers={"If-None-Match": "*"}).status_code == 412
     assert client.put("/products/5000000000", json=BODY, headers={"If-None-Match": "*"}).status_code == 201
 
 
-def test_of_racing_conditional_changes_one_wins(client: httpx.Client, create: Create, host: RunningHost) -> None:
-    """Of many PUTs with the same If-Match, exactly one is done."""
+def test_only_one_of_simultaneous_conditional_changes_succeeds(
+    client: httpx.Client, create: Create, host: RunningHost
+) -> None:
+    """Of many PUTs with the same If-Match, exactly one succeeds."""
     path = f"/products/{create('B')['id']}"
     tag = client.get(path).headers["ETag"]
 
@@ -190,13 +194,13 @@ def test_of_racing_conditional_changes_one_wins(client: httpx.Client, create: Cr
 @pytest.mark.parametrize("tag", ["nonsense", '"unclosed', "", ",", '"a" "b"'])
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
 def test_a_malformed_etag_is_no_server_error(client: httpx.Client, create: Create, header: str, tag: str) -> None:
-    """Whatever stands in a conditional header, the answer is none of 5xx."""
+    """The answer is never 5xx, whatever a conditional header contains."""
     path = f"/products/{create('A')['id']}"
     assert client.get(path, headers={header: tag}).status_code < 500
     assert client.put(path, json=BODY, headers={header: tag}).status_code < 500
 
 
-def test_accept_does_not_matter_where_nothing_is_sent(client: httpx.Client, create: Create) -> None:
-    """A DELETE has no body to negotiate: whatever the client accepts, it is done."""
+def test_accept_does_not_matter_for_a_delete(client: httpx.Client, create: Create) -> None:
+    """A DELETE has no body to negotiate, so it succeeds whatever the client accepts."""
     path = f"/products/{create('A')['id']}"
     assert client.delete(path, headers={"Accept": "text/html"}).status_code == 204

@@ -19,7 +19,7 @@ def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
 
 @pytest.fixture
 def catalog(host: RunningHost) -> Catalog:
-    """The catalog, empty."""
+    """An empty catalog."""
     store = host.store("catalog")
     store.run(table.delete)
     return Catalog(store)

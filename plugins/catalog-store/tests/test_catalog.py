@@ -1,4 +1,4 @@
-"""What the catalog keeps, by SKU and by id, on each engine."""
+"""The catalog stores products by SKU and by id, on each engine."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ PRICES = [
 
 @dataclass
 class RefusedError(Exception):
-    """What a check raises."""
+    """The error of a check."""
 
     seen: Product | None
 
 
 def draft(sku: str, *, name: str = "Tea", price: str = "19.99", stock: int = 1) -> ProductDraft:
-    """Return a product as a client describes it."""
+    """Return a product as a client sends it."""
     return ProductDraft(sku=sku, name=name, price=Decimal(price), stock=stock)
 
 
 def refuse(product: Product | None) -> None:
-    """Be a check that lets nothing through."""
+    """Refuse any product, as a check."""
     raise RefusedError(product)
 
 
@@ -68,8 +68,8 @@ def everything(catalog: Catalog) -> list[Product]:
 
 
 @pytest.mark.parametrize("sku", SKUS)
-def test_any_sku_is_kept(catalog: Catalog, sku: str) -> None:
-    """A SKU of any characters is created, read and deleted as it is."""
+def test_any_sku_is_stored(catalog: Catalog, sku: str) -> None:
+    """A SKU of any characters is created, read and deleted unchanged."""
     created = catalog.create(draft(sku))
     assert created.sku == sku
     assert catalog.get(sku) == created
@@ -78,8 +78,8 @@ def test_any_sku_is_kept(catalog: Catalog, sku: str) -> None:
         catalog.get(sku)
 
 
-def test_skus_that_differ_in_anything_are_different(catalog: Catalog) -> None:
-    """SKUs are the same by code points only: not by case, accents, spaces or normal form."""
+def test_skus_are_compared_by_code_points(catalog: Catalog) -> None:
+    """They differ by case, accents, spaces and normal form."""
     for sku in SKUS:
         catalog.create(draft(sku))
     assert [product.sku for product in everything(catalog)] == SKUS
@@ -88,7 +88,7 @@ def test_skus_that_differ_in_anything_are_different(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize(("price", "shown"), PRICES)
 def test_prices_are_exact(catalog: Catalog, price: str, shown: str) -> None:
-    """A price comes back as the same number, in its shortest form, from a create as from a read."""
+    """Creates and reads return a price as the same number, in its shortest form."""
     created = catalog.create(draft("a", price=price))
     for product in (created, catalog.get("a"), catalog.find(created.id), *everything(catalog)):
         assert product is not None
@@ -104,8 +104,8 @@ def test_stock_is_64_bits(catalog: Catalog, stock: int) -> None:
     assert catalog.get("a").in_stock == (stock > 0)
 
 
-def test_a_taken_sku_is_refused(catalog: Catalog) -> None:
-    """A second product with a SKU is refused by name, and changes nothing."""
+def test_a_taken_sku_is_refused_by_name(catalog: Catalog) -> None:
+    """A second product with a SKU is refused, and changes nothing."""
     first = catalog.create(draft("a", name="first"))
     with pytest.raises(ProductExists) as caught:
         catalog.create(draft("a", name="second"))
@@ -113,8 +113,8 @@ def test_a_taken_sku_is_refused(catalog: Catalog) -> None:
     assert everything(catalog) == [first]
 
 
-def test_racing_creates_have_one_winner(catalog: Catalog) -> None:
-    """Of many creates of one SKU at the same time one succeeds; the others find it taken."""
+def test_only_one_of_simultaneous_creates_succeeds(catalog: Catalog) -> None:
+    """Of many creates of one SKU, all others find it taken."""
     barrier = threading.Barrier(8)
 
     def create(number: int) -> Product | None:
@@ -130,8 +130,8 @@ def test_racing_creates_have_one_winner(catalog: Catalog) -> None:
     assert len(won) == 1
 
 
-def test_what_is_not_there_is_not_found(catalog: Catalog) -> None:
-    """Getting or deleting an unknown SKU, however long, names it; an unknown id is None."""
+def test_unknown_skus_and_ids_are_not_found(catalog: Catalog) -> None:
+    """The error names an unknown SKU, however long; an unknown id returns None."""
     for sku in ("b", "x" * 5000):
         with pytest.raises(ProductNotFound):
             catalog.get(sku)
@@ -143,7 +143,7 @@ def test_what_is_not_there_is_not_found(catalog: Catalog) -> None:
 
 
 def test_ids_are_never_reused(catalog: Catalog) -> None:
-    """The id of a deleted product is not generated again, even where it was the highest."""
+    """The id of a deleted product is not generated again, even if it was the highest."""
     first = catalog.create(draft("a"))
     catalog.delete("a")
     second = catalog.create(draft("a"))
@@ -152,7 +152,7 @@ def test_ids_are_never_reused(catalog: Catalog) -> None:
 
 
 def test_put_creates_under_the_given_id(catalog: Catalog) -> None:
-    """An absent id is taken as given; the ids that are generated from then on are beyond it."""
+    """An absent id is accepted, and later generated ids are higher."""
     before = catalog.create(draft("before")).id
     far, new = catalog.put(before + 1000, draft("far"))
     assert (far.id, new) == (before + 1000, True)
@@ -163,8 +163,8 @@ def test_put_creates_under_the_given_id(catalog: Catalog) -> None:
     assert [product.id for product in everything(catalog)] == [before, near.id, far.id, after]
 
 
-def test_put_of_a_deleted_highest_id_does_not_bring_it_back_later(catalog: Catalog) -> None:
-    """An id that a client chose and that was deleted is not generated either."""
+def test_put_of_a_deleted_highest_id_prevents_its_reuse(catalog: Catalog) -> None:
+    """A deleted id that a client chose is not generated either."""
     chosen = catalog.create(draft("a")).id + 100
     catalog.put(chosen, draft("b"))
     catalog.remove(chosen)
@@ -172,14 +172,14 @@ def test_put_of_a_deleted_highest_id_does_not_bring_it_back_later(catalog: Catal
 
 
 def test_put_of_the_next_id_does_not_collide(catalog: Catalog) -> None:
-    """Taking the very id that would have been generated next leaves a create unharmed."""
+    """A create still succeeds after a put has taken the next id."""
     following = catalog.create(draft("a")).id + 1
     catalog.put(following, draft("b"))
     assert catalog.create(draft("c")).id > following
 
 
 def test_put_replaces(catalog: Catalog) -> None:
-    """An id that is there keeps it, and gets all else anew."""
+    """An existing id stays, and all other fields are replaced."""
     created = catalog.create(draft("a"))
     replaced, new = catalog.put(created.id, draft("b", name="New", price="0.5", stock=7))
     assert not new
@@ -188,7 +188,7 @@ def test_put_replaces(catalog: Catalog) -> None:
 
 
 def test_put_with_a_taken_sku_is_refused(catalog: Catalog) -> None:
-    """Neither replacing nor creating may take another product's SKU; its own it may keep."""
+    """Neither a replacement nor a create may take another product's SKU; a product may keep its own."""
     first, second = catalog.create(draft("a")), catalog.create(draft("b"))
     for product_id in (second.id, second.id + 10):
         with pytest.raises(ProductExists):
@@ -197,8 +197,8 @@ def test_put_with_a_taken_sku_is_refused(catalog: Catalog) -> None:
     assert catalog.put(first.id, draft("a", stock=9)) == (Product(first.id, "a", "Tea", Decimal("19.99"), 9), False)
 
 
-def test_a_check_decides(catalog: Catalog) -> None:
-    """A check sees the product as it is, or None; if it raises, nothing is done."""
+def test_a_check_can_prevent_a_change(catalog: Catalog) -> None:
+    """A check receives the current product or None; if it raises, nothing changes."""
     created = catalog.create(draft("a"))
     for product_id, seen in ((created.id, created), (created.id + 1, None)):
         with pytest.raises(RefusedError) as put:
@@ -209,8 +209,8 @@ def test_a_check_decides(catalog: Catalog) -> None:
     assert everything(catalog) == [created]
 
 
-def test_of_racing_conditional_updates_one_wins(catalog: Catalog) -> None:
-    """When many replace what they saw, only the first finds it as it was."""
+def test_only_one_of_simultaneous_conditional_updates_succeeds(catalog: Catalog) -> None:
+    """When many replace what they read, only the first finds it unchanged."""
     created = catalog.create(draft("a", stock=0))
     barrier = threading.Barrier(8)
 
@@ -230,8 +230,8 @@ def test_of_racing_conditional_updates_one_wins(catalog: Catalog) -> None:
         assert sum(pool.map(replace, range(1, 9))) == 1
 
 
-def test_puts_and_creates_race_without_loss(catalog: Catalog) -> None:
-    """Puts of the ids that come next and creates at the same time all succeed, and each create has an id of its own."""
+def test_simultaneous_puts_and_creates_all_succeed(catalog: Catalog) -> None:
+    """The puts use the next ids, and yet each create gets its own id."""
     start = catalog.create(draft("start")).id
     barrier = threading.Barrier(8)
 
@@ -253,7 +253,7 @@ def test_puts_and_creates_race_without_loss(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize("number", [999, 1000, 1001, 2500])
 def test_a_long_list_comes_in_batches(host: RunningHost, catalog: Catalog, number: int) -> None:
-    """All products come once, in order of creation, in batches of bounded size."""
+    """All products occur once, in order of creation, in batches of limited size."""
     values = [[f"sku {each}" for each in range(number)]]
     host.store("catalog").run(
         lambda session: [table.insert(session, draft(sku)) for sku in values[0]] and None,
@@ -264,14 +264,14 @@ def test_a_long_list_comes_in_batches(host: RunningHost, catalog: Catalog, numbe
 
 
 @pytest.mark.parametrize("price", ["0", "0.0001", "5.00", "100", "19.99", "99999999999.9999"])
-def test_a_list_is_written_as_its_products_are(catalog: Catalog, price: str) -> None:
-    """A list that goes from the database to JSON is the text that its products are written as, whatever their names."""
+def test_a_list_is_encoded_like_its_products(catalog: Catalog, price: str) -> None:
+    """A list encoded by the database has the same text as its products, whatever their names."""
     for name in ("Tea", "1E+5"):
         catalog.create(ProductDraft(sku=name, name=name, price=Decimal(price), stock=1))
     assert [encode(batch) for batch in catalog.lines()] == [encode(batch) for batch in catalog.batches()]
 
 
 def test_products_encode_as_objects(catalog: Catalog) -> None:
-    """A product can be sent as it is."""
+    """A product can be encoded directly."""
     created = catalog.create(draft("a"))
     assert json.loads(encode(created)) == {"id": created.id, "sku": "a", "name": "Tea", "price": 19.99, "stock": 1}

@@ -1,4 +1,4 @@
-"""Pages, filters and orders, and the read queries of the SPEC, on each engine."""
+"""Pages, filters and orders, and the SPEC's read queries, on each engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def draft(sku: str, *, name: str = "Tea", price: str = "19.99", stock: int = 1) -> ProductDraft:
-    """Return a product as a client describes it."""
+    """Return a product as a client sends it."""
     return ProductDraft(sku=sku, name=name, price=Decimal(price), stock=stock)
 
 
@@ -54,7 +54,7 @@ def skus(products: list[Product]) -> str:
     ],
 )
 def test_products_are_sorted(catalog: Catalog, order: list[tuple[str, bool]], expected: str) -> None:
-    """Several fields sort, each in its direction, text by code points, prices as numbers; the id comes last."""
+    """Several fields sort, each in its direction, texts by code points and prices as numbers; the id comes last."""
     assert skus(catalog.page(order=order)) == expected
 
 
@@ -79,13 +79,13 @@ def test_products_are_sorted(catalog: Catalog, order: list[tuple[str, bool]], ex
     ],
 )
 def test_products_are_filtered(catalog: Catalog, filters: dict[str, str | int | Decimal], expected: str) -> None:
-    """Filters are equalities, exact, and all of them hold; the count agrees."""
+    """All filters are exact equalities and apply together; the count agrees."""
     assert skus(catalog.page(filters=filters)) == expected
     assert catalog.count(filters) == len(expected)
 
 
-def test_pages_follow_one_another(catalog: Catalog, products: list[Product]) -> None:
-    """Pages join to the whole; beyond the end there is nothing, however far."""
+def test_pages_make_up_the_whole_list(catalog: Catalog, products: list[Product]) -> None:
+    """Pages beyond the end are empty, however far."""
     pages = [catalog.page(offset=offset, limit=2) for offset in (0, 2, 4, 6, 2**63 - 1, 2**80)]
     assert [product for page in pages for product in page] == products
     assert pages[3:] == [[], [], []]
@@ -95,7 +95,7 @@ def test_pages_follow_one_another(catalog: Catalog, products: list[Product]) -> 
 
 @pytest.mark.parametrize("name", ["category", "sku; DROP TABLE products", "", "SKU"])
 def test_unknown_fields_are_refused(catalog: Catalog, name: str) -> None:
-    """Only the fields of a product can be sorted and filtered by."""
+    """Products can be sorted and filtered only by their own fields."""
     with pytest.raises(LookupError):
         catalog.page(order=[(name, False)])
     with pytest.raises(LookupError):
@@ -103,7 +103,7 @@ def test_unknown_fields_are_refused(catalog: Catalog, name: str) -> None:
 
 
 def test_a_price_range_includes_both_ends(catalog: Catalog, products: list[Product]) -> None:
-    """Products at either end of a range are within it, and none beside it, by the last digit."""
+    """A difference in the last digit decides."""
     found = catalog.priced_between(Decimal("9.9999"), Decimal(10))
     assert skus(list(found)) == "da"
     assert skus(list(catalog.priced_between(Decimal(10), Decimal(9)))) == ""
@@ -120,13 +120,13 @@ def test_in_stock_is_more_than_none(catalog: Catalog) -> None:
     ("text", "expected"),
     [("ea", "dbäC"), ("Tea", "dä"), ("100%", "C"), ("%", "C"), ("_", "C"), ("\\", "C"), ("x", ""), ("$text", "")],
 )
-def test_names_contain_a_text(catalog: Catalog, text: str, expected: str) -> None:
-    """A text is found anywhere in a name, taken literally, letter case and all."""
+def test_a_text_is_found_in_names(catalog: Catalog, text: str, expected: str) -> None:
+    """It may be anywhere in a name; it is literal and case-sensitive."""
     assert skus(catalog.named(text)) == expected
 
 
 def test_names_are_paged(catalog: Catalog, products: list[Product]) -> None:
-    """The pages of a search are counted from zero; beyond the last there is nothing."""
+    """The pages of a search count from zero; pages beyond the last are empty."""
     pages = [catalog.named("e", page, 2) for page in range(3)]
     assert [product for page in pages for product in page] == products
     assert catalog.named("e", 2**63, 2**63) == []

@@ -17,13 +17,13 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class TestProducts(CatalogTests):
-    """What holds for every catalog, and what v1 does without."""
+    """The tests for every catalog, and the limits of v1."""
 
     plugin, prefix = "catalog-v1", "/api/v1/products"
     shown = '{{"sku":"{sku}","name":"Tea","price":19.99,"stock":3,"inStock":true}}'
 
-    def test_a_created_product_is_answered(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
-        """A create is 201 with the product; it names no Location, since v1 has no get by SKU."""
+    def test_a_create_is_201_without_location(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
+        """The answer contains the product; v1 has no get by SKU."""
         sku = new_sku()
         created = client.post(self.prefix, json=product(sku))
         assert (created.status_code, created.text) == (201, self.shown.format(sku=sku))
@@ -31,13 +31,13 @@ class TestProducts(CatalogTests):
 
     @pytest.mark.parametrize("body", [b"", b"{", b'{"sku": "\xff"}', b'{"price": NaN}', b"[" * 100_000, b"[]"])
     def test_a_bad_body_is_400_in_text(self, client: httpx.Client, body: bytes) -> None:
-        """Whatever is wrong with a body, the answer is 400 with a text that says so."""
+        """Any invalid body is answered with 400 and a text with the reason."""
         answer = client.post(self.prefix, content=body)
         assert (answer.status_code, answer.headers["Content-Type"]) == (400, TEXT)
         assert answer.text.strip()
 
-    def test_rules_name_what_is_wrong_of_each_type(self, client: httpx.Client) -> None:
-        """A number for a text, an empty text, a negative price and a missing number are told each in its words."""
+    def test_each_invalid_type_has_its_message(self, client: httpx.Client) -> None:
+        """A number for a text, an empty text, a negative price and a missing number have their own messages."""
         answer = client.post(self.prefix, json={"sku": 5, "name": "", "price": -1})
         assert (answer.status_code, answer.headers["Content-Type"]) == (400, TEXT)
         assert answer.text.splitlines() == [
@@ -47,7 +47,7 @@ class TestProducts(CatalogTests):
             "stock: must not be null",
         ]
 
-    def test_what_v1_does_not_have(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
+    def test_v1_has_no_other_resources(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
         """There is no resource for one product, and the list can't be deleted."""
         sku = new_sku()
         client.post(self.prefix, json=product(sku))
@@ -57,18 +57,18 @@ class TestProducts(CatalogTests):
         assert (refused.status_code, refused.headers["Content-Type"]) == (405, TEXT)
         assert {"GET", "POST"} <= set(refused.headers["Allow"].split(", "))
 
-    def test_a_body_of_another_type_is_415_and_another_accept_406(self, client: httpx.Client) -> None:
-        """v1 speaks JSON only."""
+    def test_a_wrong_content_type_is_415_and_a_wrong_accept_406(self, client: httpx.Client) -> None:
+        """v1 supports JSON only."""
         assert client.post(self.prefix, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
         assert client.get(self.prefix, headers={"Accept": "text/html"}).status_code == 406
 
     def test_the_minor_version_is_1_0(self, client: httpx.Client) -> None:
-        """Each answer tells the version that served it."""
+        """Each answer names the version that served it."""
         assert client.get(self.prefix, headers={"API-Version": "1"}).headers["API-Version"] == "1.0"
         assert client.get(self.prefix, headers={"API-Version": "2.0"}).status_code == 400
 
-    def test_a_full_catalog_says_so(self) -> None:
-        """Past the bound a create is 507 with a text; a taken SKU is 409 even then."""
+    def test_a_full_catalog_is_507(self) -> None:
+        """The answer has a text; a taken SKU is still 409."""
         limits = {"plugins": {self.plugin: {"max_products": 1}}}
         with running_host([self.plugin], settings=limits) as host, host.client() as client:
             assert [client.post(self.prefix, json=product(sku)).status_code for sku in "ABA"] == [201, 507, 409]

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class TestProducts(OneProductTests):
-    """What holds for every catalog, and what memory brings about."""
+    """The tests for every catalog, and the effects of storage in memory."""
 
     plugin, prefix = "catalog-v2", "/api/v2/products"
     shown = '{{"sku":"{sku}","name":"Tea","price":19.99,"stock":3,"inStock":true}}'
 
     def test_in_stock_is_derived(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
-        """A product without stock isn't in stock, whatever the client says."""
+        """A product without stock isn't in stock, whatever the client sends."""
         assert client.post(self.prefix, json=product(new_sku(), stock=0, inStock=True)).json()["inStock"] is False
 
-    def test_a_full_catalog_says_so(self) -> None:
-        """Past the bound a create is 507 with a text; a delete makes room."""
+    def test_a_full_catalog_is_507(self) -> None:
+        """The answer has a text; a delete makes room."""
         limits = {"plugins": {self.plugin: {"max_products": 2}}}
         with running_host([self.plugin], settings=limits) as host, host.client() as client:
             assert [client.post(self.prefix, json=product(sku)).status_code for sku in "ABC"] == [201, 201, 507]

@@ -1,4 +1,4 @@
-"""Where the tests of every catalog show what they compared."""
+"""Make pytest explain the failed assertions of the tests for every catalog."""
 
 from __future__ import annotations
 

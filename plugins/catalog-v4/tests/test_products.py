@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class TestProducts(StoredProductTests):
-    """What holds for every catalog, and that ids stay inside."""
+    """The tests for every catalog, and that ids stay internal."""
 
     plugin, prefix = "catalog-v4", "/api/v4/products"
     shown = '{{"sku":"{sku}","name":"Tea","price":19.99,"stock":3}}'
 
-    def test_the_id_stays_inside(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
-        """Neither the list nor a product shows what the store knows it by, and a client's own id is ignored."""
+    def test_ids_are_not_public(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
+        """Neither the list nor a product shows the store's id, and a client's own id is ignored."""
         created = client.post(self.prefix, json=product(new_sku(), id=2**60))
         shown = ["sku", "name", "price", "stock"]
         assert list(created.json()) == list(client.get(created.headers["Location"]).json()) == shown

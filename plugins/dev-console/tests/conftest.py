@@ -1,4 +1,4 @@
-"""A host with the console and a plugin to look at, and a client that was let in."""
+"""A host with the console and an example plugin, and an authenticated client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NASTY = "<script>alert(1)</script>"
 
 
 class Item:
-    """Answers for every name, but one."""
+    """Answers for every name except one."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, name: str = "") -> None:
         """Answer."""
@@ -44,7 +44,7 @@ class Shop:
 
     @hookimpl
     def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
-        """Put something around every site."""
+        """Add middleware to every site."""
         return [Middleware(name="till", component=Till(), scope="host")]
 
     @hookimpl
@@ -70,10 +70,10 @@ class Shop:
 
 
 class Console:
-    """A browser in the console, as far as HTTP goes."""
+    """The HTTP side of a browser in the console."""
 
     def __init__(self, host: RunningHost, client: httpx.Client) -> None:
-        """Use a client that was let in."""
+        """Store an authenticated client."""
         self.host = host
         self.client = client
         self.origin = str(client.base_url).rstrip("/")
@@ -83,19 +83,19 @@ class Console:
         return self.client.get(f"/q/dev{path}", **options)
 
     def token(self) -> str:
-        """Return the token that the console's forms carry."""
+        """Return the token in the console's forms."""
         found = re.search(r'name="csrf" value="([^"]+)"', self.get().text)
         assert found is not None
         return found[1]
 
     def post(self, path: str, /, headers: Any = None, **fields: str) -> httpx.Response:
-        """Send a form as the console's own page would."""
+        """Send a form as the console's own page does."""
         own = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
         given = {"csrf": self.token(), **fields}
         return self.client.post(f"/q/dev{path}", headers={**own, **(headers or {})}, data=given)
 
     def finish(self, answer: httpx.Response) -> str:
-        """Wait for the job that an answer began, and return the page with its result."""
+        """Wait for the job that an answer started, and return the page with its result."""
         assert answer.status_code == 303, answer.text
         location = answer.headers["Location"]
         job = location.partition("job=")[2]

@@ -1,4 +1,4 @@
-"""Actions: what the buttons do to the host."""
+"""The buttons' effects on the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_a_plugin_is_disabled_and_enabled(console: Console) -> None:
-    """Its routes go and come back, the page tells what happened, and the session goes on."""
+    """Its routes disappear and return, the page shows the result, and the session continues."""
     page = console.finish(console.post("/plugins/shop/state", state="disabled"))
     assert re.search(r"Disable shop: done.*<dt>disabled</dt><dd>shop</dd>", page, re.DOTALL)
     assert console.client.get("/items").status_code == 404
@@ -26,30 +26,30 @@ def test_a_plugin_is_disabled_and_enabled(console: Console) -> None:
     assert console.client.get("/items").status_code == 200
 
 
-def test_a_reload_is_told(console: Console) -> None:
-    """The result names the generation, and the load report keeps it."""
+def test_a_reload_is_reported(console: Console) -> None:
+    """The result names the generation, and the load report contains it."""
     page = console.finish(console.post("/reload"))
     assert "Generation 2 serves" in page
     assert "Last reload: generation 2" in console.get("/load").text
 
 
-def test_what_can_not_be_done_is_told(start: Start) -> None:
-    """A required plugin stays, with the reason."""
+def test_a_failed_action_is_reported(start: Start) -> None:
+    """A required plugin stays enabled, and the page gives the reason."""
     with start(_settings={"required": ["dev-console", "other"]}, other=Slow()) as console:
         page = console.finish(console.post("/plugins/other/state", state="disabled"))
         assert "Disable other: failed" in page
         assert "The setting required names other" in page
 
 
-def test_the_console_does_not_switch_itself_off(console: Console) -> None:
-    """Nor is there a plugin that isn't there, or a third state."""
+def test_the_console_does_not_disable_itself(console: Console) -> None:
+    """Unknown plugins and states are refused, too."""
     assert console.post("/plugins/dev-console/state", state="disabled").status_code == 409
     assert console.post("/plugins/nobody/state", state="disabled").status_code == 404
     assert console.post("/plugins/shop/state", state="purged").status_code == 400
 
 
 class Slow:
-    """A plugin whose answer waits until the test lets it go."""
+    """A plugin whose answer waits for the test."""
 
     def __init__(self) -> None:
         self.entered, self.go = threading.Event(), threading.Event()
@@ -66,8 +66,8 @@ class Slow:
         return [RouteGroup(prefix="/slow", routes=(Route("", self, {"GET": Operation(summary="Wait")}),))]
 
 
-def test_a_reload_does_not_hold_the_console_up(start: Start) -> None:
-    """While it waits for a slow request, the page answers, shows that it is under way, and refuses another change."""
+def test_a_reload_does_not_block_the_console(start: Start) -> None:
+    """While the reload waits for a slow request, the page shows its progress and refuses another change."""
     slow = Slow()
     with start(slow=slow) as console:
         waiting = threading.Thread(target=httpx.get, args=[f"{console.origin}/slow"], kwargs={"timeout": 60})
@@ -83,13 +83,13 @@ def test_a_reload_does_not_hold_the_console_up(start: Start) -> None:
         assert "Reload: done" in console.finish(answer)
 
 
-def test_the_session_outlives_another_instance_of_the_console(start: Start) -> None:
-    """When the authenticator goes, the plugin is made anew, and who is in stays in, with what was recorded."""
+def test_a_session_survives_a_new_instance_of_the_console(start: Start) -> None:
+    """Removing the authenticator makes a new instance, which keeps sessions and records."""
 
     class Names:
         @hookimpl
         def register_authenticator(self, context: PluginContext[Any]) -> Any:
-            """Name nobody."""
+            """Authenticate nobody."""
             return lambda req: None
 
     with start(names=Names) as console:

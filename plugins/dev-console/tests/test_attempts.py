@@ -1,4 +1,4 @@
-"""Trying operations: the form, the answer, and sending a request again."""
+"""Trying operations: the form, the answer, and repeated requests."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Sale(BaseModel):
 
 
 class Desk:
-    """A plugin that answers with what it was sent, to those who have a token."""
+    """A plugin that echoes a request with a valid token."""
 
     def __init__(self) -> None:
         self.sold: list[Any] = []
 
     def on_post(self, req: falcon.Request, resp: falcon.Response, name: str, many: int | None) -> None:
-        """Sell something."""
+        """Echo the sale."""
         self.sold.append(req.get_media())
         resp.media = {"name": name, "many": many, "sold": self.sold[-1], "price": 1.50}
 
     @hookimpl
     def register_authenticator(self, context: PluginContext[Any]) -> Any:
-        """Know one token."""
+        """Accept one token."""
         return lambda req: Principal("ann") if req.auth == "Bearer secret-of-ann" else None
 
     @hookimpl
@@ -64,7 +64,7 @@ def _send(console: Console, **fields: str) -> str:
     return html.unescape(console.post("/try", **given).text)
 
 
-def test_the_form_comes_from_the_description(start: Start) -> None:
+def test_the_form_is_made_from_the_description(start: Start) -> None:
     """Each parameter has a field, the body an example, and the demo account is offered."""
     with start(desk=Desk) as console:
         page = html.unescape(console.get("/try", params=_OPERATION).text)
@@ -75,8 +75,8 @@ def test_the_form_comes_from_the_description(start: Start) -> None:
     assert 'href="/q/dev/routes" class="within"' in page
 
 
-def test_the_answer_is_shown_with_what_sends_it_again(start: Start) -> None:
-    """Status, time, body and headers are there, and the request in the words of three tools; each command works."""
+def test_the_answer_is_shown_with_commands_to_repeat_it(start: Start) -> None:
+    """It has status, time, body and headers; the commands for three tools repeat the request, and each works."""
     with start(desk=Desk) as console:
         page = _send(console, account="login:ann")
         (python,) = re.findall(r"import os\n\nimport httpx.*?answer.text\)", page, re.DOTALL)
@@ -92,16 +92,16 @@ def test_the_answer_is_shown_with_what_sends_it_again(start: Start) -> None:
     assert scope["answer"].json() == {"name": "a b/c", "many": 3, "sold": {"item": "tea"}, "price": 1.5}
 
 
-def test_who_has_no_token_is_told_so_by_the_service(start: Start) -> None:
-    """The answer is the service's own 401, and an account that nobody offered is refused."""
+def test_a_missing_token_is_refused_by_the_service(start: Start) -> None:
+    """The answer is the service's own 401, and an unknown demo account is refused."""
     with start(desk=Desk) as console:
         assert "401</span>" in _send(console)
         assert "200</span>" in _send(console, account="token", token="secret-of-ann")
         assert console.post("/try", **_OPERATION, account="login:bob").status_code == 400
 
 
-def test_a_request_is_sent_again_as_it_was(start: Start) -> None:
-    """Headers and body are those of before; what was not kept can't be sent."""
+def test_a_request_is_repeated_unchanged(start: Start) -> None:
+    """It has the same headers and body; a request whose data was not recorded can't be repeated."""
     with start(desk=Desk) as console:
         headers = {"Authorization": "Bearer secret-of-ann"}
         for item in ("tea", "x" * 20_000):

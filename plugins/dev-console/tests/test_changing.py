@@ -1,4 +1,4 @@
-"""Changing settings, purging, and what else stops: asked first, told to every tab."""
+"""Settings and purges need a confirmation, and every tab is notified of changes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _file(console: Console) -> str:
     return file.read_text()
 
 
-def test_a_setting_is_changed_when_the_difference_was_seen(start: Start) -> None:
-    """The first form shows it and writes nothing; the second writes and reloads."""
+def test_a_setting_is_changed_after_a_preview(start: Start) -> None:
+    """The first form shows the difference and writes nothing; the second writes and reloads."""
     with start(shelf=Shelf) as console:
         assert "Days that <code>tea</code> is kept" in console.get(f"/settings/edit?key={KEY}").text
         before = _file(console)
@@ -57,8 +57,8 @@ def test_a_setting_is_changed_when_the_difference_was_seen(start: Start) -> None
         assert "days = 5" not in _file(console)
 
 
-def test_a_reload_that_changed_nothing_is_told_on_the_overview(start: Start) -> None:
-    """It says that the reload was refused and why, and so does the load report."""
+def test_a_refused_reload_is_reported_on_the_overview(start: Start) -> None:
+    """The overview and the load report give the reason."""
     with start(shelf=Shelf) as console:
         file = console.host.host.settings.file
         assert file is not None
@@ -70,8 +70,8 @@ def test_a_reload_that_changed_nothing_is_told_on_the_overview(start: Start) -> 
             assert "greater than or equal to 1" in text
 
 
-def test_what_is_not_valid_is_told_and_not_written(start: Start) -> None:
-    """The reason stands where the difference would; secrets and unknown keys have no form."""
+def test_an_invalid_setting_is_reported_and_not_written(start: Start) -> None:
+    """The reason appears in place of the difference; secrets and unknown keys have no form."""
     settings = {"stores": {"urls": {"unused": "postgresql://me:hunter2@db.example/x"}}}
     with start(shelf=Shelf, _settings=settings) as console:
         before = _file(console)
@@ -81,8 +81,8 @@ def test_what_is_not_valid_is_told_and_not_written(start: Start) -> None:
         assert _file(console) == before
 
 
-def test_only_what_a_disabled_plugin_keeps_is_purged(start: Start) -> None:
-    """One that serves is refused, and one without a store says so."""
+def test_only_a_disabled_plugin_can_be_purged(start: Start) -> None:
+    """A serving plugin is refused, and the purge of one without a store says so."""
     with start(shelf=Shelf) as console:
         assert console.post("/plugins/shelf/purge").status_code == 409
         console.finish(console.post("/plugins/shelf/state", state="disabled"))
@@ -91,8 +91,8 @@ def test_only_what_a_disabled_plugin_keeps_is_purged(start: Start) -> None:
         assert "No installed plugin named shelf has a store" in html.unescape(page)
 
 
-def test_every_tab_is_told_of_a_reload(start: Start) -> None:
-    """A stream tells the generation at once, and what came of a reload as it happens; a later one tells that, too."""
+def test_every_tab_is_notified_of_a_reload(start: Start) -> None:
+    """A stream sends the generation at once and a reload's result as it happens; later streams send the result, too."""
     with start(shelf=Shelf) as console:
         with console.client.stream("GET", "/q/dev/events", timeout=60) as stream:
             lines = (line for line in stream.iter_lines() if line.startswith("data"))
@@ -107,8 +107,8 @@ def test_every_tab_is_told_of_a_reload(start: Start) -> None:
             assert "disabled: shelf" in next(line for line in stream.iter_lines() if line.startswith("data"))
 
 
-def test_the_palette_leads_everywhere(console: Console) -> None:
-    """Pages, plugins, operations and settings have a place, and each place is there."""
+def test_the_palette_has_all_places(console: Console) -> None:
+    """It lists pages, plugins, operations and settings, and each address exists."""
     places = console.get("/palette").json()
     kinds = {each["kind"]: each["href"] for each in places}
     assert {"page", "plugin, active", "page of shop", "try", "setting"} <= set(kinds)

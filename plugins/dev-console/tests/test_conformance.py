@@ -1,4 +1,4 @@
-"""What holds for every plugin (CONTRACT 2), for who was let in."""
+"""The tests that every plugin must pass (CONTRACT 2), in a session of the console."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def enter(host: RunningHost, client: httpx.Client) -> None:
-    """Open the console by a new link, and send what a browser does from its pages."""
+    """Open the console with a new link, and send the headers of its pages."""
     link = host.host.view.answer_query("dev-console", "link")["link"]
     assert client.get("/q/dev/open", params={"link": link.partition("link=")[2]}).status_code == 303
     client.headers["Origin"] = str(client.base_url).rstrip("/")

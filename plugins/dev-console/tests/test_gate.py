@@ -1,4 +1,4 @@
-"""The gate: who is let in, and for how long."""
+"""The gate decides who may enter, and for how long."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def _gate(key: bytes = b"k" * 32) -> Gate:
     return Gate(key, {}, {}, Settings())
 
 
-def test_a_link_opens_once() -> None:
-    """The second use of a link gets nothing, and the session of the first goes on."""
+def test_a_link_works_once() -> None:
+    """Its second use is refused, and the session of the first continues."""
     gate = _gate()
     link = gate.new_link()
     cookie = gate.enter(link)
@@ -24,8 +24,8 @@ def test_a_link_opens_once() -> None:
     assert gate.session(cookie) is not None
 
 
-def test_a_link_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link is refused once its time is over."""
+def test_a_link_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link is refused after its time."""
     gate = _gate()
     before = int(time.time()) - 601
     with monkeypatch.context() as earlier:
@@ -36,16 +36,16 @@ def test_a_link_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("link", ["", "x", "a.b.c", "é"])
-def test_rubbish_opens_nothing(link: str) -> None:
-    """What the gate didn't sign is no link, no session and no token."""
+def test_unsigned_values_are_refused(link: str) -> None:
+    """Without the gate's signature, nothing is a link, a session or a token."""
     gate = _gate()
     assert gate.enter(link) is None
     assert gate.session(link) is None
     assert not gate.is_valid_token(link, "session")
 
 
-def test_what_is_signed_is_good_for_one_thing() -> None:
-    """A link is no session, a session no token, and nothing is good at another host's gate."""
+def test_a_signature_is_valid_for_one_purpose() -> None:
+    """A link is no session, a session no token, and nothing is valid at another host's gate."""
     gate, other = _gate(), _gate(b"o" * 32)
     link = gate.new_link()
     assert gate.session(link) is None
@@ -58,7 +58,7 @@ def test_what_is_signed_is_good_for_one_thing() -> None:
 
 
 def test_a_token_belongs_to_its_session() -> None:
-    """A token of one session is none of another."""
+    """One session's token is invalid in another."""
     gate = _gate()
     one, other = (gate.session(gate.enter(gate.new_link())) for _ in range(2))
     assert one is not None
@@ -67,8 +67,8 @@ def test_a_token_belongs_to_its_session() -> None:
     assert not gate.is_valid_token(gate.token(one), other)
 
 
-def test_a_session_that_was_left_is_over() -> None:
-    """Its cookie is good for nothing any more."""
+def test_a_session_ends_after_signing_out() -> None:
+    """Its cookie is invalid."""
     gate = _gate()
     cookie = gate.enter(gate.new_link())
     session = gate.session(cookie)
@@ -77,8 +77,8 @@ def test_a_session_that_was_left_is_over() -> None:
     assert gate.session(cookie) is None
 
 
-def test_links_and_sessions_are_bounded() -> None:
-    """Whoever makes links for ever only makes the oldest void."""
+def test_links_and_sessions_are_limited() -> None:
+    """Unlimited new links only make the oldest invalid."""
     gate = _gate()
     links = [gate.new_link() for _ in range(100)]
     assert gate.enter(links[0]) is None

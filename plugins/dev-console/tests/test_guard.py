@@ -1,4 +1,4 @@
-"""The guard, from outside: everything that is no page of the console in a browser on this machine is refused."""
+"""The guard refuses every request that does not come from a console page in a browser on this machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from plughost.testing import plugin_distribution, running_host
 from .conftest import Console, Shop, Start, link
 
 
-def test_without_dev_there_is_nothing() -> None:
-    """A host without --dev has no console, and / is a 404."""
+def test_without_dev_there_is_no_console() -> None:
+    """A host without --dev answers its paths and / with 404."""
     shop = plugin_distribution("shop", Shop)
     settings = {"sites": {"main": {"listeners": ["http"]}}}
     with (
@@ -30,14 +30,14 @@ def test_without_dev_there_is_nothing() -> None:
         assert list(host.host.generation.announcements()) == []
 
 
-def test_the_root_leads_to_the_console(console: Console) -> None:
-    """/ is a redirect to /q/dev, and what is below / is not."""
+def test_the_root_redirects_to_the_console(console: Console) -> None:
+    """/ redirects to /q/dev; other paths don't."""
     answer = console.client.get("/")
     assert (answer.status_code, answer.headers["Location"]) == (302, "/q/dev")
     assert console.client.get("/other").status_code == 404
 
 
-def test_the_root_can_be_left_to_others(start: Start) -> None:
+def test_the_redirect_can_be_disabled(start: Start) -> None:
     """With the setting root off, / is free."""
     with start(_settings={"plugins": {"dev-console": {"root": False}}}) as console:
         assert console.client.get("/").status_code == 404
@@ -45,30 +45,30 @@ def test_the_root_can_be_left_to_others(start: Start) -> None:
 
 @pytest.mark.parametrize("path", ["", "/", "/plugins", "/requests/new", "/jobs/x", "/pages/a/b", "/nothing"])
 def test_without_a_session_every_path_is_closed(console: Console, path: str) -> None:
-    """Nothing is shown but how to get a link, not even whether there is such a page."""
+    """The answer explains how to get a link, and does not show whether the page exists."""
     answer = httpx.get(f"{console.origin}/q/dev{path}")
     assert answer.status_code == 403
     assert "plughost dev-console" in answer.text
 
 
-def test_a_link_that_was_used_is_refused(console: Console) -> None:
-    """A second browser gets nothing from it; the first, on its back button, is led on."""
+def test_a_used_link_is_refused(console: Console) -> None:
+    """A second browser is refused; the first one, after its back button, is redirected."""
     used = link(console.host)
     answer = httpx.get(used)
     assert (answer.status_code, "used already" in answer.text, answer.cookies) == (403, True, httpx.Cookies())
     assert console.client.get(used).status_code == 303
 
 
-def test_a_new_link_is_told_to_who_asks_the_host(console: Console) -> None:
-    """What the command prints opens the console."""
+def test_the_host_prints_a_new_link_on_request(console: Console) -> None:
+    """The link from the command opens the console."""
     told = console.host.host.view.answer_query("dev-console", "link")["link"]
     answer = httpx.get(told)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/q/dev")
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_looking_at_a_link_does_not_use_it_up(start: Start, engine: str) -> None:
-    """HEAD, as previews and scanners send it, begins no session; the link opens the console once after that."""
+def test_head_does_not_use_up_a_link(start: Start, engine: str) -> None:
+    """HEAD, which previews and scanners send, starts no session; afterwards the link opens the console once."""
     with start(_settings={"sites": {"main": {"http_engine": engine}}}) as console:
         told = console.host.host.view.answer_query("dev-console", "link")["link"]
         for _ in range(2):
@@ -77,8 +77,8 @@ def test_looking_at_a_link_does_not_use_it_up(start: Start, engine: str) -> None
         assert [httpx.get(told).status_code for _ in range(2)] == [303, 403]
 
 
-def test_the_cookie_is_for_the_console_alone(start: Start) -> None:
-    """It is unreadable for scripts, for this site only, and for HTTPS where it came by that."""
+def test_the_cookie_is_only_for_the_console(start: Start) -> None:
+    """Scripts can't read it, it is for this site only, and over HTTPS it is for HTTPS only."""
     with start() as console:
         http = httpx.get(console.host.host.view.answer_query("dev-console", "link")["link"]).headers["Set-Cookie"]
         with console.host.client(scheme="https") as client:
@@ -89,8 +89,8 @@ def test_the_cookie_is_for_the_console_alone(start: Start) -> None:
     assert ("Secure" in http, "Secure" in https) == (False, True)
 
 
-def test_a_cookie_that_was_changed_is_none(console: Console) -> None:
-    """Neither a forged cookie nor one of another host opens the console."""
+def test_a_forged_cookie_is_refused(console: Console) -> None:
+    """A changed, empty or invented cookie doesn't open the console."""
     name, value = next(iter(console.client.cookies.items()))
     for forged in (value[:-2] + "xx", "", "x.y.z"):
         assert httpx.get(f"{console.origin}/q/dev", headers={"Cookie": f"{name}={forged}"}).status_code == 403
@@ -101,35 +101,35 @@ def test_a_cookie_that_was_changed_is_none(console: Console) -> None:
     ["evil.example", "localhost.evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.2:{port}", "[::]:{port}"],
 )
 def test_a_foreign_host_is_refused(console: Console, host: str) -> None:
-    """A DNS name that was made to point here opens nothing, nor does another port."""
+    """A DNS name that points to this machine is refused, and so is another port."""
     answer = console.get(headers={"Host": host.format(port=console.host.port())})
     assert answer.status_code == 403
     assert "localhost" in answer.text
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "127.0.0.1", "[::1]"])
-def test_the_machines_own_names_are_let_in(console: Console, name: str) -> None:
-    """Each name for this machine does."""
+def test_the_machines_own_names_are_accepted(console: Console, name: str) -> None:
+    """Each loopback name opens the console."""
     assert console.get(headers={"Host": f"{name}:{console.host.port()}"}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "headers", [{"X-Forwarded-For": "203.0.113.7"}, {"Forwarded": "for=203.0.113.7"}, {"Via": "1.1 proxy"}]
 )
-def test_what_came_through_a_proxy_is_refused(console: Console, headers: dict[str, str]) -> None:
-    """A proxy on this machine hands on requests from everywhere."""
+def test_a_proxied_request_is_refused(console: Console, headers: dict[str, str]) -> None:
+    """A proxy on this machine may forward requests from anywhere."""
     assert console.get(headers=headers).status_code == 403
 
 
 @pytest.mark.parametrize("address", ["203.0.113.7", "2001:db8::1", "", "::ffff:203.0.113.7"])
 def test_other_machines_are_refused(console: Console, address: str) -> None:
-    """An address that is not this machine's opens nothing, cookie or not."""
+    """An address of another machine is refused, even with a valid cookie."""
     assert _asked_from(console, address) == "403"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"])
-def test_every_address_of_this_machine_is_let_in(console: Console, address: str) -> None:
-    """Loopback has more than one address."""
+def test_every_loopback_address_is_accepted(console: Console, address: str) -> None:
+    """There is more than one."""
     assert _asked_from(console, address) == "200"
 
 
@@ -156,14 +156,14 @@ def _asked_from(console: Console, address: str) -> str:
         {"Content-Type": "text/plain"},
     ],
 )
-def test_a_form_from_elsewhere_is_refused(console: Console, headers: dict[str, str]) -> None:
-    """Even with the right cookie and token, a POST from another origin changes nothing."""
+def test_a_form_from_another_origin_is_refused(console: Console, headers: dict[str, str]) -> None:
+    """Even with the right cookie and token, its POST changes nothing."""
     assert console.post("/plugins/shop/state", headers=headers, state="disabled").status_code in (403, 415)
     assert console.client.get("/items").status_code == 200
 
 
 def test_a_form_without_a_token_is_refused(console: Console) -> None:
-    """Nor is one with the token of another session let through."""
+    """Another session's token is refused, too."""
     told = console.host.host.view.answer_query("dev-console", "link")["link"]
     with console.host.client() as client:
         client.get(told)
@@ -173,8 +173,8 @@ def test_a_form_without_a_token_is_refused(console: Console) -> None:
     assert console.client.get("/items").status_code == 200
 
 
-def test_another_sites_page_cannot_read(console: Console) -> None:
-    """A fetch or a frame of another origin is refused; a link that is followed is not."""
+def test_another_sites_page_can_not_read(console: Console) -> None:
+    """A fetch or a frame from another origin is refused; following a link is allowed."""
     embedded = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
     assert console.get("/requests/new", headers=embedded).status_code == 403
     framed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
@@ -184,8 +184,8 @@ def test_another_sites_page_cannot_read(console: Console) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/nothing", "/assets/console.js", "/open?link=x"])
-def test_every_answer_tells_the_browser_what_to_refuse(console: Console, path: str) -> None:
-    """Errors, too, carry the policy, which lets through no inline script or style."""
+def test_every_answer_has_the_security_headers(console: Console, path: str) -> None:
+    """Errors, too, have the policy, which allows no inline script or style."""
     headers = console.get(path).headers
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -194,7 +194,7 @@ def test_every_answer_tells_the_browser_what_to_refuse(console: Console, path: s
 
 
 def test_signing_out_ends_the_session(console: Console) -> None:
-    """The cookie is void afterwards, wherever it was copied to."""
+    """Copies of the cookie become invalid, too."""
     name, value = next(iter(console.client.cookies.items()))
     assert console.post("/leave").status_code == 303
     assert httpx.get(f"{console.origin}/q/dev", headers={"Cookie": f"{name}={value}"}).status_code == 403

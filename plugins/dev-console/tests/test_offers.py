@@ -1,4 +1,4 @@
-"""Commands to paste: for each operation one that works."""
+"""The console shows a working command for each operation."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _offers(start: Start, **options: Any) -> dict[tuple[str, str], Offer]:
         return {(each.method, each.path): each for each in offers(view, plugin, "localhost")}
 
 
-def test_commands_are_words_that_curl_takes(start: Start) -> None:
-    """Bodies and paths arrive as they were meant, whatever is in them."""
+def test_commands_are_quoted_for_the_shell(start: Start) -> None:
+    """Bodies and paths arrive unchanged, whatever they contain."""
     found = _offers(start)
     plain = {key: re.sub(r":\d+", "", each.command) for key, each in found.items()}
     assert plain["GET", "/desk"] == 'curl http://localhost/desk -H "Authorization: Bearer $TOKEN"'
@@ -72,13 +72,13 @@ def test_commands_are_words_that_curl_takes(start: Start) -> None:
     assert json.loads(shlex.split(found["POST", "/desk/{name}"].command)[-1]) == {"item": "it's"}
 
 
-def test_only_what_a_browser_can_open_is_a_link(start: Start) -> None:
-    """What needs a field, a body or credentials has none."""
+def test_only_simple_operations_are_links(start: Start) -> None:
+    """An operation that needs a field, a body or credentials has no link."""
     assert [each.link for each in _offers(start).values()] == [""] * 6
 
 
-def test_what_an_operation_needs_is_told(start: Start) -> None:
-    """By its own declaration, or by that of its site, whose role every operation on it needs."""
+def test_an_operations_requirements_are_shown(start: Start) -> None:
+    """They come from its own declaration, or from its site, whose role every operation needs."""
     offered = _offers(start)
     wanted = [offered[each].access for each in (("GET", "/desk"), ("PUT", "/desk"), ("GET", "/desk/{name}"))]
     assert wanted == ["a token", "", "e-mail and password"]

@@ -1,4 +1,4 @@
-"""The pages: what they show of a host."""
+"""The pages show a host's state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Failing:
 
 
 class Ill:
-    """A plugin with a check that is down."""
+    """A plugin with a failing check."""
 
     @hookimpl
     def register_checks(self, context: PluginContext[Any]) -> list[Check]:
@@ -56,14 +56,14 @@ class Ill:
 
 
 def _text(page: str) -> str:
-    """Return what a person reads on a page."""
+    """Return a page's visible text."""
     main = page.partition("<main")[2].partition(">")[2].partition("</main>")[0]
     return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", main).split()))
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_is_shown_where_nothing_else_is_installed(start: Start, path: str) -> None:
-    """A host with only the console in it has something to say on each page."""
+def test_every_page_works_without_other_plugins(start: Start, path: str) -> None:
+    """A host with only the console has content on each page."""
     with start() as console:
         answer = console.get(path)
         assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
@@ -72,7 +72,7 @@ def test_every_page_is_shown_where_nothing_else_is_installed(start: Start, path:
 
 
 def test_two_hundred_plugins_are_shown(start: Start) -> None:
-    """Each is on the page of plugins and on the overview, with a filter to find it by."""
+    """Each is on the page of plugins and on the overview, which have a filter."""
 
     class Many:
         def __init__(self, number: int) -> None:
@@ -94,16 +94,16 @@ def test_two_hundred_plugins_are_shown(start: Start) -> None:
 _GET = {"GET": Operation(summary="Get")}
 
 
-def test_the_routes_offer_what_can_be_tried(console: Console) -> None:
-    """A path without fields is a link, and every operation has a form, and a command that works as pasted."""
+def test_the_routes_show_how_to_try_them(console: Console) -> None:
+    """A path without fields is a link, and every operation has a form and a command that can be pasted."""
     page = console.get("/routes").text
     assert "/q/dev/try?site=main&amp;method=GET&amp;path=%2Fitems%2F%7Bname%7D" in page
     assert f'href="{console.origin}/items"' in page
     assert f"curl -g '{console.origin}/items/{{name}}'" in html.unescape(page)
 
 
-def test_what_a_plugin_says_is_shown_and_not_run(start: Start) -> None:
-    """Markup in summaries and reasons is text on every page."""
+def test_a_plugins_texts_are_escaped(start: Start) -> None:
+    """Markup in summaries and reasons is plain text on every page."""
     with start(shop=Shop, failing=Failing, ill=Ill) as console:
         console.client.get(f"/items/{NASTY}?{NASTY}")
         console.client.get("/items/broken")
@@ -112,8 +112,8 @@ def test_what_a_plugin_says_is_shown_and_not_run(start: Start) -> None:
         assert [page for page in shown if NASTY in page] == []
 
 
-def test_a_traceback_begins_where_the_plugin_does() -> None:
-    """Frames of the host that lead there are left out, later ones stay; without any of a plugin it stays whole."""
+def test_a_traceback_begins_at_the_plugin() -> None:
+    """Earlier frames of the host are left out, later ones stay; without frames of a plugin it stays complete."""
     host = Path(plughost.__file__).parent / "_plugins" / "loader.py"
     head, end = "Traceback (most recent call last):", "KeyError: 'coffee'"
     hosts = [f'  File "{host}", line 7, in call', "    hook()", "    ^^^^^^"]
@@ -126,15 +126,15 @@ def test_a_traceback_begins_where_the_plugin_does() -> None:
 
 
 def test_a_failed_plugin_is_shown_with_its_reason(start: Start) -> None:
-    """The overview, the list and its own page tell what happened, and the log has the line from the start."""
+    """The overview, the list and its own page show the reason, and the log has a line from the start."""
     with start(failing=Failing) as console:
         for path in ("", "/plugins", "/plugins/failing"):
             assert "register_routes: RuntimeError" in _text(console.get(path).text)
         assert "plugin does not serve" in _text(console.get("/log").text)
 
 
-def test_a_reload_that_is_refused_is_told_where_it_matters(start: Start) -> None:
-    """The plugin that would fail serves on, and the overview, the list and its page say why it is not the new one."""
+def test_a_refused_reload_is_reported_on_the_plugins_pages(start: Start) -> None:
+    """The plugin's older version serves; the overview, the list and its page say why."""
     fails: list[str] = []
 
     class Shaky:
@@ -159,15 +159,15 @@ def test_a_reload_that_is_refused_is_told_where_it_matters(start: Start) -> None
             assert "no such price" in text, path
 
 
-def test_a_page_of_a_plugin_is_shown_in_the_frame(console: Console) -> None:
-    """Its HTML is inserted as it is, and the navigation leads there."""
+def test_a_plugins_page_is_shown_in_the_frame(console: Console) -> None:
+    """Its HTML is inserted unchanged, and the navigation has a link to it."""
     page = console.get("/pages/shop/shelf").text
     assert "<h2>What is on it</h2>" in page
     assert 'href="/q/dev/pages/shop/shelf" aria-current="page"' in page
 
 
-def test_a_page_that_fails_says_so(console: Console) -> None:
-    """The console goes on."""
+def test_a_failing_page_shows_its_error(console: Console) -> None:
+    """The console still works."""
     answer = console.get("/pages/shop/broken")
     assert answer.status_code == 200
     assert "The plugin failed to render this page RuntimeError" in _text(answer.text)
@@ -176,15 +176,15 @@ def test_a_page_that_fails_says_so(console: Console) -> None:
 @pytest.mark.parametrize(
     "path", ["/plugins/nobody", "/pages/shop/nothing", "/stores/a/b", "/assets/..%2Fplugin.py", "/jobs/x", "/x"]
 )
-def test_what_is_not_there_is_a_page_that_says_so(console: Console, path: str) -> None:
-    """An unknown name is a 404 in the console's looks."""
+def test_an_unknown_name_is_a_404_page(console: Console, path: str) -> None:
+    """It has the console's layout."""
     answer = console.get(path)
     assert answer.status_code == 404
     assert "To the console" in answer.text
 
 
-def test_settings_show_where_they_come_from_and_no_secret(start: Start) -> None:
-    """A value from the file is marked with the file's name, and a password is masked."""
+def test_settings_show_their_source_and_no_secret(start: Start) -> None:
+    """A value from the file has the file's name, and a password is masked."""
     settings = {"grace_time": 7, "stores": {"urls": {"unused": "postgresql://me:hunter2@db.example/x"}}}
     with start(_settings=settings) as console:
         page = console.get("/settings").text
@@ -192,8 +192,8 @@ def test_settings_show_where_they_come_from_and_no_secret(start: Start) -> None:
         assert "hunter2" not in page
 
 
-def test_health_tells_what_each_check_finds(start: Start) -> None:
-    """A check that raises is down, and the others are told all the same."""
+def test_health_shows_the_result_of_each_check(start: Start) -> None:
+    """A check that raises is down, and the other results are shown all the same."""
     with start(ill=Ill) as console:
         text = _text(console.get("/health").text)
         overview = _text(console.get().text)
@@ -203,14 +203,14 @@ def test_health_tells_what_each_check_finds(start: Start) -> None:
     assert f"ill down ill ready error: RuntimeError: {NASTY}" in text
 
 
-def test_a_newcomer_is_told_how_to_write_a_plugin(start: Start) -> None:
-    """The folder that the second command installs is the one that the first one makes."""
+def test_a_newcomer_sees_how_to_write_a_plugin(start: Start) -> None:
+    """The second command installs the folder that the first one creates."""
     with start() as console:
         assert "plughost new hello pip install --editable ./plughost-hello" in _text(console.get().text)
 
 
-def test_facts_are_told_for_people() -> None:
-    """Bytes are sizes, times are ages; what a check told is at hand, and the rest is as it told it."""
+def test_facts_are_formatted_for_people() -> None:
+    """Bytes are sizes, and times are ages; a check's own data is shown unchanged."""
     now = datetime(2026, 11, 24, 12, tzinfo=UTC)
     data = {
         "freeBytes": 83_005_575_168,
@@ -234,19 +234,19 @@ def test_facts_are_told_for_people() -> None:
     ]
 
 
-def test_hooks_are_listed_with_who_implements_them(console: Console) -> None:
-    """Each hook names its plugins in the order in which they are asked, and each site its middleware."""
+def test_hooks_are_listed_with_their_plugins(console: Console) -> None:
+    """Each hook lists its plugins in the order of their calls, and each site its middleware."""
     text = _text(console.get("/hooks").text)
     assert re.search(r"register_routes Return .* called at build\. dev-console shop ", text)
     assert "site main console-headers dev-console till shop" in text
 
 
-def test_the_load_report_tells_each_stage(console: Console) -> None:
-    """A plugin's import and hooks are there with their times."""
+def test_the_load_report_shows_each_stage(console: Console) -> None:
+    """It has the times of a plugin's import and hooks."""
     assert re.search(r"shop [\d.]+ m?s import [\d.]+ m?s .*register_routes [\d.]+ ms", _text(console.get("/load").text))
 
 
-def test_all_that_a_page_loads_is_small(console: Console) -> None:
+def test_the_files_of_a_page_are_small(console: Console) -> None:
     """The console's files and its largest page are under 150 KB together."""
     names = set(re.findall(r'/q/dev/assets/([\w.]+)"', "".join(console.get(path).text for path in PAGES)))
     assert {"console.css", "console.js", "log.js", "requests.js"} <= names
@@ -254,7 +254,7 @@ def test_all_that_a_page_loads_is_small(console: Console) -> None:
     assert files + max(len(console.get(path).content) for path in PAGES) < 150_000
 
 
-def test_the_vital_signs_are_there(console: Console) -> None:
+def test_the_vital_signs_are_shown(console: Console) -> None:
     """Requests, errors and times are counted, and each sign has a plot."""
     for path in ("/items", "/items/broken"):
         console.client.get(path)

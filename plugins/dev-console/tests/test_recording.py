@@ -1,4 +1,4 @@
-"""What is recorded: requests and lines of the log, and how they are told."""
+"""Records of requests and log lines, and how they are shown."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def _new(console: Console, what: str = "requests", after: int | str = 0) -> list
     return found
 
 
-def test_requests_are_told_as_they_come(console: Console) -> None:
-    """What came after a number is told with plugin, status and time, but for the console's own."""
+def test_new_requests_are_listed(console: Console) -> None:
+    """Requests after a given number have plugin, status and time; the console's own are left out."""
     console.client.get("/items?x=1")
     console.client.get("/nowhere")
     console.get("/plugins")
@@ -33,7 +33,7 @@ def test_requests_are_told_as_they_come(console: Console) -> None:
     assert _new(console, after=first["number"]) == [second]
 
 
-def test_a_request_that_fails_is_told_with_its_id(console: Console) -> None:
+def test_a_failed_request_is_listed_with_its_id(console: Console) -> None:
     """The id leads to the traceback in the log."""
     console.client.get("/items/broken", headers={"X-Request-ID": "mine"})
     assert [(each["status"], each["id"]) for each in _new(console)] == [(500, "mine")]
@@ -44,7 +44,7 @@ def test_a_request_that_fails_is_told_with_its_id(console: Console) -> None:
 
 
 def test_only_the_last_requests_are_kept(start: Start) -> None:
-    """The oldest make room, and what is asked for ever takes no memory."""
+    """The oldest ones are removed, so that memory is limited."""
     with start(_settings={"plugins": {"dev-console": {"requests": 10}}}) as console:
         for number in range(25):
             console.client.get(f"/{number}")
@@ -52,13 +52,13 @@ def test_only_the_last_requests_are_kept(start: Start) -> None:
 
 
 @pytest.mark.parametrize("after", ["x", "1e9", "-"])
-def test_what_is_no_number_is_refused(console: Console, after: str) -> None:
+def test_an_invalid_number_is_400(console: Console, after: str) -> None:
     """It is the client's mistake, not the server's."""
     assert console.get(f"/requests/new?after={after}").status_code == 400
 
 
-def test_a_line_is_told_once_and_as_text() -> None:
-    """Two that watch, while one takes over from the other, don't double it, nor its time; values are written."""
+def test_a_log_line_is_recorded_once_as_text() -> None:
+    """Two observers, while one replaces the other, don't duplicate it; its values are formatted at once."""
     ring: deque[dict[str, Any]] = deque(maxlen=10)
     one, other = (Lines(ring, deque(), count(1), "dev-console") for _ in range(2))
     held: list[int] = [1]
@@ -71,8 +71,8 @@ def test_a_line_is_told_once_and_as_text() -> None:
     assert line["trace"] == "a\nb"
 
 
-def test_requests_push_no_warning_out(console: Console) -> None:
-    """After a thousand more lines, what went wrong before is still there; the search finds it."""
+def test_requests_remove_no_warning(console: Console) -> None:
+    """After a thousand more lines, the earlier warning is still there; the search finds it."""
     console.host.host.logger.warning("the till is open", plugin="shop")
     for number in range(1100):
         console.host.host.logger.info("request", plugin="shop", path=f"/{number}")
@@ -82,8 +82,8 @@ def test_requests_push_no_warning_out(console: Console) -> None:
     assert "the till is open" in console.get("/log?level=warning").text
 
 
-def test_requests_are_chosen_by_plugin_status_and_time(console: Console) -> None:
-    """A search narrows them, too, and the slowest can be asked for."""
+def test_requests_are_filtered_by_plugin_status_and_time(console: Console) -> None:
+    """A search filters them, too, and they can be sorted by duration."""
     for path in ("/items/one", "/items/broken", "/nowhere"):
         console.client.get(path)
     chosen = {
@@ -100,7 +100,7 @@ def test_requests_are_chosen_by_plugin_status_and_time(console: Console) -> None
 
 
 def test_a_request_is_shown_with_its_headers_and_its_log(console: Console) -> None:
-    """Secrets are masked; trace id, timings and traceback are there."""
+    """Secrets are masked; trace id, timings and traceback are shown."""
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     secrets = {"Authorization": "Bearer hunter2", "Cookie": "a=hunter2", "X-Api-Key": "hunter2"}
     headers = {**secrets, "traceparent": f"00-{trace}-00f067aa0ba902b7-01", "X-Seen": "yes"}

@@ -1,4 +1,4 @@
-"""The pages as a client gets them."""
+"""The documentation's pages over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A site of three files, and one beside it."""
+    """A site of three files, and a file outside it."""
     for name in ("html/index.html", "html/operators/tls.html", "html/_static/scripts/page.js", "secret.html"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"this is {name}")
@@ -27,14 +27,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(folder: Path) -> Iterator[httpx.Client]:
-    """A client of a host in development that serves it."""
+    """A client of a development host that serves the site."""
     with running_host(distributions=[plugin_distribution("docs", Plugin(folder))]) as host, host.client() as opened:
         yield opened
 
 
 @pytest.mark.parametrize("path", ["/q/docs", "/q/docs/"])
-def test_the_prefix_leads_to_the_front_page(client: httpx.Client, path: str) -> None:
-    """With a slash at the end or without, so that relative links work."""
+def test_the_prefix_redirects_to_the_front_page(client: httpx.Client, path: str) -> None:
+    """With or without a slash at the end, relative links work."""
     answer = client.get(path)
     assert (answer.status_code, answer.headers["Location"]) == (302, "/q/docs/index.html")
 
@@ -48,7 +48,7 @@ def test_the_prefix_leads_to_the_front_page(client: httpx.Client, path: str) -> 
     ],
 )
 def test_files_have_their_type_and_a_strict_policy(client: httpx.Client, name: str, media_type: str) -> None:
-    """A file says what it is, lets the browser ask only here, and is not sent twice."""
+    """A file has its media type, allows the browser requests to this host only, and is sent once."""
     answer = client.get(f"/q/docs/{name}")
     assert (answer.status_code, answer.text, answer.headers["Content-Type"]) == (
         200,
@@ -64,12 +64,12 @@ def test_files_have_their_type_and_a_strict_policy(client: httpx.Client, name: s
     ["nothing.html", "operators", "..%2Fsecret.html", "%2E%2E/secret.html", "%2Fetc%2Fpasswd", "a%00b", "a/b/c/d"],
 )
 def test_nothing_else_is_served(client: httpx.Client, path: str) -> None:
-    """What is no file of the folder is a 404, whatever it leads to."""
+    """A path that is no file of the folder is a 404, whatever it points to."""
     assert client.get(f"/q/docs/{path}").status_code == 404
 
 
-def test_what_is_not_built_yet_says_so(tmp_path: Path) -> None:
-    """Without pages there is a 404 that tells how they are built, and the host is well."""
+def test_a_missing_site_is_explained(tmp_path: Path) -> None:
+    """Without pages, a 404 tells how to build them, and the host is healthy."""
     brought = [plugin_distribution("docs", Plugin(tmp_path / "html"))]
     with running_host(distributions=brought, strict=True) as host, host.client() as client:
         answer = client.get("/q/docs/index.html")
@@ -78,8 +78,8 @@ def test_what_is_not_built_yet_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("enabled", [None, True])
-def test_without_dev_it_takes_a_setting(folder: Path, enabled: bool | None) -> None:
-    """A host that is not in development mounts the pages only where the settings say so."""
+def test_without_dev_a_setting_is_needed(folder: Path, enabled: bool | None) -> None:
+    """A host that is not in development mounts the pages only if the settings say so."""
     table = {} if enabled is None else {"enabled": enabled}
     settings = {"tls": {"self_signed": True}, "plugins": {"docs": table}}
     brought = [plugin_distribution("docs", Plugin(folder))]

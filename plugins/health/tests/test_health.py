@@ -42,7 +42,7 @@ def _checks(answer: httpx.Response) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("path", ["", "/live", "/ready", "/started"])
 def test_a_healthy_host_is_up(path: str) -> None:
-    """Each probe of a host with nothing wrong answers 200 and UP, and names the check that it is about."""
+    """Each probe of a healthy host answers 200 and UP, and lists its checks."""
     with _host() as host, host.client() as client:
         answer = client.get(f"/q/health{path}")
         assert (answer.status_code, answer.json()["status"]) == (200, "UP")
@@ -50,16 +50,16 @@ def test_a_healthy_host_is_up(path: str) -> None:
         assert _checks(answer)[named]["status"] == "UP"
 
 
-def test_certificate_and_disk_are_watched() -> None:
-    """Readiness tells the days that the certificate is valid and the free space of the data folder's disk."""
+def test_certificate_and_disk_are_checked() -> None:
+    """Readiness shows the certificate's remaining days and the free space on the data folder's disk."""
     with _host() as host, host.client() as client:
         checks = _checks(client.get("/q/health/ready"))
         assert checks["certificate"]["data"]["daysLeft"] > 300
         assert checks["disk"]["data"]["freeBytes"] > 0
 
 
-def test_a_check_that_is_down_makes_only_its_probe_fail() -> None:
-    """A plugin's check that is down makes readiness 503 with its data, and leaves liveness at 200."""
+def test_a_check_that_is_down_fails_only_its_probe() -> None:
+    """A plugin's readiness check that is down makes readiness 503, with its data, and leaves liveness at 200."""
     with _host(Watched(lambda: Health(up=False, data={"why": "no paper"}))) as host, host.client() as client:
         answer = client.get("/q/health/ready")
         assert (answer.status_code, answer.json()["status"]) == (503, "DOWN")
@@ -67,8 +67,8 @@ def test_a_check_that_is_down_makes_only_its_probe_fail() -> None:
         assert client.get("/q/health/live").status_code == 200
 
 
-def test_a_check_that_raises_tells_nothing_internal() -> None:
-    """A check that raises is down, and the answer holds the error's kind but not its message."""
+def test_a_check_that_raises_reveals_nothing_internal() -> None:
+    """It is down, and the answer contains the error's type but not its message."""
 
     def broken() -> Health:
         raise OSError("secret/path")
@@ -81,7 +81,7 @@ def test_a_check_that_raises_tells_nothing_internal() -> None:
 
 
 def test_a_check_that_hangs_holds_one_thread() -> None:
-    """A check that does not return counts as down, however often it is asked, and runs only once."""
+    """A check that does not return counts as down, and runs only once, however many probes ask."""
     release, calls = threading.Event(), []
 
     def hang() -> Health:
@@ -97,8 +97,8 @@ def test_a_check_that_hangs_holds_one_thread() -> None:
         assert len(calls) == 1
 
 
-def test_a_check_that_hangs_is_waited_for_once() -> None:
-    """Whoever asks after the first learns at once that it hangs, and holds up nobody."""
+def test_only_the_first_probe_waits_for_a_hanging_check() -> None:
+    """Later probes get its state at once, and block nobody."""
     release = threading.Event()
 
     def hang() -> Health:
@@ -110,11 +110,11 @@ def test_a_check_that_hangs_is_waited_for_once() -> None:
         assert [client.get("/q/health/ready").status_code for _ in range(30)] == [503] * 30
         waited = time.monotonic() - begun
         release.set()
-    assert waited < 30  # where each one waited, it would be 60 s
+    assert waited < 30  # if each probe waited, it would take 60 s
 
 
 def test_a_storm_of_probes_runs_a_check_once() -> None:
-    """What a check found is told again while it is kept, so that many probes cost one run."""
+    """Its result is reused while it is fresh, so that many probes cost one run."""
     calls = []
 
     def count() -> Health:
@@ -126,21 +126,21 @@ def test_a_storm_of_probes_runs_a_check_once() -> None:
         assert len(calls) == 1
 
 
-def test_too_little_disk_is_not_ready() -> None:
-    """Less free space than the setting asks for makes the host not ready."""
+def test_a_full_disk_is_not_ready() -> None:
+    """With less free space than the setting requires, the host is not ready."""
     with _host(minimum_disk="1000 PB") as host, host.client() as client:
         assert client.get("/q/health/ready").status_code == 503
 
 
-def test_a_broken_plugin_shows_and_does_not_take_the_others_out() -> None:
-    """A plugin that failed is named in the overall health, and readiness stays up."""
+def test_a_failed_plugin_is_shown_and_affects_no_readiness() -> None:
+    """The overall health names it, and readiness stays up."""
     with _host(ImportError("nothing there")) as host, host.client() as client:
         assert _checks(client.get("/q/health"))["plugins"]["data"] == {"watched": "failed"}
         assert client.get("/q/health/ready").status_code == 200
 
 
 def test_ready_is_down_while_the_host_drains() -> None:
-    """A request that arrives on an open connection while another is still answered finds the host not ready."""
+    """A request that arrives on an open connection during the drain finds the host not ready."""
     entered, release = threading.Event(), threading.Event()
 
     def wait() -> Health:
@@ -163,8 +163,8 @@ def test_ready_is_down_while_the_host_drains() -> None:
     assert _checks(answer)["host"]["data"]["phase"] == "draining"
 
 
-def test_readiness_is_down_by_hand_and_says_why() -> None:
-    """Drained by hand, the host is not ready at once, whatever was found a moment ago; it has started and is alive."""
+def test_a_manual_drain_makes_the_host_unready_with_a_reason() -> None:
+    """This takes effect at once, whatever was cached; the host counts as started and alive."""
     with _host(cache=300) as host, host.client() as client:
         assert client.get("/q/health/ready").status_code == 200
         host.host.drain()
@@ -185,5 +185,5 @@ def _wait_for_phase(host: RunningHost, phase: str) -> None:
 
 
 def test_the_plugin_is_found() -> None:
-    """The installed distribution brings a plugin of the name health."""
+    """The installed distribution has a plugin named health."""
     assert "health" in {plugin.name for plugin in Environment().plugins}

@@ -1,4 +1,4 @@
-"""What holds for every plugin (CONTRACT 2)."""
+"""The tests that every plugin must pass (CONTRACT 2)."""
 
 from __future__ import annotations
 
