@@ -1,4 +1,4 @@
-"""The service as its site mounts it, without a network, and what sends credentials to it."""
+"""The service as its site mounts it, without a network, and a client that sends credentials to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Client:
     """Sends requests to the service.
 
     Attributes:
-        context: What the plugin was given.
+        context: The plugin's context.
     """
 
     def __init__(self, context: Context) -> None:
@@ -62,7 +62,7 @@ class Client:
         return self.get("/setup/login", headers={"Authorization": basic(f"{email}:{password}".encode())}, **options)
 
     def token(self, name: str = "user") -> str:
-        """Log a demo user in."""
+        """Log in a demo user, and return the token."""
         return self.login(f"{name}@example.org", name).text
 
     def with_token(self, path: str, token: str, **options: Any) -> testing.Result:
@@ -77,7 +77,7 @@ def basic(credentials: bytes) -> str:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[OpenStore[Any]]:
-    """The plugin's store, on SQLite; every context of a test has the same one."""
+    """The plugin's store on SQLite; all contexts of a test share it."""
     stores = open_stores({"library-auth": [STORE]}, StoresConfig(folder=tmp_path / "stores"))
     yield stores[STORE.name]
     stores.close()
@@ -85,7 +85,7 @@ def store(tmp_path: Path) -> Iterator[OpenStore[Any]]:
 
 @pytest.fixture
 def make_context(tmp_path: Path, store: OpenStore[Any]) -> Iterator[Callable[..., Context]]:
-    """Make what the plugin is given, with EdDSA unless told, whose keys are quickest to make."""
+    """Return a function that makes a context, by default with EdDSA, whose keys are created fastest."""
     made: list[Context] = []
 
     def make(*, dev: bool = True, **settings: Any) -> Context:
@@ -100,7 +100,7 @@ def make_context(tmp_path: Path, store: OpenStore[Any]) -> Iterator[Callable[...
 
 @pytest.fixture
 def make_client(make_context: Callable[..., Context]) -> Callable[..., Client]:
-    """Mount the service with some settings."""
+    """Return a function that mounts the service with given settings."""
     return lambda **settings: Client(make_context(**settings))
 
 
@@ -112,6 +112,6 @@ def client(make_client: Callable[..., Client]) -> Client:
 
 @pytest.fixture
 def logs() -> Any:
-    """What is logged from now on."""
+    """The log entries of the test."""
     with capture_logs() as entries:
         yield entries

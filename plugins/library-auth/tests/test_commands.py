@@ -1,4 +1,4 @@
-"""The commands: hashes for the settings, and new signing keys."""
+"""The commands that hash passwords and create signing keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MakeContext = Callable[..., PluginContext[Settings]]
 
 
 def test_a_script_gets_the_hash_of_a_line(make_context: MakeContext) -> None:
-    """Where input is no terminal, one line is read, and the hash with the set rounds is all of the output."""
+    """Without a terminal, one line is read, and the hash with the configured rounds is the only output."""
     result = CliRunner().invoke(hash_password_command, input="pässword\nmore\n", obj=make_context(bcrypt_rounds=10))
     assert result.exit_code == 0
     assert result.stdout.startswith("$2b$10$")
@@ -36,14 +36,14 @@ def test_a_script_gets_the_hash_of_a_line(make_context: MakeContext) -> None:
 def test_a_password_that_can_not_be_hashed_is_refused(
     make_context: MakeContext, given: str | bytes, reason: str
 ) -> None:
-    """Nothing is printed but the reason, and the exit code tells."""
+    """Only the reason is printed, and the exit code is not 0."""
     result = CliRunner().invoke(hash_password_command, input=given, obj=make_context())
     assert (result.exit_code, result.stdout) == (1, "")
     assert reason in result.stderr
 
 
-def test_a_terminal_is_asked_twice_and_shows_nothing() -> None:
-    """On a terminal the password is asked for twice, not echoed, and the output is the hash alone."""
+def test_a_terminal_asks_twice_and_shows_nothing() -> None:
+    """A terminal prompts twice for the password without echo, and the output is only the hash."""
     script = (
         "from types import SimpleNamespace\n"
         "from plughost_library_auth.commands import hash_password_command\n"
@@ -65,10 +65,8 @@ def test_a_terminal_is_asked_twice_and_shows_nothing() -> None:
     assert b"s3cret" not in shown
 
 
-def test_rotation_tells_which_key_signs_and_how_long_others_verify(
-    make_context: MakeContext, logs: list[dict[str, Any]]
-) -> None:
-    """The new key's name is printed, then each old one with its end; an open ring follows."""
+def test_rotation_lists_the_keys_and_their_ends(make_context: MakeContext, logs: list[dict[str, Any]]) -> None:
+    """It prints the new key's name and each old one with its end; an open ring uses the new key."""
     context = make_context()
     ring = KeyRing(context.data_dir, algorithm="EdDSA", lifetime=900)
     old = ring.signing_key().kid
@@ -81,7 +79,7 @@ def test_rotation_tells_which_key_signs_and_how_long_others_verify(
 
 
 def test_rotation_reports_a_damaged_file(make_context: MakeContext) -> None:
-    """A key file that can't be read is one readable line, and is left alone."""
+    """An unreadable key file is reported in one line, and left alone."""
     context = make_context()
     (context.data_dir / KEY_FILE).write_text("damaged")
     result = CliRunner().invoke(rotate_key_command, obj=context)

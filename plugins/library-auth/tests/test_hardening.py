@@ -33,7 +33,7 @@ DISCOVERY = "/mylibrary/.well-known/openid-configuration"
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """Settings that put the store on each engine."""
+    """Settings for the store on each engine."""
     with store_settings(request.param) as settings:
         yield settings
 
@@ -51,14 +51,14 @@ def client_from(host: RunningHost, address: str) -> httpx.Client:
 
 
 def bearer(client: httpx.Client, user: tuple[str, str] = USER) -> dict[str, str]:
-    """Log in and return the header for later requests."""
+    """Log in, and return the header for later requests."""
     answer = client.get(LOGIN, auth=user)
     assert answer.status_code == 200, answer.text
     return {"Authorization": f"Bearer {answer.text}"}
 
 
-def test_guesses_from_everywhere_lock_out_strangers_and_not_the_user(host: RunningHost) -> None:
-    """Thirty addresses have under a hundred guesses between them, waits grow, and the user still gets in."""
+def test_distributed_guesses_lock_out_strangers_and_not_the_user(host: RunningHost) -> None:
+    """Thirty addresses share less than a hundred guesses, waits grow, and the user can still log in."""
     with ExitStack() as stack:
         owner = stack.enter_context(client_from(host, "127.0.0.1"))
         bearer(owner)
@@ -74,8 +74,8 @@ def test_guesses_from_everywhere_lock_out_strangers_and_not_the_user(host: Runni
         assert stack.enter_context(client_from(host, "127.0.2.1")).get(LOGIN, auth=USER).status_code == 429
 
 
-def test_a_name_that_folds_to_another_s_is_its_own(host: RunningHost) -> None:
-    """U+017F is no s, whoever compares: neither a login nor a failure counts for the account that looks alike."""
+def test_a_name_that_folds_to_another_is_a_different_user(host: RunningHost) -> None:
+    """U+017F is not s: neither logins nor failures count for the similar account."""
     with host.client("library") as client:
         for _ in range(5):
             assert client.get(LOGIN, auth=("u\u017fer@example.org", "user")).status_code == 401
@@ -83,8 +83,8 @@ def test_a_name_that_folds_to_another_s_is_its_own(host: RunningHost) -> None:
         bearer(client, ("USER@example.org", "user"))
 
 
-def test_a_revoked_token_is_good_nowhere(host: RunningHost) -> None:
-    """A token that was taken back is 401 on every listener; another of the same user is not."""
+def test_a_revoked_token_is_invalid_everywhere(host: RunningHost) -> None:
+    """It is 401 on every listener; another token of the same user stays valid."""
     with host.client("library") as plain, host.client("library", "https") as secure:
         token, other = bearer(plain), bearer(plain)
         answer = secure.delete(LOGIN, headers=token)
@@ -97,14 +97,14 @@ def test_a_revoked_token_is_good_nowhere(host: RunningHost) -> None:
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer x.y.z"}, {"Authorization": "Basic dXNlcjp1c2Vy"}])
-def test_only_a_good_token_is_revoked(host: RunningHost, header: dict[str, str]) -> None:
-    """Without a token, with garbage or with a password there is nothing to revoke."""
+def test_only_a_valid_token_can_be_revoked(host: RunningHost, header: dict[str, str]) -> None:
+    """Without a token, and with garbage or a password, nothing is revoked."""
     with host.client("library") as client:
         assert client.delete(LOGIN, headers=header).status_code == 401
 
 
-def test_a_revoked_token_stays_so_after_a_restart(settings: dict[str, Any], tmp_path: Path) -> None:
-    """Revocations are kept: the next process refuses the token from its first request on."""
+def test_a_token_stays_revoked_after_a_restart(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Revocations are stored: the next process refuses the token from its first request on."""
     with running_host(["library-auth"], settings=settings, data_dir=tmp_path) as host, host.client("library") as client:
         token, other = bearer(client), bearer(client)
         assert client.delete(LOGIN, headers=token).status_code == 204
@@ -114,13 +114,13 @@ def test_a_revoked_token_stays_so_after_a_restart(settings: dict[str, Any], tmp_
 
 
 def test_hosts_that_share_a_store_share_revocations(tmp_path: Path) -> None:
-    """A token that one host revokes is refused by the other soon, without a request to it in between."""
+    """The other host soon refuses the token, without a request to it in between."""
     with fresh_postgresql() as url, ExitStack() as stack:
         clients: list[httpx.Client] = []
         for name in ("one", "two"):
             folder = tmp_path / name / "plugins" / "library-auth"
             folder.mkdir(parents=True, mode=0o700)
-            if clients:  # hosts that take each other's tokens have the same keys
+            if clients:  # hosts that accept each other's tokens have the same keys
                 keys = tmp_path / "one" / "plugins" / "library-auth" / "signing-keys.json"
                 (folder / keys.name).write_bytes(keys.read_bytes())
             options: dict[str, Any] = {"settings": {"stores": {"url": url}}, "data_dir": tmp_path / name}
@@ -137,19 +137,19 @@ def test_hosts_that_share_a_store_share_revocations(tmp_path: Path) -> None:
 
 
 class _Validator(JWTBearerTokenValidator):  # type: ignore[misc] # authlib has no types
-    """authlib's validator of access tokens, with the keys that discovery led to."""
+    """authlib's validator of access tokens, with the keys from discovery."""
 
     def __init__(self, issuer: str, keys: dict[str, Any]) -> None:
         super().__init__(issuer, AUDIENCE)
         self._keys = keys
 
     def get_jwks(self) -> KeySet:
-        return KeySet.import_key_set(self._keys)  # type: ignore[arg-type] # what is read may be anything
+        return KeySet.import_key_set(self._keys)  # type: ignore[arg-type] # the JSON may have any type
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-def test_authlib_finds_and_verifies_all_by_itself(algorithm: str) -> None:
-    """From the address alone: metadata, whose issuer is where it was found, keys, a token that verifies, its end."""
+def test_authlib_needs_only_the_address(algorithm: str) -> None:
+    """It finds the metadata, whose issuer is that address, and the keys, and verifies a token and its end."""
     table = {"plugins": {"library-auth": {"algorithm": algorithm, "audience": AUDIENCE}}}
     with (
         running_host(["library-auth"], settings=table, strict=True) as host,
@@ -172,15 +172,15 @@ def test_authlib_finds_and_verifies_all_by_itself(algorithm: str) -> None:
             assert session.get(secured).status_code == 401
 
 
-def test_a_made_up_host_changes_no_address(host: RunningHost) -> None:
+def test_a_forged_host_changes_no_address(host: RunningHost) -> None:
     """Neither the key set's address nor a token's issuer comes from the request."""
     with host.client("library") as client:
         metadata = client.get(DISCOVERY, headers={"Host": "evil.example"}).json()
     assert not [value for value in metadata.values() if "evil" in str(value)]
 
 
-def test_a_set_issuer_is_where_the_keys_are() -> None:
-    """With an issuer that is an address, all of the metadata is below it."""
+def test_a_configured_issuer_is_the_base_of_all_addresses() -> None:
+    """If the issuer is an address, all metadata is below it."""
     table = {"plugins": {"library-auth": {"issuer": "https://id.example.org/mylibrary"}}}
     with running_host(["library-auth"], settings=table) as host, host.client("library") as client:
         metadata = client.get(DISCOVERY).json()
@@ -190,8 +190,8 @@ def test_a_set_issuer_is_where_the_keys_are() -> None:
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
 def test_tokens_do_not_wait_for_logins(engine: str) -> None:
-    """While eight clients log in, some are refused at once, and a token is looked at before the first login is done."""
-    dear = "$2b$15$" + bcrypt.hashpw(b"user", bcrypt.gensalt(4)).decode()[7:]  # nobody gets in, and it takes seconds
+    """While eight clients log in, others are refused at once, and a token is verified before the first login ends."""
+    dear = "$2b$15$" + bcrypt.hashpw(b"user", bcrypt.gensalt(4)).decode()[7:]  # nobody succeeds, and it takes seconds
     users = [{"email": "dear@example.org", "password_hash": dear, "role": "user"}]
     table = {"plugins": {"library-auth": {"users": users}}, "sites": {"library": {"http_engine": engine}}}
     with running_host(["library-auth"], settings=table) as host, ExitStack() as stack:
@@ -199,15 +199,15 @@ def test_tokens_do_not_wait_for_logins(engine: str) -> None:
         pool = stack.enter_context(ThreadPoolExecutor(8))
         logins = [pool.submit(client.get, LOGIN, auth=USER, timeout=120) for client in clients[:8]]
         answered = as_completed(logins)
-        refused = [next(answered).result().status_code for _ in range(4)]  # which found all places taken
+        refused = [next(answered).result().status_code for _ in range(4)]  # these found all places taken
         for _ in range(20):
             assert clients[8].get(SECURED, headers={"Authorization": "Bearer x.y.z"}).status_code == 401
         assert {*refused, *(login.result().status_code for login in logins if login.done())} == {503}
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_logins_at_once_wait_in_turn(engine: str) -> None:
-    """Eight users who log in together all get in."""
+def test_simultaneous_logins_wait_in_turn(engine: str) -> None:
+    """Eight users who log in together all succeed."""
     hashed = bcrypt.hashpw(b"user", bcrypt.gensalt(8)).decode()
     users = [{"email": f"user{number}@example.org", "password_hash": hashed, "role": "user"} for number in range(8)]
     table = {"plugins": {"library-auth": {"users": users}}, "sites": {"library": {"http_engine": engine}}}
@@ -221,8 +221,8 @@ def test_logins_at_once_wait_in_turn(engine: str) -> None:
         assert Counter(login.result().status_code for login in logins) == {200: 8}
 
 
-def test_logins_that_would_pile_up_are_refused() -> None:
-    """Of many logins at once some are 503 with Retry-After; none is a 500, and the token's owner is served."""
+def test_too_many_simultaneous_logins_are_refused() -> None:
+    """Some get 503 with Retry-After; none gets a 500, and a token's owner is served."""
     hashed = bcrypt.hashpw(b"user", bcrypt.gensalt(10)).decode()
     user = {"email": USER[0], "password_hash": hashed, "role": "user"}
     table = {"plugins": {"library-auth": {"users": [user]}}}

@@ -24,26 +24,26 @@ JWKS = "/mylibrary/.well-known/jwks.json"
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[RunningHost]:
-    """A host with this plugin alone, with `--dev`."""
+    """A host with only this plugin, with `--dev`."""
     with running_host(plugins=["library-auth"], strict=True) as host:
         yield host
 
 
 @pytest.fixture(params=[("http", False), ("https", False), ("https", True)], ids=["HTTP", "HTTPS", "HTTP/2"])
 def client(request: pytest.FixtureRequest, host: RunningHost) -> Iterator[httpx.Client]:
-    """A client of each listener, by each version of HTTP."""
+    """A client for each listener and version of HTTP."""
     scheme, http2 = request.param
     with host.client("library", scheme, http2=http2) as client:
         yield client
 
 
 def bearer(client: httpx.Client, name: str = "user") -> dict[str, str]:
-    """Log a demo user in and return the header for later requests."""
+    """Log in a demo user, and return the header for later requests."""
     return {"Authorization": f"Bearer {client.get(LOGIN, auth=(f'{name}@example.org', name)).text}"}
 
 
-def test_a_user_logs_in_and_reads(client: httpx.Client) -> None:
-    """Login, secured and refusal work on each listener, by each version of HTTP."""
+def test_a_user_logs_in_and_is_authorized(client: httpx.Client) -> None:
+    """Login, authorized access and refusal work on each listener, with each version of HTTP."""
     token = bearer(client)
     assert client.get(SECURED, headers=token).json()["email"] == "user@example.org"
     assert client.get(f"{SECURED}/admin", headers=token).status_code == 403
@@ -51,14 +51,14 @@ def test_a_user_logs_in_and_reads(client: httpx.Client) -> None:
     assert client.get(SECURED).headers["www-authenticate"] == 'Bearer realm="mylibrary"'
 
 
-def test_a_token_of_one_listener_is_good_on_another(host: RunningHost) -> None:
-    """One site, one state: a token that HTTPS gave is taken by HTTP."""
+def test_a_token_is_valid_on_every_listener(host: RunningHost) -> None:
+    """The site has one state: HTTP accepts a token from HTTPS."""
     with host.client("library", "https") as secure, host.client("library", "http") as plain:
         assert plain.get(SECURED, headers=bearer(secure)).status_code == 200
 
 
-def test_two_authorization_headers_are_none(client: httpx.Client) -> None:
-    """Whichever listener joins them, two headers are not one good one."""
+def test_two_authorization_headers_are_invalid(client: httpx.Client) -> None:
+    """Any listener may join them, but the result is no valid header."""
     token = bearer(client)["Authorization"]
     twice = [("Authorization", token), ("Authorization", token)]
     assert client.get(SECURED, headers=twice).status_code == 401
@@ -68,7 +68,7 @@ def test_two_authorization_headers_are_none(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize(("http2", "version"), [(False, "1.1"), (True, "2")])
 def test_the_secure_port_describes_the_service(host: RunningHost, http2: bool, version: str) -> None:
-    """Following the redirect from plain HTTP ends at a description whose addresses work."""
+    """The redirect from plain HTTP leads to a description whose addresses work."""
     with host.client("library", "https", http2=http2, follow_redirects=True) as client:
         plain = host.url("library", "http").replace("127.0.0.1", "localhost")
         answer = client.get(f"{plain}{SERVICE}")
@@ -79,8 +79,8 @@ def test_the_secure_port_describes_the_service(host: RunningHost, http2: bool, v
         assert client.get(answer.json()["jwks"]).json()["keys"][0]["alg"] == "RS256"
 
 
-def test_the_host_s_own_rules_hold_here(client: httpx.Client) -> None:
-    """HEAD, a trailing slash, versions, and errors in problem details, as everywhere."""
+def test_the_hosts_general_rules_apply(client: httpx.Client) -> None:
+    """This covers HEAD, a trailing slash, versions, and errors in problem details."""
     token = bearer(client)
     assert client.head(SECURED, headers=token).status_code == 200
     assert client.get(f"{SECURED}/", headers=token).headers["api-version"] == "1.0"
@@ -90,8 +90,8 @@ def test_the_host_s_own_rules_hold_here(client: httpx.Client) -> None:
     assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
 
 
-def test_a_running_host_takes_up_a_rotated_key(host: RunningHost) -> None:
-    """A key that another process rotates in signs the next login; the token before it stays good."""
+def test_a_running_host_uses_a_rotated_key(host: RunningHost) -> None:
+    """The next login uses a key that another process has created; earlier tokens stay valid."""
     with host.client("library", "http") as client:
         before = bearer(client)
         folder = host.host.settings.data_dir / "plugins" / "library-auth"
@@ -101,8 +101,8 @@ def test_a_running_host_takes_up_a_rotated_key(host: RunningHost) -> None:
         assert new.kid in [key["kid"] for key in client.get("/mylibrary/.well-known/jwks.json").json()["keys"]]
 
 
-def test_a_key_that_can_not_be_kept_is_503_until_it_can(tmp_path: Path) -> None:
-    """While the first key has nowhere to lie, as on a full disk, key set and login say to try again; then they work."""
+def test_a_key_that_can_not_be_stored_is_503(tmp_path: Path) -> None:
+    """If the first key can't be stored, as on a full disk, key set and login ask to retry; later they work."""
     folder = tmp_path / "plugins" / "library-auth"
     folder.parent.mkdir()
     folder.write_text("in the way of the plugin's folder")

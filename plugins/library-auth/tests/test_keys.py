@@ -1,4 +1,4 @@
-"""Signing keys: made once, kept private, rotated, and followed by a running host."""
+"""Signing keys are created once, kept private, rotated, and followed by a running host."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
 
 
 def open_ring(folder: Path, algorithm: Algorithm = "EdDSA", lifetime: int = 900) -> KeyRing:
-    """Open the keys as a host does that starts, with the algorithm whose keys are quickest to make."""
+    """Open the keys as a starting host does, with the algorithm whose keys are created fastest."""
     ring = KeyRing(folder, algorithm=algorithm, lifetime=lifetime)
     ring.prepare()
     return ring
 
 
 def age(folder: Path, seconds: int) -> None:
-    """Let every key of a folder have been retired longer ago."""
+    """Let all keys of a folder appear to have been retired earlier."""
     path = folder / KEY_FILE
     records = json.loads(path.read_bytes())
     for record in records:
@@ -40,12 +40,12 @@ def age(folder: Path, seconds: int) -> None:
 
 
 def test_the_key_survives_a_restart(tmp_path: Path) -> None:
-    """Opening a folder again gives the key that was made there first."""
+    """Reopening a folder returns the key that was created first."""
     assert open_ring(tmp_path).signing_key().kid == open_ring(tmp_path).signing_key().kid
 
 
-def test_looking_changes_nothing(tmp_path: Path) -> None:
-    """Opening the keys, as commands do that only look, makes no key and retires none."""
+def test_inspecting_changes_nothing(tmp_path: Path) -> None:
+    """Commands that only open the keys create none and retire none."""
     KeyRing(tmp_path, algorithm="EdDSA", lifetime=900)
     assert list(tmp_path.iterdir()) == []
     open_ring(tmp_path)
@@ -54,22 +54,22 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / KEY_FILE).read_bytes() == before
 
 
-def test_a_login_before_the_start_is_over_has_a_key(tmp_path: Path) -> None:
-    """A ring makes the key when it is first asked to sign, or to show what is public."""
+def test_a_login_during_the_start_has_a_key(tmp_path: Path) -> None:
+    """A ring creates its key when it first signs, or first shows its public keys."""
     signing, showing = (KeyRing(tmp_path / name, algorithm="EdDSA", lifetime=900) for name in "ab")
     assert signing.signing_key().algorithm == "EdDSA"
     assert len(showing.public_keys()) == 1
 
 
 def test_a_verifier_follows_the_first_key(tmp_path: Path) -> None:
-    """A ring that was opened before there was any key verifies with the one that another made."""
+    """A ring that was opened before any key existed verifies with another ring's key."""
     verifier = KeyRing(tmp_path, algorithm="EdDSA", lifetime=900)
     assert verifier.verification_key("none yet") is None
     assert verifier.verification_key(open_ring(tmp_path).signing_key().kid) is not None
 
 
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
-    """The key file has mode 0600, even under a umask that allows everything and after a sloppy restore."""
+    """The key file has mode 0600, even with an open umask and after a restore with open permissions."""
     before = os.umask(0)
     try:
         open_ring(tmp_path)
@@ -81,10 +81,10 @@ def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
 
 
-def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
+def test_simultaneous_processes_use_one_key(tmp_path: Path) -> None:
     """Four processes that open an empty folder at the same moment all sign with one key."""
     script = "import sys; from pathlib import Path; from plughost_library_auth.keyring import KeyRing;"
-    script += "sys.stdin.read();"  # ends for all of them at once
+    script += "sys.stdin.read();"  # all of them pass at once
     script += "print(KeyRing(Path(sys.argv[1]), algorithm='RS256', lifetime=900).signing_key().kid)"
     gate, opener = os.pipe()
     starts = [
@@ -97,8 +97,8 @@ def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_key_is_read_back_as_it_was(algorithm: Algorithm) -> None:
-    """Record and key are two forms of the same, for every algorithm."""
+def test_a_key_is_read_back_unchanged(algorithm: Algorithm) -> None:
+    """A record and its key are equivalent, for every algorithm."""
     key = SigningKey.generate(algorithm, 900)
     again = SigningKey.from_record(key.record())
     assert again.record() == key.record()
@@ -106,8 +106,8 @@ def test_a_key_is_read_back_as_it_was(algorithm: Algorithm) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_jwk_shows_nothing_private(algorithm: Algorithm) -> None:
-    """A public key is shown with its name, use and algorithm, and with no private member."""
+def test_a_jwk_contains_nothing_private(algorithm: Algorithm) -> None:
+    """A public key has its name, use and algorithm, and no private member."""
     key = SigningKey.generate(algorithm, 900)
     jwk = key.jwk()
     assert (jwk["kid"], jwk["use"], jwk["alg"]) == (key.kid, "sig", algorithm)
@@ -115,14 +115,14 @@ def test_a_jwk_shows_nothing_private(algorithm: Algorithm) -> None:
 
 
 def test_a_key_of_another_algorithm_is_refused() -> None:
-    """A record whose private key is not one for its algorithm is damaged."""
+    """A record is damaged if its private key does not fit its algorithm."""
     record = SigningKey.generate("EdDSA", 900).record().model_copy(update={"algorithm": "ES256"})
     with pytest.raises(ValueError, match="is not one for ES256"):
         SigningKey.from_record(record)
 
 
-def test_rotation_signs_with_a_new_key_and_verifies_with_the_old(tmp_path: Path) -> None:
-    """After a rotation the new key signs, and both verify and are shown."""
+def test_rotation_signs_with_the_new_key_and_verifies_with_both(tmp_path: Path) -> None:
+    """After a rotation the new key signs, and both keys verify and are published."""
     ring = open_ring(tmp_path)
     old = ring.signing_key()
     new = ring.rotate()
@@ -131,7 +131,7 @@ def test_rotation_signs_with_a_new_key_and_verifies_with_the_old(tmp_path: Path)
 
 
 def test_a_running_host_follows_a_rotation(tmp_path: Path) -> None:
-    """A ring that is open sees the key that another one rotated in: to sign, to verify and to show."""
+    """An open ring uses a key that another ring has created: to sign, to verify and to publish."""
     names = [open_ring(tmp_path), open_ring(tmp_path), open_ring(tmp_path)]
     new = open_ring(tmp_path).rotate()
     assert names[0].signing_key().kid == new.kid
@@ -139,8 +139,8 @@ def test_a_running_host_follows_a_rotation(tmp_path: Path) -> None:
     assert new.kid in {key.kid for key in names[2].public_keys()}
 
 
-def test_a_running_host_learns_that_a_key_was_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that only verifies looks at the file now and then, so a retired key does not verify for ever."""
+def test_a_running_host_notices_a_removed_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that only verifies reads the file from time to time, so a retired key does not verify for ever."""
     ring = open_ring(tmp_path)
     old = ring.signing_key().kid
     open_ring(tmp_path).rotate()
@@ -152,7 +152,7 @@ def test_a_running_host_learns_that_a_key_was_dropped(tmp_path: Path, monkeypatc
 
 
 def test_a_retired_key_verifies_until_its_tokens_have_expired(tmp_path: Path) -> None:
-    """The old key is good for the lifetime of its tokens after a rotation, and gone after it."""
+    """The old key stays valid for the lifetime of its tokens, and is then removed."""
     ring = open_ring(tmp_path, lifetime=900)
     old = ring.signing_key().kid
     ring.rotate()
@@ -166,8 +166,8 @@ def test_a_retired_key_verifies_until_its_tokens_have_expired(tmp_path: Path) ->
     assert old not in (tmp_path / KEY_FILE).read_text()
 
 
-def test_a_shortened_lifetime_does_not_cut_older_tokens_off(tmp_path: Path) -> None:
-    """A key is kept for the longest lifetime that it ever signed with."""
+def test_a_shorter_lifetime_does_not_invalidate_older_tokens(tmp_path: Path) -> None:
+    """A key is kept for the longest lifetime with which it has signed."""
     old = open_ring(tmp_path, lifetime=900).signing_key().kid
     open_ring(tmp_path, lifetime=7200)
     ring = open_ring(tmp_path, lifetime=60)
@@ -176,8 +176,8 @@ def test_a_shortened_lifetime_does_not_cut_older_tokens_off(tmp_path: Path) -> N
     assert open_ring(tmp_path, lifetime=60).verification_key(old) is not None
 
 
-def test_another_algorithm_makes_another_key(tmp_path: Path) -> None:
-    """A change of the setting retires the key of the old algorithm, which goes on verifying."""
+def test_another_algorithm_creates_another_key(tmp_path: Path) -> None:
+    """A change of the setting retires the old algorithm's key, which still verifies."""
     old = open_ring(tmp_path, "EdDSA").signing_key()
     ring = open_ring(tmp_path, "ES256")
     assert ring.signing_key().algorithm == "ES256"
@@ -190,7 +190,7 @@ def test_another_algorithm_makes_another_key(tmp_path: Path) -> None:
     ids=["empty", "cut", "none", "null", "not UTF-8", "incomplete", "nested"],
 )
 def test_a_damaged_file_is_reported_with_what_to_do(tmp_path: Path, content: bytes) -> None:
-    """A start on a damaged key file names it and the two ways out, and leaves it alone."""
+    """A start with a damaged key file names it and both remedies, and leaves it alone."""
     (tmp_path / KEY_FILE).write_bytes(content)
     with pytest.raises(KeyFileError, match=r"signing-keys\.json are damaged .*: put the file back from a backup, or"):
         open_ring(tmp_path)
@@ -198,15 +198,15 @@ def test_a_damaged_file_is_reported_with_what_to_do(tmp_path: Path, content: byt
 
 
 def test_a_file_without_a_signing_key_is_damaged(tmp_path: Path) -> None:
-    """A file whose newest key is retired has nothing to sign with."""
+    """If the newest key of a file is retired, there is none to sign with."""
     record = SigningKey.generate("EdDSA", 900).retire().record()
     (tmp_path / KEY_FILE).write_text(f"[{record.model_dump_json()}]")
     with pytest.raises(KeyFileError, match="no key signs"):
         KeyFile.read(tmp_path / KEY_FILE)
 
 
-def test_a_running_host_keeps_its_keys_when_the_file_goes(tmp_path: Path) -> None:
-    """A file deleted or damaged under a running host does not end its logins."""
+def test_a_running_host_keeps_its_keys_without_the_file(tmp_path: Path) -> None:
+    """If the file is deleted or damaged, logins still work."""
     ring = open_ring(tmp_path)
     kid = ring.signing_key().kid
     (tmp_path / KEY_FILE).write_bytes(b"damaged")

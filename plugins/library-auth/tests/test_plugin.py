@@ -1,4 +1,4 @@
-"""What the plugin tells the host: users, warnings, health, and who is behind a request."""
+"""The plugin's hooks: users, warnings, health, and the authenticator."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ USER = {
 
 
 def request(authorization: str | None = None, scheme: str = "https") -> Request:
-    """Return a request to some plugin."""
+    """Return a request to another plugin."""
     headers = {"Authorization": authorization} if authorization is not None else {}
     return Request(testing.create_environ(headers=headers, scheme=scheme))
 
 
 def test_demo_users_are_announced_with_their_passwords(make_client: Callable[..., Any]) -> None:
-    """With `--dev` and no users, whoever starts the host is told how to log in."""
+    """With `--dev` and no users, the operator sees how to log in."""
     client = make_client()
     assert client.context.announcements == [
         "demo user user@example.org with password user",
@@ -41,8 +41,8 @@ def test_demo_users_are_announced_with_their_passwords(make_client: Callable[...
 
 
 @pytest.mark.parametrize("settings", [{"dev": False}, {"dev": True, "users": [USER]}, {"dev": False, "users": [USER]}])
-def test_demo_users_are_nowhere_else(make_client: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """Without `--dev`, or with users of its own, a host has no demo users."""
+def test_demo_users_exist_only_in_development(make_client: Callable[..., Any], settings: dict[str, Any]) -> None:
+    """Without `--dev`, or with configured users, a host has no demo users."""
     client = make_client(**settings)
     assert client.context.announcements == []
     assert client.login("admin@example.org", "admin").status_code == 401
@@ -58,17 +58,17 @@ def test_demo_users_are_nowhere_else(make_client: Callable[..., Any], settings: 
         ({"dev": False, "users": [USER], "require_tls": True}, []),
     ],
 )
-def test_a_start_warns_of_what_is_unsafe(
+def test_an_unsafe_start_is_a_warning(
     make_context: MakeContext, logs: list[dict[str, Any]], settings: dict[str, Any], warnings: list[str]
 ) -> None:
-    """Without `--dev`: tokens over plain HTTP, and a host that nobody can log in to."""
+    """Without `--dev`, it warns of tokens over plain HTTP, and of a host without users."""
     plugin.started(make_context(**settings))
     assert [entry["log_level"] for entry in logs] == ["warning"] * len(warnings)
     assert all(text in entry["event"] for text, entry in zip(warnings, logs, strict=True))
 
 
-def test_the_check_watches_the_key_file(make_context: MakeContext) -> None:
-    """The signing key is up while its file can be read, and down, with the reason, when it can't."""
+def test_the_check_covers_the_key_file(make_context: MakeContext) -> None:
+    """The signing key is up while its file can be read; otherwise it is down, with the reason."""
     context = make_context()
     (check,) = plugin.register_checks(context)
     plugin.started(context)
@@ -79,8 +79,8 @@ def test_the_check_watches_the_key_file(make_context: MakeContext) -> None:
         check.check()
 
 
-def test_the_authenticator_names_the_principal(make_context: MakeContext, make_client: Callable[..., Any]) -> None:
-    """A token of the service is a principal, with its roles, to every plugin of the host."""
+def test_the_authenticator_returns_the_principal(make_context: MakeContext, make_client: Callable[..., Any]) -> None:
+    """Every plugin of the host gets a token's user and roles."""
     authenticate = plugin.register_authenticator(make_context())
     principal = authenticate(request(f"Bearer {make_client().token('admin')}"))
     assert principal is not None
@@ -88,13 +88,13 @@ def test_the_authenticator_names_the_principal(make_context: MakeContext, make_c
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Basic dXNlcjp1c2Vy", "Token x"])
-def test_no_token_is_nobody(make_context: MakeContext, header: str | None) -> None:
-    """Without a bearer token there is no principal, and no error: what that means is the other plugin's to say."""
+def test_no_token_is_no_principal(make_context: MakeContext, header: str | None) -> None:
+    """Without a bearer token there is no error: the other plugin decides what that means."""
     assert plugin.register_authenticator(make_context(require_tls=True))(request(header, scheme="http")) is None
 
 
-def test_an_invalid_token_is_not_nobody(make_context: MakeContext) -> None:
-    """A token that is no good is refused, with the challenge that says so."""
+def test_an_invalid_token_is_refused(make_context: MakeContext) -> None:
+    """The error has the challenge that says so."""
     with pytest.raises(falcon.HTTPUnauthorized) as caught:
         plugin.register_authenticator(make_context())(request("Bearer x.y.z"))
     assert dict(caught.value.headers or {})["WWW-Authenticate"] == 'Bearer realm="mylibrary", error="invalid_token"'
@@ -103,7 +103,7 @@ def test_an_invalid_token_is_not_nobody(make_context: MakeContext) -> None:
 def test_a_token_over_plain_http_is_refused_everywhere(
     make_context: MakeContext, make_client: Callable[..., Any]
 ) -> None:
-    """With `require_tls`, other plugins' resources don't take tokens over plain HTTP either."""
+    """With `require_tls`, other plugins' resources don't accept tokens over plain HTTP either."""
     authenticate = plugin.register_authenticator(make_context(require_tls=True))
     token = make_client().token()
     assert authenticate(request(f"Bearer {token}")) is not None
@@ -112,7 +112,7 @@ def test_a_token_over_plain_http_is_refused_everywhere(
 
 
 def test_every_method_is_described(make_context: MakeContext) -> None:
-    """Each responder has an operation with a summary and its answers, and each refusal its media type."""
+    """Each responder has an operation with a summary and its answers, and each refusal a media type."""
     (group,) = plugin.register_routes(make_context())
     assert (group.prefix, group.site, group.versions) == ("/mylibrary", "library", ("1.0",))
     for route in group.routes:

@@ -31,14 +31,14 @@ def hash_of(password: str) -> str:
 
 
 def same(first: testing.Result, second: testing.Result) -> bool:
-    """Whether two responses differ in nothing but their request id."""
+    """Return whether two responses differ only in their request id."""
     heads = [{k: v for k, v in each.headers.items() if k != "x-request-id"} for each in (first, second)]
     return (first.status, first.content, heads[0]) == (second.status, second.content, heads[1])
 
 
 @pytest.mark.parametrize("accept", [None, "application/json", "text/html", "image/png", "nonsense"])
-def test_login_answers_with_the_token_alone(client: Any, accept: str | None) -> None:
-    """The body is the token and nothing else, as plain text whatever Accept says, and kept by no cache."""
+def test_login_returns_only_the_token(client: Any, accept: str | None) -> None:
+    """The body is plain text, whatever Accept says, and no cache stores it."""
     headers = {"Authorization": basic(b"user@example.org:user")} | ({"Accept": accept} if accept else {})
     answer = client.get("/setup/login", headers=headers)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain")
@@ -73,8 +73,8 @@ def test_login_answers_with_the_token_alone(client: Any, accept: str | None) -> 
         "\x00",
     ],
 )
-def test_every_failed_login_gets_one_answer(client: Any, header: str | None) -> None:
-    """Absent, malformed, wrong or unknown: the same 401, down to the body."""
+def test_every_failed_login_gets_the_same_answer(client: Any, header: str | None) -> None:
+    """Absent, malformed, wrong or unknown credentials: the same 401, down to the body."""
     answer = client.get("/setup/login", headers={"Authorization": header} if header is not None else {})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == BASIC
@@ -84,20 +84,20 @@ def test_every_failed_login_gets_one_answer(client: Any, header: str | None) -> 
 
 
 @pytest.mark.parametrize("scheme", ["basic", "BASIC", "bAsIc", "Basic  "])
-def test_the_scheme_is_known_in_any_case(client: Any, scheme: str) -> None:
-    """Scheme names are case-insensitive (RFC 9110, 11.1), and more than one space may follow."""
+def test_the_basic_scheme_is_case_insensitive(client: Any, scheme: str) -> None:
+    """So are all scheme names (RFC 9110, 11.1), and more than one space may follow."""
     credentials = basic(b"user@example.org:user").removeprefix("Basic ")
     assert client.get("/setup/login", headers={"Authorization": f"{scheme} {credentials}"}).status_code == 200
 
 
 def test_passwords_are_utf_8(make_client: Callable[..., Any]) -> None:
-    """A password with a colon and letters outside ASCII logs in, as the challenge's charset promises."""
+    """A password with a colon and non-ASCII letters is accepted, as the challenge's charset promises."""
     client = make_client(users=[{"email": "a@example.org", "password_hash": hash_of("pä:ß€"), "role": "admin"}])
     assert client.login("a@example.org", "pä:ß€").status_code == 200
 
 
 def test_too_many_failures_are_refused_for_a_while(client: Any) -> None:
-    """After five failures of an account from an address, even the right password waits."""
+    """After five failures of an account from an address, even the right password must wait."""
     for _ in range(5):
         assert client.login("user@example.org", "wrong").status_code == 401
     answer = client.login("user@example.org", "user")
@@ -108,14 +108,14 @@ def test_too_many_failures_are_refused_for_a_while(client: Any) -> None:
     assert client.login("user@example.org", "user", remote_addr="192.0.2.1").status_code == 200
 
 
-def test_unknown_accounts_are_throttled_alike(client: Any) -> None:
-    """Throttling does not tell which users exist."""
+def test_unknown_accounts_are_throttled_equally(client: Any) -> None:
+    """Throttling does not reveal which users exist."""
     statuses = [client.login("nobody@example.org", "wrong").status_code for _ in range(6)]
     assert statuses == [401] * 5 + [429]
 
 
 def test_an_address_that_tries_many_accounts_is_refused(client: Any) -> None:
-    """Twenty failures from an address use it up; a success in between forgives none."""
+    """An address is refused after twenty failures; a success in between resets nothing."""
     for number in range(20):
         assert client.login(f"user{number}@example.org", "wrong").status_code == 401
         if number == 10:
@@ -124,14 +124,14 @@ def test_an_address_that_tries_many_accounts_is_refused(client: Any) -> None:
 
 
 def test_successes_are_not_counted(client: Any) -> None:
-    """A client may log in as often as it likes, and a request without credentials is no guess."""
+    """A client may log in any number of times, and a request without credentials is no guess."""
     for _ in range(25):
         assert client.login("user@example.org", "user").status_code == 200
         assert client.get("/setup/login").status_code == 401
 
 
 def test_limits_are_settings(make_client: Callable[..., Any]) -> None:
-    """An operator may allow fewer failures."""
+    """The operator can allow fewer failures."""
     client = make_client(login_limit_account="1/hour")
     assert client.login("user@example.org", "wrong").status_code == 401
     assert int(client.login("user@example.org", "user").headers["retry-after"]) > 3000
@@ -140,8 +140,8 @@ def test_limits_are_settings(make_client: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "path"), [("user", "/setup/secured"), ("admin", "/setup/secured"), ("admin", "/setup/secured/admin")]
 )
-def test_a_token_with_the_role_is_let_in(client: Any, name: str, path: str) -> None:
-    """The answer tells whose token it is, its roles, and its end in UTC."""
+def test_a_token_with_the_role_is_accepted(client: Any, name: str, path: str) -> None:
+    """The answer names the token's user, roles, and end in UTC."""
     answer = client.with_token(path, client.token(name))
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -167,12 +167,12 @@ def test_no_token_is_denied(client: Any, path: str, header: str | None) -> None:
 @pytest.mark.parametrize("path", ["/setup/secured", "/setup/secured/admin"])
 @pytest.mark.parametrize("token", ["garbage", "a.b.c", "ä", "\x00", "a b", "A" * 100_000, HMAC_TOKEN])
 def test_an_invalid_token_is_denied(client: Any, path: str, token: str) -> None:
-    """A token that is not ours is answered 401 with the error of RFC 6750."""
+    """An invalid token is answered 401 with the error of RFC 6750."""
     answer = client.with_token(path, token)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, f'{BEARER}, error="invalid_token"')
 
 
-def test_two_tokens_are_no_token(client: Any) -> None:
+def test_two_tokens_are_invalid(client: Any) -> None:
     """Repeated headers arrive joined; neither token counts."""
     token = client.token("admin")
     assert client.with_token("/setup/secured", f"{token}, Bearer {token}").status_code == 401
@@ -180,29 +180,29 @@ def test_two_tokens_are_no_token(client: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
-def test_the_bearer_scheme_is_known_in_any_case(client: Any, scheme: str) -> None:
-    """Scheme names are case-insensitive."""
+def test_the_bearer_scheme_is_case_insensitive(client: Any, scheme: str) -> None:
+    """So are all scheme names."""
     header = {"Authorization": f"{scheme} {client.token()}"}
     assert client.get("/setup/secured", headers=header).status_code == 200
 
 
-def test_a_user_is_refused_where_administrators_are_let_in(client: Any) -> None:
-    """A user's token at the admin resource is 403, with the error of RFC 6750."""
+def test_a_user_is_refused_by_an_administrators_resource(client: Any) -> None:
+    """A user's token is 403, with the error of RFC 6750."""
     answer = client.with_token("/setup/secured/admin", client.token("user"))
     assert answer.status_code == 403
     assert answer.headers["www-authenticate"] == f'{BEARER}, error="insufficient_scope"'
     assert answer.json["detail"] == "This resource is open to the role admin only."
 
 
-def test_an_answer_keeps_nothing_of_an_earlier_one(client: Any) -> None:
+def test_an_answer_contains_nothing_of_an_earlier_one(client: Any) -> None:
     """A refusal leaves no challenge behind in later answers."""
     assert client.get("/setup/login").status_code == 401
     answer = client.with_token("/setup/secured", client.token())
     assert "www-authenticate" not in answer.headers
 
 
-def test_removing_a_user_takes_effect_when_the_token_ends(make_client: Callable[..., Any]) -> None:
-    """Decisions come from the token alone: one of a removed user is good until it expires."""
+def test_a_removed_user_is_valid_until_the_token_ends(make_client: Callable[..., Any]) -> None:
+    """Only the token decides: a removed user's token is valid until it expires."""
     token = make_client().token("admin")
     other = {"email": "other@example.org", "password_hash": hash_of("x"), "role": "user"}
     without = make_client(users=[other])
@@ -211,7 +211,7 @@ def test_removing_a_user_takes_effect_when_the_token_ends(make_client: Callable[
 
 
 def test_the_service_describes_itself_over_tls(client: Any) -> None:
-    """Over TLS: what it is, how it was reached, and absolute addresses that work."""
+    """Over TLS it shows what it is, how it was reached, and absolute addresses that work."""
     answer = client.get("/libraryAuthentification", extras={"SERVER_PROTOCOL": "HTTP/2.0"})
     base = "https://localhost:4443/mylibrary"
     assert answer.json == {
@@ -228,28 +228,28 @@ def test_the_service_describes_itself_over_tls(client: Any) -> None:
 
 
 @pytest.mark.parametrize(("protocol", "version"), [("HTTP/2", "2"), ("HTTP/1.1", "1.1"), ("HTTP/1.0", "1.0")])
-def test_the_service_tells_the_version_of_http(client: Any, protocol: str, version: str) -> None:
-    """HTTP/2 has no minor version; the older ones have."""
+def test_the_service_shows_the_version_of_http(client: Any, protocol: str, version: str) -> None:
+    """HTTP/2 has no minor version; older versions have one."""
     answer = client.get("/libraryAuthentification", extras={"SERVER_PROTOCOL": protocol})
     assert answer.json["httpVersion"] == version
 
 
-def test_plain_http_leads_to_the_secure_port(client: Any) -> None:
-    """Over plain HTTP: 308 to the same path and query on the site's HTTPS port."""
+def test_plain_http_redirects_to_the_secure_port(client: Any) -> None:
+    """It is 308 to the same path and query on the site's HTTPS port."""
     answer = client.get("/libraryAuthentification", tls=False, query_string="a=b")
     assert answer.status_code == 308
     assert answer.headers["location"] == "https://localhost:4443/mylibrary/libraryAuthentification?a=b"
 
 
 def test_a_site_without_tls_is_described_over_plain_http(client: Any) -> None:
-    """Where there is no secure port, there is nowhere to lead to: 200."""
+    """Without a secure port there is no redirect: the answer is 200."""
     answer = client.get("/libraryAuthentification", tls=False, secure_port=None)
     assert (answer.status_code, answer.json["scheme"]) == (200, "http")
     assert answer.json["login"] == "http://localhost:9998/mylibrary/setup/login"
 
 
 def test_the_published_keys_verify_a_token(client: Any) -> None:
-    """A stranger with the JWK Set verifies a token."""
+    """A third party can verify a token with the JWK Set."""
     answer = client.get("/.well-known/jwks.json")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.headers["cache-control"] == "public, max-age=300"
@@ -261,7 +261,7 @@ def test_the_published_keys_verify_a_token(client: Any) -> None:
 @pytest.mark.parametrize("path", ["/setup/login", "/setup/secured", "/setup/secured/admin"])
 @pytest.mark.parametrize("sent", ["credentials", "token", "nothing"])
 def test_require_tls_refuses_plain_http(make_client: Callable[..., Any], path: str, sent: str) -> None:
-    """With `require_tls`, credentials and tokens over plain HTTP are 403, naming the secure port."""
+    """With `require_tls`, credentials and tokens over plain HTTP are 403, with the secure port."""
     client = make_client(require_tls=True)
     token = client.token("admin")
     headers = {"credentials": basic(b"user@example.org:user"), "token": f"Bearer {token}"}
@@ -279,7 +279,7 @@ def test_both_ports_are_served_by_default(client: Any) -> None:
 
 
 def test_logins_are_logged_without_secrets(client: Any, logs: list[dict[str, Any]]) -> None:
-    """The log has an event for each login, and a pseudonym for the account: what was typed may be a password."""
+    """The log has an event for each login, with a pseudonym for the account: the user may have typed a password."""
     client.login("user@example.org", "user")
     client.login("USER@example.org", "user")
     client.login("secret", "wrong")

@@ -1,4 +1,4 @@
-"""Failed logins: counted per account and address, and per address."""
+"""Failed logins are counted per account and address, and per address."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from plughost_library_auth.throttle import MAX_WAIT, LoginLimits, LoginThrottle
 
 @pytest.fixture
 def throttle() -> LoginThrottle:
-    """The default limits."""
+    """A throttle with the default limits."""
     return throttle_of(RateLimits())
 
 
 KNOWN = "198.51.100.7"
-"""The only address that any account got in from before."""
+"""The only address from which an account has logged in before."""
 
 
 def throttle_of(limits: RateLimits) -> LoginThrottle:
-    """Return the default limits, counted there."""
+    """Return a throttle with the default limits, on the given counters."""
     return LoginThrottle(
         LoginLimits(
             account=limits.counter("account", "5/minute"),
@@ -34,13 +34,13 @@ def throttle_of(limits: RateLimits) -> LoginThrottle:
 
 
 def fail(throttle: LoginThrottle, times: int, email: str = "user@example.org", address: str = "192.0.2.1") -> None:
-    """Fail to log in some times."""
+    """Record this many failed logins."""
     for _ in range(times):
         assert throttle.record_failure(email, address) == 0
 
 
 def test_an_account_waits_after_its_failures(throttle: LoginThrottle) -> None:
-    """The fifth failure of a minute is the last that is looked at; the wait is within the minute."""
+    """Five failures a minute are checked; the wait ends within the minute."""
     fail(throttle, 4)
     assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") == 0
     fail(throttle, 1)
@@ -48,20 +48,20 @@ def test_an_account_waits_after_its_failures(throttle: LoginThrottle) -> None:
 
 
 def test_another_spelling_is_the_same_account(throttle: LoginThrottle) -> None:
-    """Upper case gives no further tries."""
+    """Upper case allows no further attempts."""
     fail(throttle, 5)
     assert throttle.seconds_to_wait("USER@example.org", "192.0.2.1") > 0
 
 
 def test_others_do_not_wait(throttle: LoginThrottle) -> None:
-    """Failures of one account from one address lock out neither the account elsewhere nor its neighbours."""
+    """Failures of an account from one address don't block it elsewhere, nor other accounts there."""
     fail(throttle, 5)
     assert throttle.seconds_to_wait("user@example.org", "192.0.2.2") == 0
     assert throttle.seconds_to_wait("other@example.org", "192.0.2.1") == 0
 
 
-def test_an_address_waits_whatever_the_accounts(throttle: LoginThrottle) -> None:
-    """Twenty failures over many accounts use up the address."""
+def test_an_address_waits_after_failures_of_any_accounts(throttle: LoginThrottle) -> None:
+    """Twenty failures of many accounts reach the address's limit."""
     for number in range(20):
         fail(throttle, 1, email=f"user{number}@example.org")
     assert throttle.seconds_to_wait("new@example.org", "192.0.2.1") > 0
@@ -72,41 +72,41 @@ def test_an_address_waits_whatever_the_accounts(throttle: LoginThrottle) -> None
     ("first", "second"),
     [("2001:db8::1", "2001:db8::ffff"), ("::ffff:192.0.2.1", "192.0.2.1"), ("fe80::1%eth0", "fe80::2%eth0")],
 )
-def test_one_client_s_addresses_count_together(throttle: LoginThrottle, first: str, second: str) -> None:
+def test_a_clients_addresses_are_counted_together(throttle: LoginThrottle, first: str, second: str) -> None:
     """A /64 of IPv6 is one client, and IPv4 is the same in either notation."""
     fail(throttle, 5, address=first)
     assert throttle.seconds_to_wait("user@example.org", second) > 0
 
 
-def test_an_address_that_is_none_is_counted_too(throttle: LoginThrottle) -> None:
-    """A server that names its peer otherwise, as on a Unix socket, is no way around."""
+def test_an_invalid_address_is_counted_too(throttle: LoginThrottle) -> None:
+    """A server may name its peer differently, as on a Unix socket, without bypassing the limits."""
     fail(throttle, 5, address="unix:")
     assert throttle.seconds_to_wait("user@example.org", "unix:") > 0
 
 
-def test_a_failure_beyond_the_limit_is_told_as_such(throttle: LoginThrottle) -> None:
-    """A check that ends after others used up the limit is told to wait, not that the password was wrong."""
+def test_a_failure_beyond_the_limit_has_to_wait(throttle: LoginThrottle) -> None:
+    """Once others have reached the limit, a check that ends must wait, and isn't told that the password was wrong."""
     fail(throttle, 5)
     assert throttle.record_failure("user@example.org", "192.0.2.1") > 0
 
 
-def test_the_window_ends(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minute later the account may try again."""
+def test_the_window_ends_after_a_minute(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the account may try again."""
     fail(throttle, 5)
     later = time.monotonic() + 61
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") == 0
 
 
-def test_names_of_any_length_are_counted_in_little_memory(throttle: LoginThrottle) -> None:
-    """A made-up name of megabytes is kept as a hash, and a lone surrogate is a name as any other."""
+def test_long_names_use_little_memory(throttle: LoginThrottle) -> None:
+    """A name of a megabyte is stored as a hash, and so is one with a lone surrogate."""
     fail(throttle, 5, email="x" * 1_000_000)
     fail(throttle, 5, email="\ud800")
     assert max(len(key) for key in throttle._limits.account._memory._windows) < 200
 
 
 def attack(throttle: LoginThrottle, tries: int, email: str = "user@example.org") -> int:
-    """Guess from another address each time, and return how many guesses were checked."""
+    """Guess from a new address each time, and return how many guesses were checked."""
     checked = 0
     for number in range(tries):
         address = f"203.0.{number // 256}.{number % 256}"
@@ -117,26 +117,26 @@ def attack(throttle: LoginThrottle, tries: int, email: str = "user@example.org")
 
 
 @pytest.mark.parametrize("email", ["user@example.org", "nobody@example.org"])
-def test_a_hundred_guesses_an_hour_are_checked_wherever_they_come_from(throttle: LoginThrottle, email: str) -> None:
-    """Any number of addresses have ninety guesses between them, at those that got in before another ten are checked."""
+def test_a_hundred_guesses_an_hour_are_checked(throttle: LoginThrottle, email: str) -> None:
+    """All addresses share ninety guesses, and addresses with an earlier login ten more."""
     checked = attack(throttle, 300, email)
     for _ in range(50):
         if not throttle.seconds_to_wait(email, KNOWN):
             throttle.record_failure(email, KNOWN)
             checked += 1
-    assert checked == 95  # five of the known address, which waits then as any other
+    assert checked == 95  # five from the known address, which must wait as any other
 
 
-def test_an_attack_does_not_lock_out_the_address_of_the_user(throttle: LoginThrottle) -> None:
-    """However long strangers try, an address that the account got in from is looked at."""
+def test_an_attack_does_not_lock_out_the_users_address(throttle: LoginThrottle) -> None:
+    """Whatever strangers try, an address with an earlier login is still checked."""
     attack(throttle, 300)
     assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") > 0
     assert throttle.seconds_to_wait("user@example.org", KNOWN) == 0
     assert throttle.seconds_to_wait("other@example.org", "192.0.2.1") == 0
 
 
-def test_waits_grow_with_each_further_try(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try of a locked account makes the wait longer, up to four hours; whoever waits it out is looked at."""
+def test_waits_grow_with_each_further_attempt(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt at a locked account prolongs the wait, up to four hours; afterwards the account is checked again."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     attack(throttle, 90)

@@ -1,4 +1,4 @@
-"""`plughost library-auth users` and the host that serves meanwhile, on SQLite and on PostgreSQL."""
+"""`plughost library-auth users` with a serving host, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """Settings with one user, on each engine."""
+    """Settings with one user, for each engine."""
     hashed = bcrypt.hashpw(b"settings", bcrypt.gensalt(4)).decode()
     user = {"email": "bob@example.org", "password_hash": hashed, "role": "admin"}
     with store_settings(request.param) as settings:
@@ -37,7 +37,7 @@ def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def run(settings: dict[str, Any], tmp_path: Path) -> Run:
-    """Run a command of the plugin with those settings, in a process of its own."""
+    """Run a command of the plugin with these settings, in its own process."""
     file = tmp_path / "plughost.toml"
     file.write_text(tomlkit.dumps({"data_dir": str(tmp_path / "data"), **settings}))
 
@@ -63,8 +63,8 @@ def host(settings: dict[str, Any], tmp_path: Path) -> Iterator[RunningHost]:
         yield host
 
 
-def test_users_of_the_store_come_and_go_while_the_host_serves(run: Run, host: RunningHost) -> None:
-    """A user that is added logs in at once; password, role and disabling take effect with the next login."""
+def test_user_changes_reach_a_serving_host(run: Run, host: RunningHost) -> None:
+    """A new user can log in at once; password, role and disabling take effect at the next login."""
     with host.client("library") as client:
         assert client.get(LOGIN, auth=ALICE).status_code == 401
         added = run("users", "add", ALICE[0], given=f"{ALICE[1]}\n")
@@ -87,8 +87,8 @@ def test_users_of_the_store_come_and_go_while_the_host_serves(run: Run, host: Ru
     assert (shown["bob@example.org"]["kept"], shown["bob@example.org"]["last_login"]) == ("settings", None)
 
 
-def test_settings_win_where_both_have_a_user(run: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    """Whoever changes the store's is told that it has no effect, and the table says where the user is kept."""
+def test_settings_win_over_the_store(run: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    """A change of the store's user warns that it has no effect, and the table shows where the user is stored."""
     assert run("users", "add", ALICE[0], given="store\n").returncode == 0
     users = settings["plugins"]["library-auth"]["users"]
     users.append({**users[0], "email": "Alice@example.org"})
@@ -105,8 +105,8 @@ def test_settings_win_where_both_have_a_user(run: Run, settings: dict[str, Any],
         assert client.get(LOGIN, auth=(ALICE[0], "settings")).status_code == 200
 
 
-def test_a_table_that_a_terminal_has_no_room_for_lacks_the_audit_names(run: Run, tmp_path: Path) -> None:
-    """80 columns are enough where addresses are short; a narrower terminal is told what is left out."""
+def test_a_narrow_table_has_no_audit_names(run: Run, tmp_path: Path) -> None:
+    """80 columns are enough for short addresses; a narrower terminal shows what is left out."""
     assert run("users", "add", ALICE[0], given="store\n").returncode == 0
     whole = run("users", "list").stdout.splitlines()
     file = tmp_path / "plughost.toml"
@@ -116,8 +116,8 @@ def test_a_table_that_a_terminal_has_no_room_for_lacks_the_audit_names(run: Run,
     assert shown[60][-1].startswith("Left out for want of room: audit names; ")
 
 
-def test_a_user_of_the_settings_is_not_added(run: Run) -> None:
-    """In whatever spelling: it would have no effect."""
+def test_a_user_of_the_settings_can_not_be_added(run: Run) -> None:
+    """In any spelling, this would have no effect."""
     added = run("users", "add", "Bob@example.org", given="store\n")
     assert (added.returncode, "the settings have the user Bob@example.org, and they win" in added.stderr) == (1, True)
 
@@ -133,16 +133,14 @@ def test_a_user_of_the_settings_is_not_added(run: Run) -> None:
         (("role", "carol@example.org", "admin"), "", "the store has no user carol@example.org"),
     ],
 )
-def test_what_can_not_be_done_is_one_readable_line(
-    run: Run, arguments: tuple[str, ...], given: str, reason: str
-) -> None:
-    """A name, a password or a user that is none ends with a reason, and no traceback."""
+def test_an_impossible_command_prints_one_line(run: Run, arguments: tuple[str, ...], given: str, reason: str) -> None:
+    """An invalid name or password, or an unknown user, is answered with a reason and no traceback."""
     result = run("users", *arguments, given=given)
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
     assert reason in result.stderr
 
 
-def test_one_user_is_not_added_twice(run: Run) -> None:
+def test_a_user_can_not_be_added_twice(run: Run) -> None:
     """Another spelling of an address is the same user."""
     assert run("users", "add", "carol@example.org", given="x\n").returncode == 0
     again = run("users", "add", "CAROL@example.org", given="y\n")
@@ -150,7 +148,7 @@ def test_one_user_is_not_added_twice(run: Run) -> None:
 
 
 def test_a_key_is_rotated_for_the_named_settings(run: Run, tmp_path: Path) -> None:
-    """`rotate-key --config` writes into the data folder of those settings, and the audit trail tells of it."""
+    """`rotate-key --config` writes into these settings' data folder, and the audit trail records it."""
     result = run("rotate-key")
     assert "signs from now on" in result.stdout
     assert (tmp_path / "data" / "plugins" / "library-auth" / "signing-keys.json").is_file()
@@ -164,7 +162,7 @@ def test_a_key_is_rotated_for_the_named_settings(run: Run, tmp_path: Path) -> No
 
 
 def _list_on_a_terminal(columns: int, file: Path) -> list[str]:
-    """Return the lines of `users list` on a terminal of so many columns."""
+    """Return the lines of `users list` on a terminal of this width."""
     ours, side = pty.openpty()
     termios.tcsetwinsize(side, (24, columns))
     code = "from plughost._cli.main import main; main()"
@@ -173,7 +171,7 @@ def _list_on_a_terminal(columns: int, file: Path) -> list[str]:
     with subprocess.Popen(command, stdout=side, env=environment):
         os.close(side)
         shown = b""
-        with suppress(OSError):  # which is how a terminal ends
+        with suppress(OSError):  # this is how a terminal ends
             while chunk := os.read(ours, 65536):
                 shown += chunk
     os.close(ours)

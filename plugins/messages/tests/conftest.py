@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
-    """A host that serves the module's tests."""
+    """A host for all tests of a module."""
     with store_settings(request.param) as settings, running_host(["messages"], settings=settings, strict=True) as host:
         yield host
 
 
 @pytest.fixture
 def client(host: RunningHost) -> Iterator[httpx.Client]:
-    """An HTTP client; nothing is there yet."""
+    """An HTTP client of a service without messages."""
     with host.client() as client:
         for message in client.get("/messages").json():
             client.delete(f"/messages/{message['id']}")
@@ -32,5 +32,5 @@ def client(host: RunningHost) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def messages(host: RunningHost, client: httpx.Client) -> Messages:
-    """The messages behind the service; there are none yet."""
+    """The service's messages; there are none yet."""
     return Messages(host.store("messages"))

@@ -28,15 +28,15 @@ def create(client: httpx.Client, content: str) -> dict[str, Any]:
     return message
 
 
-def test_nothing_is_an_empty_array(client: httpx.Client) -> None:
-    """Without messages the list is empty, and no error."""
+def test_no_messages_are_an_empty_array(client: httpx.Client) -> None:
+    """It is no error."""
     answer = client.get("/messages")
     assert (answer.status_code, answer.json()) == (200, [])
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_a_message_is_created_and_read_back(client: httpx.Client) -> None:
-    """What the create answers is what Location and the list answer from then on."""
+def test_a_created_message_can_be_read(client: httpx.Client) -> None:
+    """The create, Location and the list return the same message."""
     answer = client.post("/messages", json={"content": "Hello"})
     created = answer.json()
     assert answer.status_code == 201
@@ -48,22 +48,22 @@ def test_a_message_is_created_and_read_back(client: httpx.Client) -> None:
 
 
 def test_created_at_is_local_time_without_zone(client: httpx.Client) -> None:
-    """The time is the server's, in ISO 8601, and names no zone."""
+    """The time is the server's, in ISO 8601 without a zone."""
     before = datetime.now()
     created_at = datetime.fromisoformat(create(client, "now")["createdAt"])
     assert created_at.tzinfo is None
     assert before <= created_at <= before + timedelta(minutes=1)
 
 
-def test_the_list_is_by_id(client: httpx.Client) -> None:
-    """Messages are listed by id, and later ids are higher."""
+def test_the_list_is_sorted_by_id(client: httpx.Client) -> None:
+    """Later messages have higher ids."""
     created = [create(client, str(number)) for number in range(5)]
     assert client.get("/messages").json() == created
     assert [message["id"] for message in created] == sorted(message["id"] for message in created)
 
 
-def test_what_a_client_says_about_id_and_time_is_ignored(client: httpx.Client) -> None:
-    """The members id and createdAt, and unknown ones, in a body do not matter."""
+def test_a_clients_id_and_time_are_ignored(client: httpx.Client) -> None:
+    """The members id and createdAt, and unknown ones, have no effect in a body."""
     body = {"id": 2**62, "createdAt": "1970-01-01T00:00:00", "content": "mine", "more": [1]}
     created = client.post("/messages", json=body).json()
     assert created["id"] < 2**62
@@ -71,7 +71,7 @@ def test_what_a_client_says_about_id_and_time_is_ignored(client: httpx.Client) -
 
 
 def test_a_message_is_deleted_once(client: httpx.Client) -> None:
-    """A delete is 204 without a body; from then on the message is a 404 without one."""
+    """A delete is 204 without a body; afterwards the message is a 404 without a body."""
     path = f"/messages/{create(client, 'bye')['id']}"
     gone = client.delete(path)
     assert (gone.status_code, gone.content) == (204, b"")
@@ -82,10 +82,10 @@ def test_a_message_is_deleted_once(client: httpx.Client) -> None:
 @pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD"])
 @pytest.mark.parametrize("number", ["9223372036854775807", *NO_IDS])
 def test_an_unknown_id_is_an_empty_404(client: httpx.Client, method: str, number: str) -> None:
-    """What is no id of a message is answered 404 with nothing, not even a Content-Type."""
+    """Anything except a message's id is 404 without a body and without a Content-Type."""
     answer = client.request(method, f"/messages/{number}")
     assert answer.status_code == 404
-    if number != "%00":  # which names nothing that can exist: an ordinary 404
+    if number != "%00":  # no such message can exist: an ordinary 404
         assert answer.content == b""
         assert answer.headers["content-length"] == "0"
         assert "content-type" not in answer.headers
@@ -93,7 +93,7 @@ def test_an_unknown_id_is_an_empty_404(client: httpx.Client, method: str, number
 
 @pytest.mark.parametrize("path", ["/messages/1/x", "/messages//1", "/messages/1//"])
 def test_an_unknown_path_below_is_an_ordinary_404(client: httpx.Client, path: str) -> None:
-    """Only ids are answered without a body; what else is below the prefix is problem details."""
+    """Only ids are answered without a body; other paths below the prefix get problem details."""
     answer = client.get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == PROBLEM
@@ -103,8 +103,8 @@ def test_an_unknown_path_below_is_an_ordinary_404(client: httpx.Client, path: st
 @pytest.mark.parametrize(
     "content", ["", " ", "a" * 500, "😀" * 500, '\u0001\t\n"\\', "e\u0301", " spaces ", "<script>"]
 )
-def test_content_is_kept_as_sent(client: httpx.Client, content: str) -> None:
-    """Up to 500 code points of any kind but NUL come back unchanged, the empty string too."""
+def test_content_is_stored_as_sent(client: httpx.Client, content: str) -> None:
+    """Up to 500 code points of any kind but NUL come back unchanged, even none."""
     created = create(client, content)
     assert created["content"] == content
     assert client.get(f"/messages/{created['id']}").json() == created
@@ -123,7 +123,7 @@ def test_content_is_kept_as_sent(client: httpx.Client, content: str) -> None:
     ],
 )
 def test_invalid_content_is_refused(client: httpx.Client, body: dict[str, Any], message: str) -> None:
-    """Invalid content is a 400 that names the field, and keeps nothing."""
+    """It is a 400 that names the field, and nothing is stored."""
     answer = client.post("/messages", json=body)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == PROBLEM
@@ -140,7 +140,7 @@ def test_invalid_content_is_refused(client: httpx.Client, body: dict[str, Any], 
     ids=["nothing", "cut off", "not UTF-8", "lone surrogate", "NaN", "nested", "exponent"],
 )
 def test_malformed_json_is_refused(client: httpx.Client, body: bytes) -> None:
-    """What is no JSON is a 400, never a 500."""
+    """It is a 400, never a 500."""
     answer = client.post("/messages", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert answer.headers["content-type"] == PROBLEM
@@ -153,7 +153,7 @@ def test_a_body_that_is_no_object_is_refused(client: httpx.Client, body: object)
 
 
 def test_a_body_of_another_type_is_415(client: httpx.Client) -> None:
-    """A body that says it is no JSON is a 415; one that says nothing is read as JSON."""
+    """A body of another media type is a 415; one without a type is read as JSON."""
     answer = client.post(
         "/messages", content=b"content=x", headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
@@ -163,20 +163,20 @@ def test_a_body_of_another_type_is_415(client: httpx.Client) -> None:
 
 
 def test_a_huge_body_is_413(client: httpx.Client) -> None:
-    """A body over the limit is a 413, and the service goes on."""
+    """A body over the limit is a 413, and the service continues to work."""
     assert client.post("/messages", json={"content": "x" * 1_100_000}).status_code == 413
     assert client.get("/messages").json() == []
 
 
 @pytest.mark.parametrize("path", ["/messages", "/messages/1"])
 def test_accept_that_excludes_json_is_406(client: httpx.Client, path: str) -> None:
-    """Who takes no JSON gets 406; parameters do not matter."""
+    """A client that does not accept JSON gets 406; parameters have no effect."""
     assert client.get(path, headers={"Accept": "text/html"}).status_code == 406
     assert client.get("/messages", headers={"Accept": "application/json;charset=utf-8"}).status_code == 200
 
 
-def test_wrong_methods_name_the_right_ones(client: httpx.Client) -> None:
-    """A method that a path does not have is a 405 with Allow, and OPTIONS tells the same."""
+def test_a_wrong_method_is_405_with_allow(client: httpx.Client) -> None:
+    """OPTIONS lists the same methods."""
     for method, path, allowed in (("PUT", "/messages", {"GET", "POST"}), ("POST", "/messages/1", {"GET", "DELETE"})):
         answer = client.request(method, path)
         assert answer.status_code == 405
@@ -193,16 +193,16 @@ def test_head_is_get_without_body(client: httpx.Client) -> None:
         assert head.headers["content-length"] == get.headers["content-length"]
 
 
-def test_one_trailing_slash_is_the_same(client: httpx.Client) -> None:
-    """A literal slash at the end changes nothing; an encoded one is part of what is no id."""
+def test_one_trailing_slash_is_ignored(client: httpx.Client) -> None:
+    """An encoded slash is part of an invalid id."""
     created = create(client, "x")
     assert client.get("/messages/").json() == [created]
     assert client.get(f"/messages/{created['id']}/").json() == created
     assert client.get(f"/messages/{created['id']}%2F").status_code == 404
 
 
-def test_the_minor_version_is_answered(client: httpx.Client) -> None:
-    """It speaks 1.0, says so on every answer, and refuses others."""
+def test_every_answer_names_the_minor_version(client: httpx.Client) -> None:
+    """It supports 1.0, and refuses others."""
     for asked in (None, "1", "1.0"):
         answer = client.get("/messages", headers={"API-Version": asked} if asked else {})
         assert answer.headers["api-version"] == "1.0"
@@ -212,14 +212,14 @@ def test_the_minor_version_is_answered(client: httpx.Client) -> None:
 
 
 def test_ids_are_never_reused(client: httpx.Client) -> None:
-    """The id of a deleted message is not given out again, even where it was the highest."""
+    """The id of a deleted message is not reused, even if it was the highest."""
     first = create(client, "x")["id"]
     client.delete(f"/messages/{first}")
     assert create(client, "y")["id"] > first
 
 
-def test_concurrent_creates_are_all_kept(client: httpx.Client, host: RunningHost) -> None:
-    """Creates at the same time over both listeners get ids of their own, and all are there."""
+def test_concurrent_creates_are_all_stored(client: httpx.Client, host: RunningHost) -> None:
+    """Simultaneous creates over both listeners get different ids, and all are listed."""
     with host.client(scheme="https") as secure, ThreadPoolExecutor(8) as pool:
         clients = itertools.cycle([client, secure])
         created = list(pool.map(create, itertools.islice(clients, 64), map(str, range(64))))
@@ -229,7 +229,7 @@ def test_concurrent_creates_are_all_kept(client: httpx.Client, host: RunningHost
 
 @pytest.mark.parametrize("number", [500, 501, *(pytest.param(n, marks=pytest.mark.thorough) for n in (499, 1001))])
 def test_a_long_list_is_complete(client: httpx.Client, messages: Messages, number: int) -> None:
-    """A list of more than a batch is streamed, whole and in order, whatever the batch's edges."""
+    """A list longer than a batch is streamed completely and in order."""
     for each in range(number):
         messages.create(str(each))
     answer = client.get("/messages")

@@ -1,4 +1,4 @@
-"""What the store of messages offers beside what HTTP shows (SPEC Message)."""
+"""Operations of the message store that HTTP does not offer (SPEC Message)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_the_most_recent_come_first(messages: Messages) -> None:
-    """The latest N are those created last, newest first."""
+    """The latest N messages are returned, newest first."""
     created = [messages.create(str(number)) for number in range(5)]
     assert messages.latest(2) == [created[4], created[3]]
     assert messages.latest(100) == created[::-1]
@@ -23,7 +23,7 @@ def test_the_most_recent_come_first(messages: Messages) -> None:
 
 
 def test_search_ignores_case(messages: Messages) -> None:
-    """A keyword is found whatever its letter case and place, newest first, up to a limit."""
+    """A keyword is found in any letter case and place, newest first, up to a limit."""
     big, small = messages.create("The WORLD is big"), messages.create("small world")
     messages.create("nothing")
     assert messages.search("World") == [small, big]
@@ -32,7 +32,7 @@ def test_search_ignores_case(messages: Messages) -> None:
 
 
 def test_search_knows_all_scripts_on_sqlite(host: RunningHost, messages: Messages) -> None:
-    """Letter case does not matter in any script; on PostgreSQL that depends on the database's locale."""
+    """Letter case does not matter in any script; on PostgreSQL this depends on the database's locale."""
     if host.store("messages").dialect == "sqlite":
         found = messages.create("Größe ÄRGER Ωμέγα")
         assert [messages.search(keyword) for keyword in ("GRÖßE", "ärger", "ωΜΈΓΑ")] == [[found]] * 3
@@ -40,7 +40,7 @@ def test_search_knows_all_scripts_on_sqlite(host: RunningHost, messages: Message
 
 @pytest.mark.parametrize("keyword", ["100%", "a_b", "a\\b", "'", '"', "$x", "%s", "?", "😀"])
 def test_search_takes_keywords_literally(messages: Messages, keyword: str) -> None:
-    """Characters that mean something to SQL mean themselves."""
+    """Special characters of SQL have no special meaning."""
     found = messages.create(f"<{keyword}>")
     messages.create("100 aXb ab x")
     assert messages.search(keyword) == [found]
@@ -48,7 +48,7 @@ def test_search_takes_keywords_literally(messages: Messages, keyword: str) -> No
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_ids_are_not_reused_after_a_restart(engine: str, tmp_path: Path) -> None:
-    """A host that starts again gives out ids beyond those of deleted messages, and has the others."""
+    """After a restart, the messages exist, and new ids are beyond those of deleted ones."""
     with store_settings(engine) as settings:
 
         def run(content: str) -> tuple[int, list[str]]:

@@ -28,7 +28,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Item:
-    """Answers for every name, but one."""
+    """Answers for every name except one."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
         """Answer."""
@@ -38,10 +38,10 @@ class Item:
 
 
 class Shop:
-    """A plugin to be measured."""
+    """A plugin to measure."""
 
     def __init__(self) -> None:
-        """Begin without a context."""
+        """Start without a context."""
         self.context: PluginContext[Any] | None = None
 
     @hookimpl
@@ -75,8 +75,8 @@ def _requests(client: httpx.Client) -> dict[tuple[str, str, str, str], float]:
     }
 
 
-def test_requests_are_counted_by_the_route_that_answers() -> None:
-    """Requests count under plugin, method, template and status, and what no route matches under its prefix."""
+def test_requests_are_counted_by_route() -> None:
+    """They have plugin, method, template and status; without a matching route they count for the prefix."""
     with _host(Shop()) as host, host.client() as client:
         for path in ("/items/a", "/items/b", "/items/broken", "/items/a/b", "/nowhere"):
             client.get(path)
@@ -90,7 +90,7 @@ def test_requests_are_counted_by_the_route_that_answers() -> None:
 
 
 def test_ten_thousand_random_paths_add_no_series() -> None:
-    """However many paths are asked for, the number of series stays what it was."""
+    """The number of series stays the same, however many paths are requested."""
     with _host(Shop()) as host, host.client() as client:
         client.get("/x"), client.get("/items/x/y"), client.get("/items/x"), client.get("/q/metrics")
         before = _samples(client).keys()
@@ -115,7 +115,7 @@ def _ask(site: Any, path: str) -> None:
     ],
 )
 def test_the_format_follows_accept(accept: str, content_type: str, parse: Any) -> None:
-    """Prometheus text and OpenMetrics are each what their own parser accepts, under the right Content-Type."""
+    """Prometheus text and OpenMetrics are accepted by their parsers, and have the right Content-Type."""
     with _host(Shop()) as host, host.client(headers={"Accept": accept}) as client:
         answer = client.get("/q/metrics")
         assert answer.headers["Content-Type"].startswith(content_type)
@@ -123,13 +123,13 @@ def test_the_format_follows_accept(accept: str, content_type: str, parse: Any) -
 
 
 def test_an_accept_that_excludes_both_formats_is_refused() -> None:
-    """A client that takes neither format is told 406."""
+    """A client that accepts neither format gets 406."""
     with _host(Shop()) as host, host.client(headers={"Accept": "image/png"}) as client:
         assert client.get("/q/metrics").status_code == 406
 
 
-def test_what_plugins_tell_of_is_counted() -> None:
-    """Logins by outcome and store operations by kind are counted from the events that plugins emit."""
+def test_plugins_events_are_counted() -> None:
+    """Logins by outcome and store operations by kind come from the events that plugins emit."""
     shop = Shop()
     with _host(shop) as host, host.client() as client:
         assert shop.context is not None
@@ -142,8 +142,8 @@ def test_what_plugins_tell_of_is_counted() -> None:
     assert samples["plughost_store_wait_seconds_sum", (("store", "s"),)] == 0.1
 
 
-def test_store_operations_are_counted_however_many_come_between_two_scrapes() -> None:
-    """Of operations that several threads tell of between two scrapes, and across a reload, each is counted once."""
+def test_every_store_operation_is_counted_once() -> None:
+    """This holds for several threads, for many operations between two scrapes, and across a reload."""
     shop = Shop()
     with _host(shop) as host, host.client() as client, ThreadPoolExecutor(4) as threads:
 
@@ -160,8 +160,8 @@ def test_store_operations_are_counted_however_many_come_between_two_scrapes() ->
     assert not any(name.startswith("plughost_store_wait") for name, _ in samples if name.endswith("_count"))
 
 
-def test_the_host_tells_its_state() -> None:
-    """Plugins by state, the certificate's days, the generation and reloads show what the host is and did."""
+def test_the_hosts_state_is_exposed() -> None:
+    """This includes plugins by state, the certificate's days, the generation and reloads."""
     with _host(Shop()) as host, host.client() as client:
         host.host.reload()
         samples = _samples(client)
@@ -173,7 +173,7 @@ def test_the_host_tells_its_state() -> None:
 
 
 def test_figures_survive_a_reload() -> None:
-    """What was counted before a reload is still counted after it, and nothing twice."""
+    """Earlier requests are still counted after a reload, and none twice."""
     with _host(Shop()) as host, host.client() as client:
         client.get("/items/a")
         host.host.reload()
@@ -181,25 +181,25 @@ def test_figures_survive_a_reload() -> None:
         assert _requests(client)[("shop", "GET", "/items/{name}", "200")] == 2
 
 
-def test_two_hosts_in_one_process_count_apart() -> None:
-    """Each host has figures of its own."""
+def test_two_hosts_in_one_process_count_separately() -> None:
+    """Each host has its own metrics."""
     with _host(Shop()) as one, _host(Shop()) as other, one.client() as client, other.client() as other_client:
         client.get("/items/a")
         assert ("shop", "GET", "/items/{name}", "200") not in _requests(other_client)
 
 
 class Tells:
-    """A plugin that tells of a login, and of a store, each time that it begins to serve."""
+    """A plugin that emits a login and a store operation at each start."""
 
     @hookimpl
     def started(self, context: PluginContext[Any]) -> None:
-        """Tell."""
+        """Emit the events."""
         context.emit("login", outcome="ok")
         context.emit("store", store="s", kind="read", outcome="ok", seconds=0.1)
 
 
-def test_figures_survive_that_the_plugin_is_made_anew() -> None:
-    """A metrics plugin that is replaced as a whole, as when its mount changes, goes on counting, each thing once."""
+def test_figures_survive_a_new_instance_of_the_plugin() -> None:
+    """A new instance, as after a change of its mount, continues to count, each event once."""
     installed = [*metadata.distributions(), plugin_distribution("shop", Shop())]
     with running_host(["metrics", "shop"], distributions=installed) as host, host.client() as client:
         client.get("/items/a")
@@ -219,8 +219,8 @@ def test_figures_survive_that_the_plugin_is_made_anew() -> None:
     assert samples["plughost_requests_in_flight", (("plugin", "metrics"),)] == 1
 
 
-def test_a_request_that_other_middleware_answered_is_counted() -> None:
-    """A preflight, which CORS answers before anything else sees it, is answered and counted."""
+def test_a_request_that_middleware_answered_is_counted() -> None:
+    """CORS answers a preflight before anything else sees it."""
     installed = [*metadata.distributions(), plugin_distribution("shop", Shop())]
     settings = {"sites": {"main": {"cors": {"origins": ["https://app.example.org"]}}}}
     preflight = {"Origin": "https://app.example.org", "Access-Control-Request-Method": "GET"}
@@ -232,8 +232,8 @@ def test_a_request_that_other_middleware_answered_is_counted() -> None:
         assert sum(value for key, value in _requests(client).items() if key[1] == "OPTIONS") == 1
 
 
-def test_a_bucket_counts_what_took_no_longer_than_its_bound() -> None:
-    """Buckets are cumulative and include their bound; the last one holds all, and the sum adds up."""
+def test_a_bucket_includes_its_bound() -> None:
+    """Buckets are cumulative; the last one contains all values, and the sum is right."""
     kind = RequestKind("shop", "/items", "GET", 200)
     with _host(Shop()) as host:
         times = RequestTimes(HistogramState(threading.Lock(), {}), host.host.view)
@@ -247,10 +247,10 @@ def test_a_bucket_counts_what_took_no_longer_than_its_bound() -> None:
 
 
 class Counts(Shop):
-    """A plugin that counts."""
+    """A plugin with its own metrics."""
 
     def __init__(self) -> None:
-        """Begin without metrics."""
+        """Start without metrics."""
         super().__init__()
         self.orders: Counter
         self.waiting: Gauge
@@ -258,14 +258,14 @@ class Counts(Shop):
 
     @hookimpl
     def started(self, context: PluginContext[Any]) -> None:
-        """Make metrics."""
+        """Create the metrics."""
         self.orders = context.metrics.counter("orders", "Orders.", ["country"])
         self.waiting = context.metrics.gauge("waiting", "Orders that wait.")
         self.seconds = context.metrics.histogram("seconds", "Seconds that one took.", bounds=[1, 2])
 
 
 def test_a_plugins_own_metrics_are_shown_while_it_serves() -> None:
-    """They carry its name, go on over a reload that reuses it, and are gone when it is."""
+    """They have its name, survive a reload that reuses it, and disappear with it."""
     shop = Counts()
     beside = [plugin_distribution("big-shop", shop)]
     with running_host(["metrics"], beside=beside) as host, host.client() as client:

@@ -1,4 +1,4 @@
-"""A host that describes itself and a third party's plugin, which takes notes."""
+"""A host that describes itself and a third-party plugin for notes."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Linked(BaseModel):
 
 @dataclass(frozen=True)
 class Shout:
-    """An error format that doesn't tell what it looks like."""
+    """An error format without a schema."""
 
     media_type: str = "application/vnd.shout+json"
     validation_status: int = 422
 
     def render(self, problem: Problem) -> bytes:
-        """Return the problem, loudly."""
+        """Return the problem in capital letters."""
         return msgspec.json.encode({"oh": problem.detail.upper()})
 
 
@@ -69,17 +69,17 @@ def _resource(*methods: str) -> object:
     """Return a resource with these methods; nobody calls them."""
 
     def answer(self: object, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        """Answer with nothing."""
+        """Return nothing."""
 
     return type("Resource", (), {f"on_{method.lower()}": answer for method in methods})()
 
 
 class Plugin:
-    """Declares one of everything that a description can say."""
+    """A plugin with every kind of declaration."""
 
     @hookimpl
     def register_stores(self) -> list[Store]:
-        """Keep answers for operations that are idempotent."""
+        """Store answers for idempotent operations."""
         return [idempotency_store("notes")]
 
     @hookimpl
@@ -89,7 +89,7 @@ class Plugin:
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
-        """Mount all there is."""
+        """Mount all routes."""
         page = Parameter(name="page", place="query", description="Which.", schema={"type": "integer", "minimum": 0})
         number = Parameter(name="id", place="path", description="Its number.", schema={"examples": [7]})
         found = {"application/json": Note, "application/hal+json": Linked}
@@ -148,6 +148,6 @@ def client(host: RunningHost) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def library(client: httpx.Client) -> dict[str, Any]:
-    """The description of the notes' site."""
+    """The description of the site `library`."""
     found: dict[str, Any] = client.get("/q/openapi?site=library&format=json").json()
     return found

@@ -1,4 +1,4 @@
-"""The name that a request calls the host by."""
+"""The host name that a request uses."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ from plughost_openapi.addresses import host_name
         ('a"', "localhost"),
     ],
 )
-def test_nothing_but_a_name_gets_into_addresses_and_policies(given: str, name: str) -> None:
-    """What a client sends as Host ends up in the page's policy, so it is a name or an address, or ignored."""
+def test_only_a_valid_host_gets_into_addresses_and_policies(given: str, name: str) -> None:
+    """The page's policy contains the Host header, so anything except a name or an address is ignored."""
     assert host_name(create_req(headers={"Host": given})) == name

@@ -20,7 +20,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_it_writes_to_standard_output() -> None:
-    """Without a file name the description comes as YAML, and nothing beside it."""
+    """Without a file name, the output is only the description as YAML."""
     result = CliRunner().invoke(main, ["openapi", "--dev"])
     assert (result.exit_code, result.stderr) == (0, "")
     description = yaml.safe_load(result.stdout)
@@ -28,8 +28,8 @@ def test_it_writes_to_standard_output() -> None:
     assert description["servers"] == [{"url": "http://127.0.0.1:8080"}, {"url": "https://127.0.0.1:8443"}]
 
 
-def test_a_files_name_says_the_format() -> None:
-    """JSON goes into a file that is called so, and the settings are those of `--config`."""
+def test_a_files_name_chooses_the_format() -> None:
+    """A name that ends with .json is JSON, and the settings are those of `--config`."""
     listening = 'address = "0.0.0.0"\nlisteners = ["http"]\nhttp_port = 81\n'
     Path("other.toml").write_text(f"[sites.main]\n{listening}[plugins.openapi]\nenabled = true\n")
     result = CliRunner().invoke(main, ["openapi", "--config", "other.toml", "--dev", "api.json"])
@@ -38,7 +38,7 @@ def test_a_files_name_says_the_format() -> None:
 
 
 def test_an_unknown_site_writes_nothing() -> None:
-    """It is refused with the sites that there are, and a file is left as it was."""
+    """The error lists the existing sites, and the file stays as it was."""
     Path("api.yaml").write_text("mine")
     result = CliRunner().invoke(main, ["openapi", "--dev", "--site", "nowhere", "api.yaml"])
     assert result.exit_code == 1
@@ -47,7 +47,7 @@ def test_an_unknown_site_writes_nothing() -> None:
 
 
 def test_a_page_without_a_description_is_refused() -> None:
-    """Settings that contradict one another say so."""
+    """Contradictory settings are reported."""
     with pytest.raises(ValueError, match="needs the description"):
         Settings(enabled=False, swagger_ui=True)
     with pytest.raises(ValueError, match="servers"):

@@ -32,8 +32,8 @@ OPENAPI = plugin_distribution("openapi", plughost_openapi.plugin)
         ("?format=&site=", "*/*", "application/yaml"),
     ],
 )
-def test_it_comes_as_asked(client: httpx.Client, query: str, accept: str, content_type: str) -> None:
-    """YAML unless Accept or the address asks for JSON; both say the same."""
+def test_the_format_is_negotiated(client: httpx.Client, query: str, accept: str, content_type: str) -> None:
+    """It is YAML unless Accept or the address asks for JSON; both have the same content."""
     response = client.get(f"/q/openapi{query}", headers={"Accept": accept})
     assert (response.status_code, response.headers["Content-Type"]) == (200, content_type)
     assert yaml.safe_load(response.text)["paths"]["/q/openapi"]["get"]["tags"] == ["openapi"]
@@ -45,14 +45,14 @@ def test_an_accept_that_excludes_both_is_406(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(("query", "status"), [("site=nowhere", 404), ("format=xml", 400)])
-def test_what_is_not_there_is_named(client: httpx.Client, query: str, status: int) -> None:
-    """A site without routes is a 404, an unknown format a 400; both say what there is."""
+def test_an_unknown_site_or_format_is_explained(client: httpx.Client, query: str, status: int) -> None:
+    """A site without routes is a 404, an unknown format a 400; both list the existing ones."""
     response = client.get(f"/q/openapi?{query}")
     assert response.status_code == status
     assert response.json()["detail"].startswith(query.partition("=")[0])
 
 
-def test_a_client_that_has_it_gets_304(client: httpx.Client) -> None:
+def test_an_unchanged_description_is_304(client: httpx.Client) -> None:
     """The ETag is the same until the description changes, also for HEAD, and differs between formats."""
     first = client.get("/q/openapi")
     tag = first.headers["ETag"]
@@ -63,15 +63,15 @@ def test_a_client_that_has_it_gets_304(client: httpx.Client) -> None:
     assert client.get("/q/openapi?format=json", headers={"If-None-Match": tag}).status_code == 200
 
 
-def test_servers_are_called_as_the_reader_calls_them(client: httpx.Client, host: RunningHost) -> None:
-    """The Host header names the servers, unless anybody can have made it up."""
+def test_servers_have_the_readers_host_name(client: httpx.Client, host: RunningHost) -> None:
+    """It comes from the Host header, unless anybody could have forged it."""
     for given, shown in [("api.localhost:1", "api.localhost"), ("[::1]:1", "[::1]"), ("example.org:1", "localhost")]:
         response = client.get("/q/openapi?format=json", headers={"Host": given})
         assert response.json()["servers"][0]["url"] == f"http://{shown}:{host.port()}"
 
 
 def test_it_follows_a_reload() -> None:
-    """What was installed since is described, under another ETag."""
+    """A newly installed plugin is described, with another ETag."""
     plugins = [OPENAPI]
     with running_host(distributions=plugins, settings={"required": ["openapi"]}) as host, host.client() as client:
         before = client.get("/q/openapi")
@@ -97,7 +97,7 @@ def test_it_follows_a_reload() -> None:
 def test_it_is_served_in_development_or_by_setting(
     dev: bool, table: dict[str, bool], statuses: tuple[int, int] | None
 ) -> None:
-    """Without `--dev` nothing is served unless the settings say so, and each of the two is a setting of its own."""
+    """Without `--dev` nothing is served unless the settings allow it; description and page have separate settings."""
     settings = {"plugins": {"openapi": table}, "tls": {"self_signed": True}}
     with running_host(distributions=[OPENAPI], settings=settings, dev=dev, strict=True) as host:
         assert bool(host.host.ports) == bool(statuses)
@@ -107,8 +107,8 @@ def test_it_is_served_in_development_or_by_setting(
             assert found == statuses
 
 
-def test_a_proxys_addresses_take_the_place_of_the_listeners() -> None:
-    """The settings name the servers of a site whose listeners clients never see."""
+def test_configured_addresses_replace_the_listeners() -> None:
+    """Behind a proxy, the settings name a site's servers, whose listeners clients never see."""
     settings = {"plugins": {"openapi": {"servers": {"main": ["https://api.example.org/"]}}}}
     with running_host(distributions=[OPENAPI], settings=settings) as host, host.client() as client:
         assert client.get("/q/openapi?format=json").json()["servers"] == [{"url": "https://api.example.org"}]
@@ -118,7 +118,7 @@ class More:
     """A plugin with one route."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with nothing."""
+        """Return nothing."""
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -126,14 +126,14 @@ class More:
         return [RouteGroup(prefix="/more", routes=(Route("", self, {"GET": Operation(summary="Show more")}),))]
 
 
-def test_licence_and_contact_are_the_operators_word(client: httpx.Client) -> None:
-    """Nobody's terms are made up: the description names a licence and a contact only where the settings do."""
+def test_licence_and_contact_come_from_the_operator(client: httpx.Client) -> None:
+    """The description has a licence and a contact only if the settings do."""
     said = client.get("/q/openapi", headers={"Accept": "application/json"}).json()["info"]
     assert not {"license", "contact"} & said.keys()
 
 
-def test_a_licence_has_a_name() -> None:
-    """An address alone is refused, since OpenAPI wants the name; both are shown."""
+def test_a_licence_needs_a_name() -> None:
+    """OpenAPI requires it, so an address alone is refused; both are shown."""
     given = {"name": "MIT", "url": "https://acme.example/terms"}
     assert About.model_validate({"license": given}).info() == {"license": given}
     with pytest.raises(ValidationError, match="url needs name"):

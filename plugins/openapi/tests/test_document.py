@@ -1,4 +1,4 @@
-"""What the description says of a third party's declarations, and of what the host adds."""
+"""The description contains a third party's declarations, and what the host adds."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _response(description: Description, operation: Description, status: int) -> 
 
 
 def test_it_is_valid_openapi(library: Description) -> None:
-    """The validator of the specification finds no fault."""
+    """The specification's validator finds no error."""
     assert library["openapi"] == "3.1.0"
     validate(library)
 
 
-def test_every_route_and_method_is_there(library: Description) -> None:
-    """Each path, written as OpenAPI writes it, has the methods that the plugin declares and no other."""
+def test_every_operation_is_described(library: Description) -> None:
+    """Each path, in OpenAPI's notation, has exactly the methods that the plugin declares."""
     assert {path: set(item) for path, item in library["paths"].items()} == {
         "/notes": {"get", "post"},
         "/notes/{id}": {"get", "delete"},
@@ -39,8 +39,8 @@ def test_every_route_and_method_is_there(library: Description) -> None:
     }
 
 
-def test_operation_ids_are_unique_and_say_what_is_done(library: Description) -> None:
-    """Where none is declared they are made of method and path, so a generated client's functions keep their names."""
+def test_operation_ids_are_unique_and_meaningful(library: Description) -> None:
+    """The default is made of method and path, so generated clients' functions keep their names."""
     ids = [operation["operationId"] for item in library["paths"].values() for operation in item.values()]
     assert ids == [
         "listNotes",
@@ -52,7 +52,7 @@ def test_operation_ids_are_unique_and_say_what_is_done(library: Description) -> 
 
 
 def test_models_have_their_true_bounds_and_their_docstrings(library: Description) -> None:
-    """The request's schema is what the host checks, and a docstring's Attributes describe the members."""
+    """The request's schema is the one that the host checks, and a docstring's Attributes describe the members."""
     draft = library["components"]["schemas"]["NoteDraft"]
     text, weight, price = (draft["properties"][name] for name in ("text", "weight", "price"))
     assert draft["description"] == "A note to take."
@@ -65,7 +65,7 @@ def test_models_have_their_true_bounds_and_their_docstrings(library: Description
 
 
 def test_fields_of_the_path_are_parameters(library: Description) -> None:
-    """A declared one is as declared, with its example; another has the type that its converter gives it."""
+    """A declared field is as declared, with its example; another has its converter's type."""
     declared = _parameters(library, library["paths"]["/notes/{id}"]["get"])["id"]
     assert (declared["required"], declared["example"], declared["description"]) == (True, 7, "Its number.")
     assert _parameters(library, library["paths"]["/notes/{id}"]["delete"])["id"]["schema"]["type"] == "string"
@@ -74,7 +74,7 @@ def test_fields_of_the_path_are_parameters(library: Description) -> None:
 
 
 def test_headers_and_queries_are_parameters(library: Description) -> None:
-    """Declared parameters, the request id, and where there are minor versions those that are spoken."""
+    """This includes declared parameters, the request id, and the supported minor versions."""
     found = _parameters(library, library["paths"]["/notes"]["get"])
     assert found["page"]["schema"] == {"type": "integer", "minimum": 0}
     assert found["API-Version"]["schema"] == {"$ref": "#/components/schemas/APIVersion1_0Or1_1"}
@@ -93,12 +93,12 @@ def test_headers_and_queries_are_parameters(library: Description) -> None:
     ],
 )
 def test_the_hosts_own_errors_are_added(library: Description, path: str, method: str, statuses: set[int]) -> None:
-    """An operation lists what it is declared to answer, and what the host can answer its requests with."""
+    """An operation lists its declared answers, and the host's possible answers to its requests."""
     assert {int(status) for status in library["paths"][path][method]["responses"]} == statuses
 
 
 def test_errors_are_in_the_format_of_their_group(library: Description) -> None:
-    """A format that tells its type has its schema, another one its media type; each has an example of its own."""
+    """A format with a type has its schema, another one its media type; each has its own example."""
     post, put = library["paths"]["/notes"]["post"], library["paths"]["/shouts/{when}/x-{rest}"]["put"]
     problem = _response(library, post, 415)["content"]["application/problem+json"]
     assert problem["schema"] == {"$ref": "#/components/schemas/ProblemDetails"}
@@ -111,7 +111,7 @@ def test_errors_are_in_the_format_of_their_group(library: Description) -> None:
 
 
 def test_answers_have_a_schema_for_each_media_type(library: Description) -> None:
-    """Where a resource is made in several shapes, each media type shows its own."""
+    """If a resource has several representations, each media type shows its own."""
     content = _response(library, library["paths"]["/notes/{id}"]["get"], 200)["content"]
     assert {name: each["schema"]["$ref"].rpartition("/")[2] for name, each in content.items()} == {
         "application/json": "Note",
@@ -120,7 +120,7 @@ def test_answers_have_a_schema_for_each_media_type(library: Description) -> None
 
 
 def test_security_schemes_are_alternatives(library: Description) -> None:
-    """Each scheme of an operation lets a request in by itself, and only used ones are defined."""
+    """Each scheme of an operation is sufficient, and only used schemes are defined."""
     assert library["paths"]["/notes"]["post"]["security"] == [{"basic": []}, {"bearer": []}]
     schemes = library["components"]["securitySchemes"]
     assert {name: each["scheme"] for name, each in schemes.items()} == {"basic": "basic", "bearer": "bearer"}
@@ -128,7 +128,7 @@ def test_security_schemes_are_alternatives(library: Description) -> None:
 
 
 def test_a_tag_for_each_plugin_and_a_server_for_each_listener(host: RunningHost, library: Description) -> None:
-    """Tags name the distribution; servers are the listeners as the reader reaches them, its own scheme first."""
+    """Tags name the distribution; servers are the listeners from the reader's view, with its own scheme first."""
     assert library["tags"] == [{"name": "notes", "description": "Notes (plughost-notes 1.0)"}]
     ports = host.port("library"), host.port("library", "https")
     assert [each["url"] for each in library["servers"]] == [
@@ -137,8 +137,8 @@ def test_a_tag_for_each_plugin_and_a_server_for_each_listener(host: RunningHost,
     ]
 
 
-def test_requests_that_may_be_sent_again_are_told_of(library: Description) -> None:
-    """An idempotent operation takes a key; its answers, errors too, say whether they are repeated."""
+def test_idempotent_operations_are_described(library: Description) -> None:
+    """They accept a key; their answers, errors too, have a header that marks a repetition."""
     put = library["paths"]["/shouts/{when}/x-{rest}"]["put"]
     key = _parameters(library, put)["Idempotency-Key"]
     assert (key["in"], key.get("required")) == ("header", None)
@@ -147,7 +147,7 @@ def test_requests_that_may_be_sent_again_are_told_of(library: Description) -> No
     assert "Idempotency-Key" not in _parameters(library, library["paths"]["/notes"]["get"])
 
 
-def test_what_an_operation_says_of_its_future_is_described(library: Description) -> None:
+def test_deprecations_are_described(library: Description) -> None:
     """Each answer of a deprecated operation, errors too, has the headers that the host adds; others have none."""
     put, get = library["paths"]["/shouts/{when}/x-{rest}"]["put"], library["paths"]["/notes"]["get"]
     future = {"Deprecation", "Sunset", "Link"}

@@ -1,4 +1,4 @@
-"""YAML that readers of both versions take for the same, and JSON."""
+"""The description as YAML, the same for readers of both versions, and as JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), values))
-def test_what_is_written_is_read_back(value: dict[str, Any]) -> None:
-    """Whatever a plugin says of itself arrives, in either format."""
+def test_a_document_is_read_back_unchanged(value: dict[str, Any]) -> None:
+    """Any text of a plugin survives, in either format."""
     assert yaml.safe_load(render(value, "yaml")) == value
     assert json.loads(render(value, "json")) == value
 
@@ -29,13 +29,13 @@ def test_what_is_written_is_read_back(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "text", ["1.0", "1", "1e3", "0o17", "0x1f", "yes", "no", "on", "null", "~", "2026-11-21", ".5"]
 )
-def test_strings_that_look_like_something_else_are_quoted(text: str) -> None:
-    """YAML 1.1 and 1.2 see different strings as numbers, booleans and dates: each of them is quoted."""
+def test_ambiguous_strings_are_quoted(text: str) -> None:
+    """YAML 1.1 and 1.2 read different strings as numbers, booleans and dates; all of them are quoted."""
     assert render({"a": text}, "yaml") in (f"a: '{text}'\n", f'a: "{text}"\n')
 
 
-def test_lines_are_lines() -> None:
-    """A text of several lines is readable, and what is there twice is written twice."""
+def test_multiline_texts_are_readable() -> None:
+    """They have several lines, and repeated values are written out."""
     shared = {"text": "one\ntwo\n"}
     assert (
         render({"a": shared, "b": shared}, "yaml")

@@ -1,4 +1,4 @@
-"""Schemas of models: names, and models that can't be described."""
+"""Schemas of models: their names, and models that can't be described."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ T = TypeVar("T")
 
 
 class Box(BaseModel, Generic[T]):
-    """Holds one."""
+    """A model that contains another."""
 
     content: T
 
 
 class Lid(BaseModel):
-    """What a box may hold."""
+    """A model in a box."""
 
     colour: str = "red"
 
 
 class Opaque:
-    """Nothing that pydantic knows."""
+    """A type that pydantic does not know."""
 
 
-def test_models_of_one_name_are_told_apart_by_their_package() -> None:
-    """Two plugins may have a model of the same name; both are there, under names that say whose they are."""
+def test_models_of_one_name_are_distinguished_by_their_package() -> None:
+    """Two plugins may have models of the same name; both are described, with their packages in the names."""
     one = create_model("Thing", __module__="plughost_ink.plugin", size=(int, 1))
     other = create_model("Thing", __module__="plughost_red_ink.plugin", size=(str, ""))
     schemas = Schemas([(one, "serialization"), (other, "serialization")])
@@ -37,14 +37,14 @@ def test_models_of_one_name_are_told_apart_by_their_package() -> None:
 
 
 def test_generic_models_have_names_without_brackets() -> None:
-    """The name of a component is one that every generator makes a class of."""
+    """Generators can make a class of every component's name."""
     schemas = Schemas([(Box[Lid | None], "serialization"), (list[Box[Lid]], "serialization")])
     assert all(name.isalnum() for name in schemas.components)
     assert {"BoxLid", "Lid"} < schemas.components.keys()
 
 
-def test_a_model_that_pydantic_can_not_describe_is_anything() -> None:
-    """One plugin's odd model doesn't take the description of all others away."""
+def test_a_model_that_pydantic_can_not_describe_is_any_value() -> None:
+    """One plugin's model doesn't prevent the description of all others."""
     schemas = Schemas([(Opaque, "serialization"), (Lid, "validation")])
     assert schemas.of(Opaque, "serialization") == {}
     assert schemas.components["Lid"]["properties"]["colour"]["type"] == "string"

@@ -1,4 +1,4 @@
-"""Swagger UI's page and files, and its way to the host's other listeners."""
+"""Swagger UI's page and files, and its requests to the host's other listeners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = "/q/swagger-ui"
 
 
 def test_the_page_loads_its_own_files_only(client: httpx.Client) -> None:
-    """Every address in the page is on this host and is served, and no script stands in the page."""
+    """Every address in the page is on this host and is served, and the page has no inline script."""
     page = client.get(PAGE)
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     files = re.findall(r'(?:src|href)="([^"]+)"', page.text)
@@ -26,8 +26,8 @@ def test_the_page_loads_its_own_files_only(client: httpx.Client) -> None:
     assert "style=" not in page.text
 
 
-def test_a_policy_keeps_the_page_to_this_host(client: httpx.Client, host: RunningHost) -> None:
-    """The Content-Security-Policy lets scripts and styles from here only, and requests to the host's listeners only."""
+def test_a_policy_restricts_the_page_to_this_host(client: httpx.Client, host: RunningHost) -> None:
+    """Scripts and styles come only from here, and requests go only to the host's listeners."""
     policy = dict(part.split(" ", 1) for part in client.get(PAGE).headers["Content-Security-Policy"].split("; "))
     assert (policy["default-src"], policy["script-src"]) == ("'none'", "'self'")
     assert "'unsafe-inline'" not in policy["style-src"]
@@ -37,8 +37,8 @@ def test_a_policy_keeps_the_page_to_this_host(client: httpx.Client, host: Runnin
     }
 
 
-def test_the_page_offers_every_site_its_own_first(client: httpx.Client) -> None:
-    """The list at the top of the page has the site that it came from, then the others."""
+def test_the_page_lists_every_site_its_own_first(client: httpx.Client) -> None:
+    """The list at the top of the page starts with the page's own site."""
     assert 'data-sites="main library"' in client.get(f"{PAGE}/").text
 
 
@@ -51,8 +51,8 @@ def test_the_page_offers_every_site_its_own_first(client: httpx.Client) -> None:
         ("LICENSE", "text/plain; charset=utf-8"),
     ],
 )
-def test_files_have_their_type_and_are_kept(client: httpx.Client, name: str, content_type: str) -> None:
-    """A file says what it is, and a browser that has it gets 304."""
+def test_files_have_their_type_and_are_cached(client: httpx.Client, name: str, content_type: str) -> None:
+    """A file has its media type, and a browser that has cached it gets 304."""
     file = client.get(f"{PAGE}/{name}")
     assert (file.status_code, file.headers["Content-Type"], file.headers["Cache-Control"]) == (
         200,
@@ -67,12 +67,12 @@ def test_files_have_their_type_and_are_kept(client: httpx.Client, name: str, con
     "name", ["index.html", "nothing.js", "..%2Fplugin.py", "%2E%2E%2Fplugin.py", "%2Fetc%2Fpasswd"]
 )
 def test_no_other_file_is_served(client: httpx.Client, name: str) -> None:
-    """A name that is not one of the page's files is a 404, whatever it leads to."""
+    """A name that is not one of the page's files is a 404, whatever it points to."""
     assert client.get(f"{PAGE}/{name}").status_code == 404
 
 
 def test_the_page_may_use_the_other_listeners(host: RunningHost) -> None:
-    """A preflight from the page is answered for every listener, and the answers may be read; cookies stay out."""
+    """Every listener answers a preflight from the page, and the page may read the answers; cookies are excluded."""
     headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     for site, scheme in host.host.ports:
         with host.client(site, scheme) as client:
@@ -85,8 +85,8 @@ def test_the_page_may_use_the_other_listeners(host: RunningHost) -> None:
         assert "Origin" in answer.headers["Vary"]
 
 
-def test_other_pages_may_not(host: RunningHost) -> None:
-    """Another host name, port or scheme, the other site, and what is no origin are let nowhere."""
+def test_other_pages_may_not_use_the_listeners(host: RunningHost) -> None:
+    """Another host name, port or scheme, the other site, and invalid origins are refused."""
     main, library = host.port(), host.port("library")
     strangers = [f"http://evil.example:{main}", "http://127.0.0.1:1", f"https://127.0.0.1:{main}", "null", "http://["]
     for origin in [*strangers, f"http://127.0.0.1:{library}", f"http://127.0.0.1:{main}x", "http://127.0.0.1"]:

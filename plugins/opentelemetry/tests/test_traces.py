@@ -1,4 +1,4 @@
-"""Traces, as a collector receives them from a running host."""
+"""Traces that a collector receives from a running host."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from plughost import JobRun, PluginContext
     from plughost.stores import OpenStore
 
-TRACER = trace.get_tracer("library")  # taken before any host runs, as libraries do
+TRACER = trace.get_tracer("library")  # created before any host runs, as in libraries
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 class Span(NamedTuple):
-    """A span that was sent."""
+    """A received span."""
 
     name: str
     trace: str
@@ -44,7 +44,7 @@ class Collector:
     """Receives traces as OTLP over HTTP."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without spans."""
         self.spans: list[Span] = []
         self.came = threading.Condition()
         collector = self
@@ -62,7 +62,7 @@ class Collector:
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
     def take(self, body: bytes, coding: str | None) -> None:
-        """Keep the spans of a request."""
+        """Record the spans of a request."""
         assert coding is None
         sent = ExportTraceServiceRequest.FromString(body)
         with self.came:
@@ -72,7 +72,7 @@ class Collector:
             self.came.notify_all()
 
     def named(self, name: str) -> Span:
-        """Return the only span of a name."""
+        """Return the only span with this name."""
         (found,) = [each for each in self.spans if each.name == name]
         return found
 
@@ -85,7 +85,7 @@ def _span(span: Any) -> Span:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A collector that runs for a test."""
+    """A collector for one test."""
     made = Collector()
     thread = threading.Thread(target=made.server.serve_forever)
     thread.start()
@@ -96,10 +96,10 @@ def collector() -> Iterator[Collector]:
 
 
 class Shelf:
-    """Reads a store, and tells what it would send to another service."""
+    """Reads a store, and answers with the headers of a request to another service."""
 
     def __init__(self, store: OpenStore[Any]) -> None:
-        """Read it."""
+        """Store it."""
         self.store = store
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
@@ -115,7 +115,7 @@ class Shelf:
 
 
 class Library:
-    """A plugin to be traced."""
+    """A plugin to trace."""
 
     def __init__(self, migrations: Path) -> None:
         """Declare a store."""
@@ -126,7 +126,7 @@ class Library:
 
     @hookimpl
     def register_stores(self) -> list[Store]:
-        """Keep books."""
+        """Store books."""
         return [self.store]
 
     @hookimpl
@@ -140,7 +140,7 @@ class Library:
 
     @hookimpl
     def register_jobs(self, context: PluginContext[Any]) -> list[Job]:
-        """Count the books each minute."""
+        """Count the books every minute."""
 
         def count(run: JobRun) -> None:
             context.stores["books"].read(lambda session: session.row("SELECT 1"))
@@ -159,7 +159,7 @@ def _host(folder: Path, endpoint: str, **settings: Any) -> Iterator[RunningHost]
 
 
 def test_a_request_and_its_store_operation_are_part_of_the_callers_trace(collector: Collector, tmp_path: Path) -> None:
-    """The context comes in and goes out as W3C has it; spans name plugin, route, status and store."""
+    """Trace contexts have the W3C format in both directions; spans name plugin, route, status and store."""
     with _host(tmp_path, collector.endpoint) as host, host.client() as client:
         sent = client.get("/books/one?secret=x", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"}).json()
     request, store = collector.named("GET /books/{name}"), collector.named("read books")
@@ -173,7 +173,7 @@ def test_a_request_and_its_store_operation_are_part_of_the_callers_trace(collect
 
 
 def test_the_log_and_problem_details_name_the_trace(collector: Collector, tmp_path: Path) -> None:
-    """An error can be looked up by what the client was told."""
+    """A client can report an error by its trace id."""
     with _host(tmp_path, collector.endpoint) as host, host.client() as client:
         lines: list[Any] = []
         host.host.lines.subscribe(lines.append)
@@ -186,8 +186,8 @@ def test_the_log_and_problem_details_name_the_trace(collector: Collector, tmp_pa
     assert missing["trace_id"] == collector.named("GET").trace
 
 
-def test_a_run_of_a_job_is_a_trace_of_its_own(collector: Collector, tmp_path: Path) -> None:
-    """What the job asks of stores is below it."""
+def test_a_run_of_a_job_has_its_own_trace(collector: Collector, tmp_path: Path) -> None:
+    """It contains the job's store operations."""
     with _host(tmp_path, collector.endpoint) as host:
         host.advance(60)
         _until(lambda: host.host.view.jobs[0].runs == 1)
@@ -196,8 +196,8 @@ def test_a_run_of_a_job_is_a_trace_of_its_own(collector: Collector, tmp_path: Pa
     assert job.attributes["plughost.job.outcome"] == "ok"
 
 
-def test_what_is_not_sampled_has_no_trace(collector: Collector, tmp_path: Path) -> None:
-    """Neither what the caller did not sample, whose context goes on, nor what the settings leave out."""
+def test_unsampled_requests_are_not_recorded(collector: Collector, tmp_path: Path) -> None:
+    """The caller's decision and the settings are respected; an unsampled context is passed on."""
     with _host(tmp_path, collector.endpoint, sample=1e-12) as host, host.client() as client:
         passed = client.get("/books/one", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"}).json()
         chosen_here = client.get("/books/one").json()
@@ -208,16 +208,16 @@ def test_what_is_not_sampled_has_no_trace(collector: Collector, tmp_path: Path) 
     assert sorted(each.name for each in collector.spans) == ["GET /books/{name}", "read books", "search the shelf"]
 
 
-def test_a_host_that_samples_nothing_begins_no_trace(collector: Collector, tmp_path: Path) -> None:
-    """With `sample = 0`, who is called by a request without a trace decides alone, and nothing within is recorded."""
+def test_a_host_that_samples_nothing_starts_no_trace(collector: Collector, tmp_path: Path) -> None:
+    """With `sample = 0` and no trace from the caller, the next service decides alone, and nothing is recorded."""
     with _host(tmp_path, collector.endpoint, sample=0) as host, host.client() as client:
         assert client.get("/books/one").json() == {}
         assert client.get("/books/one", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"}).json() != {}
     assert sorted(each.name for each in collector.spans) == ["GET /books/{name}", "read books", "search the shelf"]
 
 
-def test_what_a_job_calls_is_not_sampled_where_the_job_is_not(collector: Collector, tmp_path: Path) -> None:
-    """A run that the settings leave out sends nothing: not its span, nor those of stores and libraries within."""
+def test_an_unsampled_job_sends_nothing(collector: Collector, tmp_path: Path) -> None:
+    """This includes the spans of its store operations and libraries."""
     with _host(tmp_path, collector.endpoint, sample=0) as host:
         host.advance(60)
         _until(lambda: host.host.view.jobs[0].runs == 1)
@@ -225,10 +225,10 @@ def test_what_a_job_calls_is_not_sampled_where_the_job_is_not(collector: Collect
 
 
 @pytest.mark.parametrize(("settings", "sampler"), [({"sample": 0}, ""), ({}, "always_off")])
-def test_what_begins_outside_of_requests_and_jobs_is_sampled_as_they_are(
+def test_other_spans_are_sampled_like_requests_and_jobs(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sampler: str
 ) -> None:
-    """What begins in a thread of a plugin, or at the start, follows the settings, or the variables of OpenTelemetry."""
+    """Spans of a plugin's threads or of the start follow the settings, or OpenTelemetry's variables."""
     (tmp_path / "sampled").mkdir()
     with _host(tmp_path / "sampled", collector.endpoint), TRACER.start_as_current_span("outside"):
         pass
@@ -243,7 +243,7 @@ def test_what_begins_outside_of_requests_and_jobs_is_sampled_as_they_are(
 
 
 def test_spans_of_libraries_are_part_of_the_request(collector: Collector, tmp_path: Path) -> None:
-    """A tracer of the process leads to the host that runs, whichever ran before, and to none where none does."""
+    """The process's tracer sends to the running host, also after earlier hosts, and to none if no host runs."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         with _host(tmp_path / name, collector.endpoint) as host, host.client() as client:
@@ -255,7 +255,7 @@ def test_spans_of_libraries_are_part_of_the_request(collector: Collector, tmp_pa
     assert [each.parent for each in own] == [each.id for each in requests]
 
 
-def test_without_an_endpoint_nothing_is_around_requests(tmp_path: Path) -> None:
+def test_without_an_endpoint_requests_are_not_traced(tmp_path: Path) -> None:
     """The plugin may be installed everywhere: it mounts nothing and has no thread."""
     with _host(tmp_path, "") as host, host.client() as client:
         assert client.get("/books/one").json() == {}
@@ -264,8 +264,8 @@ def test_without_an_endpoint_nothing_is_around_requests(tmp_path: Path) -> None:
         assert not [each.name for each in threading.enumerate() if "Otel" in each.name]
 
 
-def test_requests_do_not_wait_for_a_collector_that_is_away(collector: Collector, tmp_path: Path) -> None:
-    """They are answered, and the host stops; a reload that takes the plugin away leaves no thread of its."""
+def test_requests_do_not_wait_for_an_unreachable_collector(collector: Collector, tmp_path: Path) -> None:
+    """They are answered, the host stops, and no thread of the plugin is left."""
     collector.server.server_close()
     with _host(tmp_path, "http://127.0.0.1:9/v1/traces") as host, host.client() as client:
         assert [client.get("/books/one").status_code for _ in range(20)] == [200] * 20

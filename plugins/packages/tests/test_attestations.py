@@ -1,4 +1,4 @@
-"""Who built what is installed: attestations (PEP 740)."""
+"""Attestations prove who built a package (PEP 740)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BUILDER: Final = "github:pypa/sampleproject/release.yml"
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """A file that nobody has attested."""
+    """A file without an attestation."""
     file = tmp_path / WHEEL
     file.write_bytes(b"not a wheel at all")
     return file
 
 
-def test_a_file_without_an_attestation_is_refused_where_one_is_required(wheel: Path) -> None:
-    """Otherwise it is as it was."""
+def test_a_required_attestation_must_exist(wheel: Path) -> None:
+    """If none is required, the file is accepted without one."""
     verify_attestations(wheel, [BUILDER], required=False)
     with pytest.raises(CommandError, match="has no attestation beside it"):
         verify_attestations(wheel, [], required=True)
@@ -37,16 +37,16 @@ def test_a_file_without_an_attestation_is_refused_where_one_is_required(wheel: P
 
 @pytest.mark.parametrize("suffix", [".publish.attestation", ".provenance"])
 @pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"version": 1, "attestation_bundles": []}', "\udcff"])
-def test_an_attestation_that_is_none_is_refused(wheel: Path, suffix: str, content: str) -> None:
-    """Also where none is required: somebody meant to say something by it."""
+def test_an_invalid_attestation_is_refused(wheel: Path, suffix: str, content: str) -> None:
+    """This holds even if none is required, because its presence makes a claim."""
     pytest.importorskip("pypi_attestations", reason="the extra attestations is not installed")
     wheel.with_name(f"{WHEEL}{suffix}").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(CommandError, match=r"is not valid|holds no attestation"):
         verify_attestations(wheel, [], required=False)
 
 
-def test_what_can_not_be_verified_is_refused_with_what_to_install(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without `pypi-attestations`, a file that has an attestation is not installed where builders are named."""
+def test_without_the_verifier_an_attested_file_is_refused(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If builders are named, the error says to install `pypi-attestations`."""
     wheel.with_name(f"{WHEEL}.provenance").write_text("{}")
     monkeypatch.setitem(sys.modules, "pypi_attestations", None)
     verify_attestations(wheel, [], required=False)
@@ -56,14 +56,14 @@ def test_what_can_not_be_verified_is_refused_with_what_to_install(wheel: Path, m
 
 @pytest.mark.parametrize("named", ["", "pypa/sampleproject", "github:pypa/release.yml", "svn:a/b/c", "github:a/b/c d"])
 def test_a_builder_is_a_repository_and_a_workflow(named: str) -> None:
-    """Anything else is an error of the settings."""
+    """Anything else is an error in the settings."""
     assert Settings(attested_by=(BUILDER, "gitlab:group/below/project/.gitlab-ci.yml"))
     with pytest.raises(ValidationError):
         Settings(attested_by=(named,))
 
 
-def test_a_genuine_attestation_is_accepted_for_its_file_and_builder_only(tmp_path: Path) -> None:
-    """It is verified without a network; another file, or another builder, is refused."""
+def test_a_genuine_attestation_is_valid_for_its_file_and_builder_only(tmp_path: Path) -> None:
+    """It is verified without a network; another file or another builder is refused."""
     pytest.importorskip("pypi_attestations", reason="the extra attestations is not installed")
     try:
         told = httpx.get(PROVENANCE, timeout=20)

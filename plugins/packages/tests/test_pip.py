@@ -1,4 +1,4 @@
-"""pip, run as a process of its own."""
+"""pip as a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _children() -> set[str]:
 
 
 def test_an_interrupted_command_leaves_no_pip_behind() -> None:
-    """Else what it did would be undone while it goes on doing it."""
+    """Otherwise pip would continue while its changes are undone."""
     before = _children()
 
     def interrupted(_: str) -> None:

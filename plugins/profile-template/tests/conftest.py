@@ -1,4 +1,4 @@
-"""A host that serves the plugin alone, on SQLite and on PostgreSQL, and clients of its listeners."""
+"""A host that serves only this plugin, on SQLite and on PostgreSQL, and clients of its listeners."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ LISTENERS: dict[str, dict[str, Any]] = {
 
 
 class TokensPlugin:
-    """An authenticator of the tests': a token is a user's name, then roles after slashes; `bad` is none."""
+    """An authenticator for tests: a token is a user's name, then roles after slashes; `bad` is invalid."""
 
     @hookimpl
     def register_authenticator(self, context: PluginContext[Any]) -> Callable[[Request], Principal | None]:
-        """Name the user."""
+        """Authenticate the user."""
         return self.principal
 
     def principal(self, req: Request) -> Principal | None:
-        """Return who a token names."""
+        """Return the token's principal."""
         token = (req.auth or "").removeprefix("Bearer ")
         if token == "bad":
             raise falcon.HTTPUnauthorized(
@@ -71,14 +71,14 @@ def profile_host(*, tokens: bool = False, settings: dict[str, Any] | None = None
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
-    """A host with this plugin and no other, on each engine."""
+    """A host with only this plugin, on each engine."""
     with store_settings(request.param) as settings, profile_host(settings=settings) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def clients(host: RunningHost) -> Iterator[dict[str, httpx.Client]]:
-    """A client for each way to reach the site."""
+    """A client for each listener and version of HTTP."""
     opened = {name: host.client(**options) for name, options in LISTENERS.items()}
     yield opened
     for client in opened.values():
@@ -87,13 +87,13 @@ def clients(host: RunningHost) -> Iterator[dict[str, httpx.Client]]:
 
 @pytest.fixture(params=LISTENERS)
 def client(request: pytest.FixtureRequest, clients: dict[str, httpx.Client]) -> httpx.Client:
-    """A client, over each listener and version of HTTP in turn."""
+    """A client for one listener and version of HTTP."""
     return clients[cast("str", request.param)]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def bearer_host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
-    """A host where tokens name users, on each engine."""
+    """A host whose tokens name users, on each engine."""
     with (
         store_settings(request.param) as settings,
         profile_host(tokens=True, auth="bearer", settings=settings) as running,
@@ -102,7 +102,7 @@ def bearer_host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
 
 
 def error(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """Return the envelope of an error, after looking at all that such an envelope promises."""
+    """Check an error's envelope, and return it."""
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/json")
     envelope = cast("dict[str, Any]", answer.json())
     assert envelope["status"] == "error"
@@ -114,7 +114,7 @@ def error(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def assert_now(timestamp: object, answer: httpx.Response) -> None:
-    """Assert that a timestamp is that of the answer, whose Date has whole seconds."""
+    """Assert that a timestamp is about the time of the answer, whose Date has whole seconds."""
     assert type(timestamp) is int
     date = parsedate_to_datetime(answer.headers["Date"]).timestamp()
     assert abs(timestamp / 1000 - date) < 60

@@ -1,4 +1,4 @@
-"""Who may use the service, and as whom (CONTRACT 7, setting `auth`)."""
+"""Who may use the service, and whose profile they see (CONTRACT 7, setting `auth`)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def data(answer: httpx.Response) -> dict[str, Any]:
 
 
 def test_without_a_token_it_is_401(bearer_host: RunningHost) -> None:
-    """Reading and changing alike, with the challenge of RFC 6750 and no error, as none was made."""
+    """Reads and changes get the challenge of RFC 6750 without an error, because there was no token."""
     with bearer_host.client() as client:
         for answer in (client.get(PATH), client.put(PATH, json={}), client.put(PATH, content=b"{")):
             error(answer, 401)
             assert answer.headers["WWW-Authenticate"] == 'Bearer realm="users"'
 
 
-def test_a_bad_token_is_401_and_the_authenticator_says_why(bearer_host: RunningHost) -> None:
-    """The challenge is the one of whoever looked at the token."""
+def test_a_bad_token_is_401_with_the_authenticators_challenge(bearer_host: RunningHost) -> None:
+    """The service passes it on unchanged."""
     with bearer_host.client() as client:
         answer = client.get(PATH, headers=bearer("bad"))
         assert error(answer, 401)["message"] == "The token is bad."
@@ -48,7 +48,7 @@ def test_a_bad_token_is_401_and_the_authenticator_says_why(bearer_host: RunningH
 
 
 def test_each_user_has_a_profile(bearer_host: RunningHost) -> None:
-    """It is made at the first use from what is known, is the user's own, and stays the same."""
+    """It is created at the first use from the known data, is the user's own, and stays the same."""
     with bearer_host.client() as client:
         ann = data(client.get(PATH, headers=bearer("ann@example.org")))
         bob = data(client.get(PATH, headers=bearer("bob")))
@@ -61,7 +61,7 @@ def test_each_user_has_a_profile(bearer_host: RunningHost) -> None:
 
 
 def test_a_first_request_may_be_a_change(bearer_host: RunningHost) -> None:
-    """Nobody has to read before writing; an invalid one makes nothing."""
+    """A user needs no read before the first write; an invalid first write creates nothing."""
     with bearer_host.client() as client:
         error(client.put(PATH, json={"gender": "X"}, headers=bearer("carl")), 422)
         assert data(client.put(PATH, json={"gender": "MALE"}, headers=bearer("carl")))["gender"] == "MALE"
@@ -70,8 +70,8 @@ def test_a_first_request_may_be_a_change(bearer_host: RunningHost) -> None:
 @pytest.mark.parametrize(
     "name", ["shared", "user:x", "é€😀", "x" * 5000, "a\tb", "' OR 1=1 --"], ids=lambda name: name[:9]
 )
-def test_any_name_of_an_authenticator_has_a_profile_of_its_own(bearer_host: RunningHost, name: str) -> None:
-    """Names that look like keys, are too long for a column or hold odd characters make neither errors nor mix-ups."""
+def test_every_possible_user_name_has_its_own_profile(bearer_host: RunningHost, name: str) -> None:
+    """Names that look like keys, are too long for a column or have unusual characters cause no errors or mix-ups."""
     with bearer_host.client(scheme="https", http2=True) as client:
         token = name.encode("utf-8").decode("latin-1")
         headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
@@ -81,8 +81,8 @@ def test_any_name_of_an_authenticator_has_a_profile_of_its_own(bearer_host: Runn
         assert len(first["displayName"]) <= 100
 
 
-def test_users_in_parallel_are_never_mixed_up(bearer_host: RunningHost) -> None:
-    """Each of many users reads back what that user wrote, however requests interleave."""
+def test_parallel_users_are_never_mixed_up(bearer_host: RunningHost) -> None:
+    """Each of many users reads back its own data, however requests interleave."""
     with bearer_host.client() as client:
 
         def use(number: int) -> bool:
@@ -97,8 +97,8 @@ def test_users_in_parallel_are_never_mixed_up(bearer_host: RunningHost) -> None:
             assert all(pool.map(use, range(40)))
 
 
-def test_roles_are_looked_at_where_set() -> None:
-    """A user without the role is 403 with `insufficient_scope`; one with it is let in."""
+def test_configured_roles_are_required() -> None:
+    """A user without the role is 403 with `insufficient_scope`; a user with it is accepted."""
     with profile_host(tokens=True, auth="bearer", roles=["member", "admin"]) as host, host.client() as client:
         answer = client.get(PATH, headers=bearer("ann/guest"))
         error(answer, 403)
@@ -107,24 +107,24 @@ def test_roles_are_looked_at_where_set() -> None:
         error(client.get(PATH), 401)
 
 
-def test_the_host_s_errors_need_no_token(bearer_host: RunningHost) -> None:
-    """What isn't there and what isn't done there is told to everybody, as is what OPTIONS asks for."""
+def test_the_hosts_errors_need_no_token(bearer_host: RunningHost) -> None:
+    """Unknown paths, wrong methods and OPTIONS are answered without one."""
     with bearer_host.client() as client:
         error(client.get("/users/x"), 404)
         error(client.delete(PATH), 405)
         assert client.options(PATH).status_code in {200, 204}
 
 
-def test_without_users_a_token_changes_nothing() -> None:
-    """With `none` all share one profile, whoever they say they are."""
+def test_without_users_a_token_has_no_effect() -> None:
+    """With `none`, all share one profile, whatever their token."""
     with profile_host(tokens=True) as host, host.client() as client:
         shared = data(client.get(PATH))
         for token in ("ann", "bad"):
             assert data(client.get(PATH, headers=bearer(token))) == shared
 
 
-def test_a_shared_profile_is_no_user_s() -> None:
-    """Who changes the setting shows nobody's data to anybody."""
+def test_a_shared_profile_belongs_to_no_user() -> None:
+    """A change of the setting shows nobody's data to anybody."""
     with profile_host(tokens=True, auth="bearer") as host, host.client() as client:
         assert data(client.get(PATH, headers=bearer("shared")))["userId"] != "demo"
 
@@ -138,10 +138,8 @@ def test_a_shared_profile_is_no_user_s() -> None:
         ({"auth": "basic"}, ["auth"]),
     ],
 )
-def test_settings_that_cannot_work_fail_the_plugin_and_say_what_to_do(
-    settings: dict[str, Any], reasons: list[str]
-) -> None:
-    """The operator reads the reason and the way out in one line; the host goes on with the rest."""
+def test_invalid_settings_fail_the_plugin_with_a_remedy(settings: dict[str, Any], reasons: list[str]) -> None:
+    """The operator reads the reason and the remedy in one line; the host serves the rest."""
     with running_host(["profile-template"], settings={"plugins": {"profile-template": settings}}) as host:
         generation = host.host.generation
         assert generation is not None

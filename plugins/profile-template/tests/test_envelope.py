@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     ids=lambda body: body[:20].decode("latin-1"),
 )
 def test_a_body_that_is_no_json_is_400(client: httpx.Client, body: bytes) -> None:
-    """What can't be read is told apart from what breaks rules."""
+    """An unreadable body differs from one that violates the rules."""
     assert "errors" not in error(client.put(PATH, content=body), 400)
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b"5", b'"text"'])
 def test_json_that_is_no_object_is_422(client: httpx.Client, body: bytes) -> None:
-    """A well-formed body of another type breaks a rule of the body as a whole."""
+    """A well-formed body of another type violates a rule for the whole body."""
     envelope = error(client.put(PATH, content=body), 422)
     assert envelope["errors"] == [{"field": "", "message": "must be an object"}]
 
@@ -61,18 +61,18 @@ def test_json_that_is_no_object_is_422(client: httpx.Client, body: bytes) -> Non
         ("PUT", PATH, {"content": b"{}", "headers": {"Content-Encoding": "gzip"}}, 415),
     ],
 )
-def test_the_host_s_own_errors_are_in_the_envelope(
+def test_the_hosts_own_errors_are_in_the_envelope(
     client: httpx.Client, method: str, path: str, options: dict[str, Any], status: int
 ) -> None:
-    """What the host refuses before the resource is asked has the same shape, and the connection stays good."""
+    """Errors before the resource is called have the same shape, and the connection stays usable."""
     answer = client.request(method, path, **options)
     error(answer, status)
     assert ("Allow" in answer.headers) == (status == 405)
     assert client.get(PATH).status_code == 200
 
 
-def test_a_store_that_cannot_be_reached_is_503() -> None:
-    """The host serves on, and the client is told when to come back and nothing of the database."""
+def test_an_unreachable_store_is_503() -> None:
+    """The host continues to serve; the client gets Retry-After, and no details of the database."""
     pytest.importorskip("psycopg2", reason="an unreachable store is not tested: psycopg2 is not installed")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -85,8 +85,8 @@ def test_a_store_that_cannot_be_reached_is_503() -> None:
         error(client.put(PATH, json={"gender": "X"}), 422)
 
 
-def test_a_defect_is_500_and_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that nobody expected is in the envelope as well, with the request's id and nothing internal."""
+def test_a_defect_is_500_and_reveals_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected exception is in the envelope as well, with the request's id and nothing internal."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("secret")
@@ -110,14 +110,14 @@ def test_head_and_options_have_no_body(client: httpx.Client) -> None:
     assert client.head("/users/nobody").content == b""
 
 
-def test_a_slash_at_the_end_is_the_same_resource(client: httpx.Client) -> None:
-    """One is ignored, two are not."""
+def test_a_trailing_slash_is_the_same_resource(client: httpx.Client) -> None:
+    """One slash is ignored, two are not."""
     assert client.get(f"{PATH}/").status_code == 200
     error(client.get(f"{PATH}//"), 404)
 
 
-def test_every_answer_carries_a_request_id_and_nosniff(client: httpx.Client) -> None:
-    """Successes and errors alike; a well-formed id is kept."""
+def test_every_answer_has_a_request_id_and_nosniff(client: httpx.Client) -> None:
+    """This holds for successes and errors; a valid id of the client is kept."""
     for answer in (client.get(PATH), client.get("/users/x"), client.put(PATH, content=b"{")):
         assert answer.headers["X-Request-ID"]
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -125,13 +125,13 @@ def test_every_answer_carries_a_request_id_and_nosniff(client: httpx.Client) -> 
 
 
 def test_a_body_without_a_content_type_is_json(client: httpx.Client) -> None:
-    """And parameters of the type don't matter."""
+    """Parameters of the type don't matter."""
     assert client.put(PATH, content=b"{}").status_code == 200
     typed = client.put(PATH, content=b"{}", headers={"Content-Type": "application/json;charset=UTF-8"})
     assert typed.status_code == 200
 
 
-def test_another_prefix_is_not_this_plugin_s(client: httpx.Client) -> None:
-    """The envelope ends where the prefix does."""
+def test_another_prefix_has_no_envelope(client: httpx.Client) -> None:
+    """The envelope is for this plugin's prefix only."""
     for path in ("/usersx", "/user", "/users%2Fprofile"):
         assert client.get(path).headers["Content-Type"] == "application/problem+json"

@@ -1,4 +1,4 @@
-"""The profile: read, and changed in part (SPEC User profile, CONTRACT 7)."""
+"""The profile is read, and partially changed (SPEC User profile, CONTRACT 7)."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ CHANGE = {"displayName": "Sam", "heightCm": 181.5, "weightKg": 70, "fitnessLevel
 
 
 def profile(client: httpx.Client) -> dict[str, Any]:
-    """Return the profile as it is."""
+    """Return the current profile."""
     data: dict[str, Any] = client.get(PATH, headers={"API-Version": "1.0"}).json()["data"]
     return data
 
 
 def test_a_profile_has_every_field_of_its_type(client: httpx.Client) -> None:
-    """The demo profile shows all that a profile has."""
+    """The demo profile has a value for every field."""
     answer = client.get(PATH, headers={"API-Version": "1.0"})
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
     envelope = answer.json()
@@ -63,8 +63,8 @@ def test_a_profile_has_every_field_of_its_type(client: httpx.Client) -> None:
     assert all(isinstance(data["settings"][name], kind) for name, kind in SETTINGS.items())
 
 
-def test_a_change_is_answered_and_kept(client: httpx.Client) -> None:
-    """A PUT answers with the profile as it is from now on, and a message."""
+def test_a_change_is_answered_and_stored(client: httpx.Client) -> None:
+    """A PUT answers with the changed profile and a message."""
     before = profile(client)
     answer = client.put(PATH, json=CHANGE, headers={"API-Version": "1.0"})
     envelope = answer.json()
@@ -75,8 +75,8 @@ def test_a_change_is_answered_and_kept(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("name", CHANGE)
-def test_what_is_absent_stays(client: httpx.Client, name: str) -> None:
-    """A PUT of one field changes that one; an empty one changes nothing, and succeeds."""
+def test_absent_fields_stay_unchanged(client: httpx.Client, name: str) -> None:
+    """A PUT of one field changes only that field; an empty one changes nothing, and succeeds."""
     client.put(PATH, json=CHANGE)
     other = {"displayName": "Kim", "heightCm": 160, "weightKg": 55.25, "fitnessLevel": "BEGINNER", "gender": "FEMALE"}
     client.put(PATH, json={name: other[name]})
@@ -86,8 +86,8 @@ def test_what_is_absent_stays(client: httpx.Client, name: str) -> None:
     assert (nothing.status_code, nothing.json()["data"]) == (200, before)
 
 
-def test_what_a_client_may_not_change_is_ignored(client: httpx.Client) -> None:
-    """Other members are unknown to a PUT, whether or not a profile has them."""
+def test_read_only_members_are_ignored(client: httpx.Client) -> None:
+    """A PUT ignores other members, whether or not a profile has them."""
     before = profile(client)
     answer = client.put(PATH, json={"userId": "x", "isPremium": True, "email": "x@y", "settings": {}, "new": 1})
     assert answer.status_code == 200
@@ -107,8 +107,8 @@ def test_what_a_client_may_not_change_is_ignored(client: httpx.Client) -> None:
         *(("gender", value) for value in ("MALE", "FEMALE", "OTHER", "UNDISCLOSED")),
     ],
 )
-def test_what_is_within_the_bounds_is_kept_as_it_was_sent(client: httpx.Client, name: str, value: object) -> None:
-    """The bounds themselves are allowed, and values come back as they were."""
+def test_valid_values_are_stored_as_sent(client: httpx.Client, name: str, value: object) -> None:
+    """The bounds themselves are allowed, and values come back unchanged."""
     assert client.put(PATH, json={name: value}).json()["data"][name] == value
     assert profile(client)[name] == value
 
@@ -140,7 +140,7 @@ def test_what_is_within_the_bounds_is_kept_as_it_was_sent(client: httpx.Client, 
     ],
 )
 def test_a_wrong_value_is_422_and_changes_nothing(client: httpx.Client, name: str, value: object, message: str) -> None:
-    """The field is named with the contract's text, and a right one beside it isn't taken either."""
+    """The error has the contract's text for the field, and a valid field beside it isn't changed either."""
     before = profile(client)
     right = {"gender": "OTHER"} if name != "gender" else {"weightKg": 1}
     envelope = error(client.put(PATH, json={**right, name: value}), 422)
@@ -149,20 +149,20 @@ def test_a_wrong_value_is_422_and_changes_nothing(client: httpx.Client, name: st
 
 
 def test_a_tiny_measure_stays_greater_than_zero(client: httpx.Client) -> None:
-    """A number that no double can hold is kept as the smallest that is greater than 0, as the rule says."""
+    """A number too small for a double is stored as the smallest one greater than 0, as the rule says."""
     answer = client.put("/users/profile", content=b'{"heightCm": 1e-324}')
     assert answer.json()["data"]["heightCm"] > 0
 
 
-def test_all_invalid_fields_are_named_at_once(client: httpx.Client) -> None:
-    """Nobody has to mend a form one field at a time."""
+def test_all_invalid_fields_are_reported_at_once(client: httpx.Client) -> None:
+    """Nobody has to correct a form field by field."""
     wrong = {"displayName": "", "heightCm": 0, "weightKg": "x", "fitnessLevel": None, "gender": "X"}
     envelope = error(client.put(PATH, json=wrong), 422)
     assert [each["field"] for each in envelope["errors"]] == list(wrong)
 
 
 def test_concurrent_changes_lose_no_field(host: RunningHost) -> None:
-    """However PUTs of different fields meet, the last value of each is there in the end."""
+    """If PUTs of different fields overlap, the last value of each is stored."""
     changes: dict[str, list[Any]] = {"displayName": [f"name {i}" for i in range(25)], "heightCm": list(range(100, 125))}
     changes |= {"weightKg": [60 + i / 4 for i in range(25)]}
     together = threading.Barrier(len(changes))
@@ -180,8 +180,8 @@ def test_concurrent_changes_lose_no_field(host: RunningHost) -> None:
         }
 
 
-def test_a_profile_outlives_the_host(tmp_path: Path) -> None:
-    """What was changed is there after a restart."""
+def test_a_profile_survives_a_restart(tmp_path: Path) -> None:
+    """The changes are stored."""
     plugins = ["profile-template"]
     with running_host(plugins, data_dir=tmp_path, strict=True) as host, host.client() as client:
         before = client.put(PATH, json=CHANGE).json()["data"]
@@ -189,8 +189,8 @@ def test_a_profile_outlives_the_host(tmp_path: Path) -> None:
         assert client.get(PATH).json()["data"] == before
 
 
-def test_many_first_requests_make_one_profile() -> None:
-    """Clients that all come first see the same profile."""
+def test_many_first_requests_create_one_profile() -> None:
+    """Simultaneous first clients see the same profile."""
     together = threading.Barrier(8)
     with profile_host() as host, host.client() as client:
 

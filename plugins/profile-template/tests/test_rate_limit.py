@@ -7,8 +7,8 @@ from plughost_profile_template.settings import Settings
 from .conftest import PATH, error, profile_host
 
 
-def test_every_answer_tells_what_is_left() -> None:
-    """Errors as well."""
+def test_every_answer_shows_the_remainder() -> None:
+    """This includes errors."""
     with profile_host(rate_limit="100/minute") as host, host.client() as client:
         for path, left in ((PATH, "99"), ("/users/x", "98")):
             headers = client.get(path).headers
@@ -17,7 +17,7 @@ def test_every_answer_tells_what_is_left() -> None:
 
 
 def test_too_many_requests_are_429_in_the_envelope() -> None:
-    """Whatever is asked below the prefix counts; the refusal says when to come back."""
+    """Every request below the prefix counts; the refusal has Retry-After."""
     with profile_host(rate_limit="3/hour") as host, host.client() as client:
         client.get(PATH)
         client.put(PATH, content=b"{")
@@ -28,8 +28,8 @@ def test_too_many_requests_are_429_in_the_envelope() -> None:
             assert answer.headers["RateLimit-Remaining"] == "0"
 
 
-def test_users_have_a_limit_each_and_guesses_share_one() -> None:
-    """One user's hurry is no other's wait; who sends bad tokens is stopped by address."""
+def test_users_have_their_own_limits_and_guesses_share_one() -> None:
+    """One user's requests don't block another; bad tokens are limited by address."""
     with profile_host(tokens=True, auth="bearer", rate_limit="2/hour") as host, host.client() as client:
         for name in ("ann", "bob"):
             headers = {"Authorization": f"Bearer {name}"}
@@ -40,5 +40,5 @@ def test_users_have_a_limit_each_and_guesses_share_one() -> None:
 
 
 def test_the_default_is_100_a_minute() -> None:
-    """What nobody set is what the contract says."""
+    """This is the contract's default."""
     assert Settings().rate_limit == "100/minute"

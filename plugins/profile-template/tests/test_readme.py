@@ -1,4 +1,4 @@
-"""The README, which is there to be copied from, says what the code does."""
+"""The README, from which authors copy, matches the code."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_settings_are_shown_with_their_defaults() -> None:
-    """Each setting is there, with the value that it has where nobody sets it."""
+    """Each setting is listed with its default."""
     (table,) = blocks("toml")
     shown = tomllib.loads(table)["plugins"]["profile-template"]
     assert list(shown) == list(Settings.model_fields)
     assert Settings(**shown) == Settings()
 
 
-def test_what_is_quoted_is_in_the_code() -> None:
-    """Lines of Python are lines of this plugin."""
+def test_quoted_code_exists() -> None:
+    """The README's lines of Python are lines of this plugin."""
     code = [file.read_text(encoding="utf-8") for file in PACKAGE.glob("*.py")]
     assert blocks("python")
     assert all(any(block in text for text in code) for block in blocks("python"))
 
 
 def test_every_file_is_explained() -> None:
-    """The table of files names those that there are."""
+    """The table of files lists exactly the existing ones."""
     named = set(re.findall(r"^\| `(\w+\.py)`", README, re.MULTILINE))
     assert named == {file.name for file in PACKAGE.glob("*.py")} - {"__init__.py"}
 
 
 def test_the_versions_are_named() -> None:
-    """A new minor version is told to readers as well."""
+    """The README names each minor version."""
     assert all(f"`{version}`" in README for version in VIEWS)

@@ -1,4 +1,4 @@
-"""Minor versions: 1.1 adds `updatedAt` to what 1.0 shows (CONTRACT 2 and 7)."""
+"""Minor versions: 1.1 adds `updatedAt` to the fields of 1.0 (CONTRACT 2 and 7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(("asked", "served"), [(None, "1.1"), ("1", "1.1"), ("1.1", "1.1"), ("1.0", "1.0")])
 def test_the_header_chooses_the_version(client: httpx.Client, asked: str | None, served: str) -> None:
-    """Who asks for none gets the newest; the answer says which one it is, and caches are told."""
+    """The default is the newest; the answer names its version, and caches see that it depends on the header."""
     headers = {"API-Version": asked} if asked else {}
     for answer in (
         client.get(PATH, headers=headers),
@@ -25,8 +25,8 @@ def test_the_header_chooses_the_version(client: httpx.Client, asked: str | None,
         assert ("updatedAt" in answer.json()["data"]) == (served == "1.1")
 
 
-def test_errors_of_a_version_name_it(client: httpx.Client) -> None:
-    """What was resolved is told with errors too."""
+def test_errors_name_their_version(client: httpx.Client) -> None:
+    """An error's answer also names the chosen version."""
     for asked, status, answer in (
         ("1.0", 404, client.get("/users/x", headers={"API-Version": "1.0"})),
         ("1.0", 422, client.put(PATH, json={"gender": 1}, headers={"API-Version": "1.0"})),
@@ -37,8 +37,8 @@ def test_errors_of_a_version_name_it(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("asked", ["1.2", "2", "2.0", "0.9", "v1", "1.", "1.0.0", ""])
-def test_a_version_that_is_not_spoken_is_400_and_names_those_that_are(client: httpx.Client, asked: str) -> None:
-    """The client learns what it can ask for."""
+def test_an_unknown_version_is_400_with_the_known_ones(client: httpx.Client, asked: str) -> None:
+    """The client learns which versions it can request."""
     answer = client.get(PATH, headers={"API-Version": asked})
     message = error(answer, 400)["message"]
     assert "1.0" in message
@@ -46,8 +46,8 @@ def test_a_version_that_is_not_spoken_is_400_and_names_those_that_are(client: ht
     assert "API-Version" not in answer.headers
 
 
-def test_1_1_tells_when_the_profile_was_changed(client: httpx.Client) -> None:
-    """A change moves `updatedAt` to its own time; reading and an empty change don't."""
+def test_1_1_shows_when_the_profile_was_changed(client: httpx.Client) -> None:
+    """A change sets `updatedAt`; a read and an empty change don't."""
     first = client.put(PATH, json={"weightKg": 71}).json()
     assert first["data"]["dateJoined"] <= first["data"]["updatedAt"] <= first["timestamp"]
     assert client.get(PATH).json()["data"]["updatedAt"] == first["data"]["updatedAt"]

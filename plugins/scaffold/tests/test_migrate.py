@@ -1,4 +1,4 @@
-"""`plughost migrate`: files are numbered, and a mistake of any step shows before somebody's data is migrated."""
+"""`plughost migrate` numbers files, and finds a mistake in any step before it reaches anybody's data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATE TABLE notes (id INTEGER PRIMARY KEY, author INTEGER NOT NULL REFERENCES a
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def dialect(request: pytest.FixtureRequest) -> str:
-    """The kind of database; the test is skipped where it is not there."""
+    """The kind of database; the test is skipped without it."""
     if request.param == "postgresql":
         with fresh_postgresql():
             pass
@@ -34,7 +34,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 def store(folder: Path, dialect: str, **steps: str) -> Store:
-    """Return a store with these migrations, by file name without its ending."""
+    """Return a store with these migrations, by file name without suffix."""
     (folder / dialect).mkdir()
     for name, text in steps.items():
         path = folder / f"{name[1:]}.py" if "def migrate" in text else folder / dialect / f"{name[1:]}.sql"
@@ -43,14 +43,14 @@ def store(folder: Path, dialect: str, **steps: str) -> Store:
 
 
 def told(tried: Store, dialect: str) -> list[tuple[str, bool]]:
-    """Return what is said of a try, and whether that is a failure."""
+    """Return the lines of the result, and whether each is a failure."""
     return [
         (line.text.partition(", ")[2] or line.text, line.failed) for line in check_migrations("notes", tried, dialect)
     ]
 
 
-def test_every_step_is_run_from_each_version_with_rows(dialect: str, tmp_path: Path) -> None:
-    """A column without a default can be added to an empty table only, and that is what the author's own database is."""
+def test_every_step_runs_from_each_version_with_rows(dialect: str, tmp_path: Path) -> None:
+    """A column without a default can only be added to an empty table, such as the author's own."""
     tried = store(
         tmp_path, dialect, _0001_notes=NOTES, _0002_mood="ALTER TABLE notes ADD COLUMN mood INTEGER NOT NULL;"
     )
@@ -60,7 +60,7 @@ def test_every_step_is_run_from_each_version_with_rows(dialect: str, tmp_path: P
 
 
 def test_steps_in_python_and_sql_follow_each_other(dialect: str, tmp_path: Path) -> None:
-    """All is well where each step can live with what is there."""
+    """Every step succeeds with the data of the steps before it."""
     python = """
 def migrate(session):
     for key, text in session.rows("SELECT id, text FROM notes"):
@@ -77,7 +77,7 @@ def migrate(session):
 
 
 def test_a_table_that_takes_no_rows_is_named(dialect: str, tmp_path: Path) -> None:
-    """What was tried without rows is said."""
+    """The result says which tables were tried without rows."""
     strict = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text VARCHAR(5) CHECK (text = 'x'));"
     lines = told(store(tmp_path, dialect, _0001_notes=strict, _0002_more="DELETE FROM notes;"), dialect)
     assert "no rows could be put into notes" in lines[0][0]
@@ -91,7 +91,7 @@ def migrate(*arguments: str) -> Result:
 
 @pytest.fixture
 def migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the migrations of the plugin `written`, which is installed in place."""
+    """The migrations' folder of the plugin `written`, which is installed in place."""
     write(list(Scaffold("written", ["store"]).files()), tmp_path / "project")
     source = tmp_path / "project" / "src"
     info = tmp_path / "site" / "plughost_written-0.1.0.dist-info"
@@ -107,8 +107,8 @@ def migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         del sys.modules[name]
 
 
-def test_a_new_migration_is_the_next_of_both_databases(migrations: Path) -> None:
-    """In SQL a file for each, in Python one for both; each has the number that follows."""
+def test_a_new_migration_has_the_next_number(migrations: Path) -> None:
+    """In SQL it is a file for each database, in Python one for both."""
     assert migrate("new", "written", "Add a mood!").exit_code == 0
     assert migrate("new", "written", "fill moods", "--python").exit_code == 0
     found = {file.relative_to(migrations).as_posix() for file in migrations.rglob("*.*") if file.is_file()}
@@ -119,8 +119,8 @@ def test_a_new_migration_is_the_next_of_both_databases(migrations: Path) -> None
 
 
 @pytest.mark.parametrize(("kind", "told"), [([], "write_this_step"), (["--python"], "write this step")])
-def test_a_step_that_is_not_written_yet_is_not_applied(migrations: Path, kind: list[str], told: str) -> None:
-    """A host that reloads while its author writes would record it as done, and never apply what is written then."""
+def test_an_unwritten_step_is_not_applied(migrations: Path, kind: list[str], told: str) -> None:
+    """A host that reloads meanwhile would record it as done, and never apply its later content."""
     assert migrate("new", "written", "add a mood", *kind).exit_code == 0
     answer = migrate("test", "written")
     assert answer.exit_code == 1
@@ -128,8 +128,8 @@ def test_a_step_that_is_not_written_yet_is_not_applied(migrations: Path, kind: l
     assert told in answer.output
 
 
-def test_all_of_a_plugin_is_tried(migrations: Path) -> None:
-    """The exit code tells whether all was well; each database is named."""
+def test_a_plugins_databases_are_all_tried(migrations: Path) -> None:
+    """The exit code is the result; each database is named."""
     answer = migrate("test", "written")
     assert answer.exit_code == 0, answer.output
     assert [line.split(",")[0].split(":")[0] for line in answer.output.splitlines()] == [
@@ -143,22 +143,22 @@ def test_all_of_a_plugin_is_tried(migrations: Path) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "lacks"), [("sqlite", "PostgreSQL"), ("postgresql", "SQLite")])
-def test_a_step_that_one_database_lacks_is_a_failure(migrations: Path, dialect: str, lacks: str) -> None:
-    """The code needs the same schema on both, and only the one that its author runs would show it."""
+def test_a_step_missing_for_one_database_is_a_failure(migrations: Path, dialect: str, lacks: str) -> None:
+    """The code needs the same schema on both, but the author may run only one."""
     (migrations / dialect / "0002_moods.sql").write_text("CREATE TABLE written_moods (id INTEGER);")
     answer = migrate("test", "written")
     assert answer.exit_code == 1
     assert f"written on {lacks}: there is no 0002, which " in answer.output
 
 
-def test_what_is_not_installed_in_place_is_refused() -> None:
-    """Nothing is written into a wheel's files, and what to do is named."""
+def test_a_plugin_not_installed_in_place_is_refused() -> None:
+    """A wheel's files are not changed, and the error names the remedy."""
     answer = migrate("new", "nothing", "change")
     assert answer.exit_code == 1
     assert "pip install -e" in answer.output
 
 
-def test_a_host_that_serves_needs_no_pytest() -> None:
-    """What tries migrations is imported by who does, and not at each start of a host."""
+def test_a_serving_host_does_not_import_pytest() -> None:
+    """Only the command that tries migrations imports it."""
     look = "import sys, plughost_scaffold.plugin; print('pytest' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True).stdout == "False\n"

@@ -1,4 +1,4 @@
-"""`plughost new`: what it writes is complete, and nothing that is there is overwritten."""
+"""`plughost new` writes a complete plugin, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES: Final = ["all", *(pytest.param(name, marks=pytest.mark.thorough) for name
 
 
 def run(command: Sequence[str | Path], folder: Path, **environment: str) -> None:
-    """Run a command, which must succeed."""
+    """Run a command that must succeed."""
     environment = {**os.environ, **environment}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -35,8 +35,8 @@ def new(folder: Path, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("feature", CASES)
-def test_a_new_plugin_installs_and_passes_tests_lint_and_types(feature: str, tmp_path: Path) -> None:
-    """Whatever it is to have, on both databases, with the longest of names."""
+def test_a_new_plugin_passes_its_tests_lint_and_types(feature: str, tmp_path: Path) -> None:
+    """This holds for all features, on both databases, with the longest possible name."""
     name = f"{feature}-of-a-name-as-long-as-may-be"[:29] + "x"
     assert new(tmp_path, name, f"--{feature}").exit_code == 0
     (project,) = tmp_path.iterdir()
@@ -50,7 +50,7 @@ def test_a_new_plugin_installs_and_passes_tests_lint_and_types(feature: str, tmp
 
 
 def test_a_person_at_a_terminal_is_asked(tmp_path: Path) -> None:
-    """Each feature is a question; what is answered with yes is written."""
+    """Each feature is a question; the plugin has those that were answered with yes."""
     mine, theirs = os.openpty()
     command: list[str | Path] = [BIN / "plughost", "new", "asked"]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
@@ -63,17 +63,17 @@ def test_a_person_at_a_terminal_is_asked(tmp_path: Path) -> None:
     assert "def register_pages" in (package / "plugin.py").read_text()
 
 
-def test_without_a_terminal_it_has_a_route(tmp_path: Path) -> None:
-    """A script that says nothing gets the least that answers."""
+def test_without_a_terminal_the_plugin_has_a_route(tmp_path: Path) -> None:
+    """A script without options gets the smallest plugin that answers requests."""
     assert new(tmp_path, "quiet").exit_code == 0
     assert (tmp_path / "plughost-quiet" / "src" / "plughost_quiet" / "resources.py").is_file()
 
 
 @pytest.mark.parametrize("file", ["hello.py", "some/plugins/hello.py"])
-def test_a_single_file_is_served_with_the_setting_that_is_told(
+def test_a_single_file_works_with_the_printed_setting(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line for plughost.toml is right for the folder in which the command was called."""
+    """The line for plughost.toml is right in the folder of the command."""
     monkeypatch.chdir(tmp_path)
     told = CliRunner().invoke(main, ["new", "--file", file]).output
     setting = re.search(r"plugins_dir = \S+", told)
@@ -84,7 +84,7 @@ def test_a_single_file_is_served_with_the_setting_that_is_told(
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    """What is there already is named, and left."""
+    """An existing file is named and kept."""
     new(tmp_path, "twice")
     (tmp_path / "plughost-twice" / "README.md").write_text("mine")
     answer = new(tmp_path, "twice", "--all")
@@ -94,8 +94,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Notes", "my_notes", "serve", "scaffold", "x" * 31, "-", "1st"])
-def test_a_name_that_no_plugin_may_have_is_refused(name: str, tmp_path: Path) -> None:
-    """Nothing is written, and the rule or the command in the way is named."""
+def test_an_invalid_name_is_refused(name: str, tmp_path: Path) -> None:
+    """Nothing is written; the error names the rule or the command of the same name."""
     answer = new(tmp_path, "--", name)
     assert answer.exit_code == 2
     assert list(tmp_path.iterdir()) == []

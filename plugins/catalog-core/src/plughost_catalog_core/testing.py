@@ -131,7 +131,7 @@ class CatalogTests:
             assert answer.headers["Content-Type"] == "application/json"
 
     def test_products_are_listed_in_order_of_creation(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
-        """A new product comes last in the list, in the same JSON as the create returned."""
+        """A new product comes last in the list, in the same JSON that the create returned."""
         created = [client.post(self.prefix, json=product(sku)) for sku in (new_sku() + "-B", new_sku() + "-A")]
         assert [each.status_code for each in created] == [201, 201]
         assert client.get(self.prefix).text.endswith(f"{created[0].text},{created[1].text}]")
@@ -148,7 +148,7 @@ class CatalogTests:
         assert client.get(self.prefix).text.endswith(f"{first.text}]")
 
     def test_broken_rules_come_all_at_once_as_text(self, client: httpx.Client) -> None:
-        """A body that breaks rules is 400 with one line for each invalid field."""
+        """An invalid body is 400 with one line for each invalid field."""
         answer = client.post(self.prefix, json={"sku": " ", "price": "19.99", "stock": -1})
         assert (answer.status_code, answer.headers["Content-Type"]) == (400, _TEXT)
         assert answer.text.splitlines() == [
@@ -166,7 +166,7 @@ class CatalogTests:
             assert client.get(self.prefix).text.endswith(f"{created.text}]")
 
     def test_of_racing_creates_one_wins(self, clients: dict[str, httpx.Client], new_sku: Callable[[], str]) -> None:
-        """Of 200 creates of one SKU at once over all listeners, one is 201 and the others are 409."""
+        """Of 200 creates of one SKU over all listeners, one is 201 and the others are 409."""
         assert self.race(list(clients.values()), new_sku()) == [201] + [409] * (_RACERS - 1)
 
     @classmethod
@@ -218,7 +218,7 @@ class OneProductTests(CatalogTests):
         assert (read.status_code, read.text) == (200, created.text)
 
     def test_a_price_is_read_as_it_was_created(self, client: httpx.Client, new_sku: Callable[[], str]) -> None:
-        """A get has the same digits as the create."""
+        """A get returns the same digits as the create."""
         for raw, _ in _PRICES:
             created = self.create_priced(client, new_sku(), raw)
             assert client.get(created.headers["Location"]).text == created.text
@@ -296,7 +296,7 @@ class OneProductTests(CatalogTests):
 
 
 class StoredProductTests(OneProductTests):
-    """Tests that add what only holds for a database."""
+    """Tests that apply only to catalogs with a database."""
 
     databases = ("sqlite", "postgresql")
     streams = True
