@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.host.packages import plugin_entry, saying, write_package
+from tests.host.packages import plugin_entry, speaker_source, write_package
 from tests.terminal import QUIET, Terminal, lent
 
 from plughost._cli.main import main
@@ -46,7 +46,7 @@ class Line:
     ) -> None:
         """Install a plugin, by default one that answers with its name."""
         module = f"cli_{name.replace('-', '_')}"
-        files = {f"{module}.py": saying(f"'{name}'", f"/{name}") if source is None else source}
+        files = {f"{module}.py": speaker_source(f"'{name}'", f"/{name}") if source is None else source}
         entry = plugin_entry(name, module)
         write_package(self.packages, f"cli-{name}", files, version=version, requires=requires, entry_points=entry)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.certificates.conftest import Authority
-from tests.host.plugins import until
+from tests.host.plugins import wait_until
 
 from plughost._cli.options import console, format_duration, plugins_table
 from plughost._commands import COMMANDS
@@ -325,7 +325,7 @@ def test_a_failing_save_is_reported_once(line: Line, serving: Callable[..., Serv
     file.write_text("from plughost import hookimpl\n@hookimpl\ndef register_pages(context):\n    return []\n")
     host = serving("--reload")
     file.write_text("x = (\n")
-    until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
+    wait_until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
     _, errors = host.end(signal.SIGTERM)
     assert errors.count("import: SyntaxError at hello.py:1: '(' was never closed") == 1
     assert errors.count("Traceback (most recent call last)") == 1
@@ -359,7 +359,7 @@ def test_a_traceback_on_a_terminal_begins_in_the_plugin(line: Line, serving: Cal
     file.write_text("def begin():\n    raise ValueError('early')\n\n\nbegin()\n")
     host = serving("--reload")
     file.write_text("try:\n    {}['colour']\nexcept KeyError as error:\n    raise ValueError('late') from error\n")
-    until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
+    wait_until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
     _, errors = host.end(signal.SIGTERM)
     early = [("hello.py", "5"), ("hello.py", "2")]
     late = [("hello.py", "2"), ("hello.py", "4")]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.host.plugins import is_running, until
+from tests.host.plugins import is_running, wait_until
 
 from plughost._runtime.control import send_command, socket_path
 
@@ -135,7 +135,7 @@ def test_without_a_terminal_all_output_is_json(line: Line) -> None:
     line.install("loud", LOUD)
     line.install("bad", "raise RuntimeError('broken on purpose')")
     process = line.start("serve", "--dev")
-    until(lambda: is_running(line.folder / "plughost-data"))
+    wait_until(lambda: is_running(line.folder / "plughost-data"))
     assert send_command(line.folder / "plughost-data", "reload")["swapped"]
     process.send_signal(signal.SIGTERM)
     told, errors = process.communicate(timeout=60)
@@ -153,7 +153,7 @@ def test_a_warning_of_the_start_is_a_warning_in_the_log(line: Line) -> None:
     line.install("good")
     line.configure("address = '0.0.0.0'\n[log]\nlevel = 'warning'")
     process = line.start("serve", "--dev")
-    until(lambda: is_running(line.folder / "plughost-data"))
+    wait_until(lambda: is_running(line.folder / "plughost-data"))
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     warned = [event["text"] for event in events(errors) if event["level"] == "warning"]
@@ -181,9 +181,9 @@ def test_it_answers_requests_in_flight_and_ends(line: Line, serving: Serve, numb
         target=lambda: responses.append(httpx.get(f"{host.url()}/slow", trust_env=False, timeout=60).json())
     )
     asking.start()
-    until((line.folder / "begun").exists)
+    wait_until((line.folder / "begun").exists)
     host.process.send_signal(number)
-    until(lambda: refuses(host.url()))
+    wait_until(lambda: refuses(host.url()))
     (line.folder / "go-on").touch()
     code, errors = host.ended()
     asking.join(60)
@@ -198,7 +198,7 @@ def test_a_second_sigint_ends_it_at_once(line: Line, serving: Serve) -> None:
     host = serving()
     asking = threading.Thread(target=fails, args=(f"{host.url()}/slow",))
     asking.start()
-    until((line.folder / "begun").exists)
+    wait_until((line.folder / "begun").exists)
     host.process.send_signal(signal.SIGINT)
     assert host.process.stderr is not None
     while "stopping" not in host.process.stderr.readline():
@@ -218,7 +218,7 @@ def test_a_request_beyond_the_grace_time_is_cut_off(line: Line, serving: Serve) 
     assert send_command(line.folder / "plughost-data", "reload")["ok"]
     asking = threading.Thread(target=fails, args=(f"{host.url()}/slow",))
     asking.start()
-    until((line.folder / "begun").exists)
+    wait_until((line.folder / "begun").exists)
     code, errors = host.end(signal.SIGTERM)
     asking.join(60)
     assert code == 1
@@ -231,8 +231,8 @@ def test_sighup_reloads(line: Line, serving: Serve) -> None:
     host = serving()
     line.install("late")
     host.process.send_signal(signal.SIGHUP)
-    until(lambda: httpx.get(f"{host.url()}/late", trust_env=False).status_code == 200)
-    until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
+    wait_until(lambda: httpx.get(f"{host.url()}/late", trust_env=False).status_code == 200)
+    wait_until(lambda: send_command(line.folder / "plughost-data", "status")["last_reload"] is not None)
     status = json.loads(line.run("status", "--json").output)
     assert (status["pid"], status["phase"], status["generation"]) == (host.process.pid, "serving", 2)
     assert status["last_reload"]["added"] == ["late"]
@@ -273,7 +273,7 @@ def test_a_command_during_the_start_is_executed(line: Line) -> None:
     """When the ports are open, a command waits for the start, and doesn't say that no host runs."""
     line.install("starting", STARTING)
     process = line.start("serve", "--dev")
-    until((line.folder / "ports-are-open").exists)
+    wait_until((line.folder / "ports-are-open").exists)
     with socket.socket(socket.AF_UNIX) as asking, asking.makefile() as told:
         asking.connect(str(socket_path(line.folder / "plughost-data")))
         asking.sendall(b'{"command": "reload"}\n')

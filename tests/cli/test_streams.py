@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from tests.host.plugins import until
+from tests.host.plugins import wait_until
 
 from plughost import NotRunning
 from plughost._runtime.control import send_command
@@ -21,7 +21,7 @@ def test_without_standard_streams_it_serves(line: Line) -> None:
     line.install("good")
     closed = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
     process = line.start("serve", "--dev", under=closed, stdout=None, stderr=None)
-    until(lambda: _phase(line.folder / "plughost-data") == "serving" or process.poll() is not None)
+    wait_until(lambda: _phase(line.folder / "plughost-data") == "serving" or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
 

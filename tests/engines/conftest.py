@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
 Environ = dict[str, Any]
-Until = Callable[[Callable[[], Any]], None]
+WaitUntil = Callable[[Callable[[], Any]], None]
 Exchange = Callable[[socket.socket, bytes], tuple[http.client.HTTPResponse, bytes]]
 
 
@@ -279,7 +279,7 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
-def until() -> Until:
+def wait_until() -> WaitUntil:
     """Return a function that waits for a condition, and fails after 20 s."""
 
     def wait(condition: Callable[[], Any]) -> None:

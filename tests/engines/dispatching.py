@@ -14,7 +14,7 @@ from plughost._servers.work import Job
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Until
+    from tests.engines.conftest import WaitUntil
 
     from plughost._api.host import Listener
     from plughost._servers.work import ThreadGroup
@@ -125,8 +125,8 @@ def submit(dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") 
     return task
 
 
-def hold(dispatcher: Dispatcher, release: threading.Event, until: Until, plugin: str, jobs: int) -> None:
+def hold(dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil, plugin: str, jobs: int) -> None:
     """Let slow jobs of a plugin hold threads."""
     for _ in range(jobs):
         submit(dispatcher, lambda: release.wait(20), plugin)
-    until(lambda: dispatcher.loads()[plugin].held == jobs)
+    wait_until(lambda: dispatcher.loads()[plugin].held == jobs)

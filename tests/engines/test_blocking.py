@@ -18,7 +18,7 @@ from plughost._servers.processor import Processor, least_interrupted
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Until
+    from tests.engines.conftest import WaitUntil
 
 POOL = 10
 
@@ -41,11 +41,11 @@ def engine(dispatcher: Dispatcher, release: threading.Event) -> Iterator[Receive
     receivers.close()
 
 
-def fill(dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until) -> None:
+def fill(dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil) -> None:
     """Fill the plugin's places in the blocking pool with requests that wait."""
     for number in range(POOL):
         engine.give(Task(dispatcher, lambda: release.wait(20), "stored"))
-        until(partial(_is_load, dispatcher, number + 1, 0))
+        wait_until(partial(_is_load, dispatcher, number + 1, 0))
 
 
 def test_the_blocking_pool_runs_ten_requests_at_once(dispatcher: Dispatcher, engine: Receivers) -> None:
@@ -60,31 +60,31 @@ def test_the_blocking_pool_runs_ten_requests_at_once(dispatcher: Dispatcher, eng
 
 
 def test_the_eleventh_request_waits_for_a_place(
-    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """It waits in its plugin's queue while other plugins are served, and runs after one of the ten has ended."""
-    fill(dispatcher, engine, release, until)
+    fill(dispatcher, engine, release, wait_until)
     late, done = threading.Event(), threading.Event()
     engine.give(Task(dispatcher, late.set, "stored"))
-    until(partial(_is_load, dispatcher, POOL, 1))
+    wait_until(partial(_is_load, dispatcher, POOL, 1))
     engine.give(Task(dispatcher, done.set, "other"))
     assert done.wait(20)
     assert not late.is_set()
     release.set()
     assert late.wait(20)
-    until(partial(_is_load, dispatcher, 0, 0))
-    until(lambda: engine.group.held == 0)
+    wait_until(partial(_is_load, dispatcher, 0, 0))
+    wait_until(lambda: engine.group.held == 0)
 
 
 def test_a_full_queue_of_the_blocking_pool_refuses(
-    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """The first request beyond the queue's limit is refused at once."""
-    fill(dispatcher, engine, release, until)
+    fill(dispatcher, engine, release, wait_until)
     waiting = [Task(dispatcher, lambda: None, "stored") for _ in range(QUEUE)]
     for number, each in enumerate(waiting):
         engine.give(each)
-        until(partial(_is_load, dispatcher, POOL, number + 1))
+        wait_until(partial(_is_load, dispatcher, POOL, number + 1))
     refused = Task(dispatcher, lambda: None, "stored")
     engine.give(refused)
     assert refused.refused.wait(20)
@@ -93,13 +93,13 @@ def test_a_full_queue_of_the_blocking_pool_refuses(
 
 
 def test_a_request_that_queues_too_long_for_the_blocking_pool_is_refused(
-    release: threading.Event, until: Until
+    release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """The time limit applies even if no earlier request ever ends."""
     dispatcher = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=0.05, one_processor=True)
     dispatcher.blocking_plugins = {"stored": ()}
     engine = Receivers(dispatcher, POOL + 4, alone=False)
-    fill(dispatcher, engine, release, until)
+    fill(dispatcher, engine, release, wait_until)
     late = Task(dispatcher, lambda: None, "stored")
     engine.give(late)
     assert late.refused.wait(20)
@@ -109,7 +109,7 @@ def test_a_request_that_queues_too_long_for_the_blocking_pool_is_refused(
 
 
 def test_a_request_that_computes_elsewhere_frees_its_place(
-    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """While ten requests hash passwords, for example, the next ones of their plugin are answered; this repeats."""
 
@@ -127,17 +127,17 @@ def test_a_request_that_computes_elsewhere_frees_its_place(
         engine.give(Task(dispatcher, done.set, "stored"))
         assert done.wait(20)
         release.set()
-        until(lambda: dispatcher.share_of("stored").yielded == 0)
+        wait_until(lambda: dispatcher.share_of("stored").yielded == 0)
 
 
 def test_an_engine_without_a_free_thread_still_answers(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """The dispatcher's own threads answer instead, and are reused."""
     engine = Receivers(dispatcher, 3, alone=False)
     for number in range(2):
         engine.give(Task(dispatcher, lambda: release.wait(20), f"slow{number}"))
-        until(lambda name=f"slow{number}": dispatcher.loads()[name].held == 1)  # type: ignore[misc] # a default binds it
+        wait_until(lambda name=f"slow{number}": dispatcher.loads()[name].held == 1)  # type: ignore[misc] # a default binds it
     threads = set()
     for _ in range(20):
         done = threading.Event()
@@ -148,7 +148,7 @@ def test_an_engine_without_a_free_thread_still_answers(
 
         engine.give(Task(dispatcher, note, "stored"))
         assert done.wait(20)
-        until(partial(_is_load, dispatcher, 0, 0))
+        wait_until(partial(_is_load, dispatcher, 0, 0))
     assert threads == {"plughost-requests"}
     assert len(dispatcher._own_threads) <= 4
     release.set()
@@ -173,20 +173,20 @@ def test_a_request_is_refused_if_no_thread_can_be_started(
 
 
 def test_the_queues_of_the_turn_and_of_the_blocking_pool_are_separate(
-    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """A queued read runs when a slow read ends, even while writes fill the blocking pool."""
-    fill(dispatcher, engine, release, until)
+    fill(dispatcher, engine, release, wait_until)
     write, read = threading.Event(), threading.Event()
     engine.give(Task(dispatcher, write.set, "stored"))
-    until(partial(_is_load, dispatcher, POOL, 1))
+    wait_until(partial(_is_load, dispatcher, POOL, 1))
     slow = threading.Event()
     share = dispatcher.share_of("stored").limit
     for number in range(share):
         submit(dispatcher, lambda: slow.wait(20), "stored")
-        until(partial(_is_load, dispatcher, POOL + number + 1, 1))
+        wait_until(partial(_is_load, dispatcher, POOL + number + 1, 1))
     submit(dispatcher, read.set, "stored")
-    until(partial(_is_load, dispatcher, POOL + share, 2))
+    wait_until(partial(_is_load, dispatcher, POOL + share, 2))
     slow.set()
     assert read.wait(20)
     assert not write.is_set()
@@ -196,7 +196,7 @@ def test_the_queues_of_the_turn_and_of_the_blocking_pool_are_separate(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
 def test_threads_share_a_processor_until_a_request_is_slow(
-    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """A long computation may use the other processors, and returns later. The main thread is never bound."""
     allowed = os.sched_getaffinity(0)
@@ -216,7 +216,7 @@ def test_threads_share_a_processor_until_a_request_is_slow(
 
     def look_when_overtaken(when: str) -> None:
         thread = threading.get_native_id()
-        until(lambda: os.sched_getaffinity(thread) == allowed)
+        wait_until(lambda: os.sched_getaffinity(thread) == allowed)
         look(when)
 
     def look_in_a_job() -> None:
@@ -233,7 +233,7 @@ def test_threads_share_a_processor_until_a_request_is_slow(
     for last in (partial(look_when_overtaken, "overtaken"), look_in_a_job):
         submit(dispatcher, last, "other")
         assert done.acquire(timeout=20)
-    until(lambda: all(os.sched_getaffinity(thread) == shared for thread in slow))  # they are bound again
+    wait_until(lambda: all(os.sched_getaffinity(thread) == shared for thread in slow))  # they are bound again
     assert seen == {
         "stored": shared,
         "stored, slow": allowed,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from wsgiref.types import WSGIApplication
 
-    from tests.engines.conftest import Exchange, Gate, Lane, Serve, Until
+    from tests.engines.conftest import Exchange, Gate, Lane, Serve, WaitUntil
 
 LIMIT = 10_000
 
@@ -156,7 +156,9 @@ def test_the_limit_can_be_changed_while_serving(serve: Serve, lane: Lane, counti
     assert served.client().post("/", content=b"x" * 20).status_code == 200
 
 
-def test_an_incomplete_body_reaches_no_application(serve: Serve, lane1: Lane, gate: Gate, until: Until) -> None:
+def test_an_incomplete_body_reaches_no_application(
+    serve: Serve, lane1: Lane, gate: Gate, wait_until: WaitUntil
+) -> None:
     """A client that disconnects in the middle of its body is dropped, and the next one is served."""
     served = serve(gate, lane1)
     with served.connect() as connection:

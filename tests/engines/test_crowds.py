@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, Until
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, WaitUntil
 
 IDLE, HALF_SENT, SLOW_BODIES = 1100, 500, 20
 
@@ -175,7 +175,7 @@ def test_a_connection_without_a_handshake_is_closed(serve: Serve, https_lane: La
         assert connection.recv(1) == b""
 
 
-def test_a_long_request_survives_the_idle_time_out(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
+def test_a_long_request_survives_the_idle_time_out(serve: Serve, lane: Lane, gate: Gate, wait_until: WaitUntil) -> None:
     """A connection that waits for its answer is not idle."""
     served = serve(gate, lane, idle_timeout=1)
     with served.connect() as idle:
@@ -223,7 +223,7 @@ def test_the_newest_bodies_of_the_largest_sender_are_refused(
     lane1: Lane,
     counting_app: WSGIApplication,
     exchange: Exchange,
-    until: Until,
+    wait_until: WaitUntil,
     *,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -234,7 +234,7 @@ def test_the_newest_bodies_of_the_largest_sender_are_refused(
         opened = [stack.enter_context(served.connect(source)) for source in ("127.0.0.1",) * 5 + ("127.0.0.2",)]
         for connection in opened:
             connection.sendall(head)
-        until(lambda: caplog.records)
+        wait_until(lambda: caplog.records)
         answers = []
         for connection in opened:
             connection.settimeout(0.3)

@@ -15,7 +15,7 @@ from plughost._servers.work import FunctionJob
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Until
+    from tests.engines.conftest import WaitUntil
 
 
 def test_every_job_runs_exactly_once(dispatcher: Dispatcher) -> None:
@@ -79,15 +79,15 @@ def test_plugins_take_turns(dispatcher: Dispatcher) -> None:
     assert done == ["long", "short", "long", "short", "long", "long", "long"]
 
 
-def test_a_slow_job_yields_the_turn(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+def test_a_slow_job_yields_the_turn(dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil) -> None:
     """While one job waits, another thread runs the next ones."""
-    hold(dispatcher, release, until, "slow", 1)
+    hold(dispatcher, release, wait_until, "slow", 1)
     done = threading.Event()
     submit(dispatcher, done.set, "quick")
     assert done.wait(20)
     assert dispatcher.loads()["slow"].held == 1
     release.set()
-    until(lambda: dispatcher.loads()["slow"].held == 0)
+    wait_until(lambda: dispatcher.loads()["slow"].held == 0)
 
 
 @pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "in pool"])
@@ -112,9 +112,11 @@ def test_a_slow_job_is_notified(dispatcher: Dispatcher, plugin: str, says_so: bo
     assert not quick.slow.is_set()
 
 
-def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+def test_a_plugin_holds_no_more_than_its_share(
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
+) -> None:
     """Its further requests wait in its own queue, and other plugins are served."""
-    hold(dispatcher, release, until, "slow", SHARE)
+    hold(dispatcher, release, wait_until, "slow", SHARE)
     late, done = threading.Event(), threading.Event()
     submit(dispatcher, late.set, "slow")
     submit(dispatcher, done.set, "quick")
@@ -125,9 +127,9 @@ def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: 
     assert late.wait(20)
 
 
-def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
+def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil) -> None:
     """The first request beyond the limit is refused at once, and counted."""
-    hold(dispatcher, release, until, "slow", SHARE)
+    hold(dispatcher, release, wait_until, "slow", SHARE)
     waiting = [submit(dispatcher, lambda: None, "slow") for _ in range(QUEUE)]
     refused = submit(dispatcher, lambda: None, "slow")
     assert refused.refused.wait(20)
@@ -136,41 +138,41 @@ def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, 
 
 
 def test_continued_responses_take_no_place_in_the_queue(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """Any number of them may wait for the plugin's threads, and just as many new requests may wait as before."""
-    hold(dispatcher, release, until, "slow", SHARE)
+    hold(dispatcher, release, wait_until, "slow", SHARE)
     for number in range(QUEUE):
         rest = Task(dispatcher, lambda: None, "slow")
         rest.has_begun = True
         dispatcher.submit(rest)
-        until(lambda number=number: dispatcher.loads()["slow"].queued == number + 1)  # type: ignore[misc] # mypy can't type a default
+        wait_until(lambda number=number: dispatcher.loads()["slow"].queued == number + 1)  # type: ignore[misc] # mypy can't type a default
     late = threading.Event()
     fresh = submit(dispatcher, late.set, "slow")
-    until(lambda: dispatcher.loads()["slow"].queued == QUEUE + 1)
+    wait_until(lambda: dispatcher.loads()["slow"].queued == QUEUE + 1)
     release.set()
     assert late.wait(20)
     assert not fresh.refused.is_set()
 
 
-def test_all_queued_jobs_run_once_slow_ones_end(release: threading.Event, until: Until) -> None:
+def test_all_queued_jobs_run_once_slow_ones_end(release: threading.Event, wait_until: WaitUntil) -> None:
     """The queued jobs are quick, so each must start the next: no slow job is left to do so."""
     dispatcher = Dispatcher(THREADS, queue_timeout=60)
-    hold(dispatcher, release, until, "slow", SHARE)
+    hold(dispatcher, release, wait_until, "slow", SHARE)
     done = threading.Semaphore(0)
     for _ in range(40):
         submit(dispatcher, done.release, "slow")
-    until(lambda: dispatcher.loads()["slow"] == (SHARE, 40, 0))
+    wait_until(lambda: dispatcher.loads()["slow"] == (SHARE, 40, 0))
     release.set()
     assert all(done.acquire(timeout=20) for _ in range(40))
-    until(lambda: dispatcher.loads()["slow"] == (0, 0, 0))
+    wait_until(lambda: dispatcher.loads()["slow"] == (0, 0, 0))
     assert dispatcher.close(20)
 
 
-def test_a_request_that_queues_too_long_is_refused(release: threading.Event, until: Until) -> None:
+def test_a_request_that_queues_too_long_is_refused(release: threading.Event, wait_until: WaitUntil) -> None:
     """The time limit applies even if no earlier request ever ends."""
     dispatcher = Dispatcher(THREADS, queue_timeout=0.05)
-    hold(dispatcher, release, until, "slow", SHARE)
+    hold(dispatcher, release, wait_until, "slow", SHARE)
     ran = threading.Event()
     assert submit(dispatcher, ran.set, "slow").refused.wait(20)
     assert not ran.is_set()
@@ -179,16 +181,16 @@ def test_a_request_that_queues_too_long_is_refused(release: threading.Event, unt
     assert dispatcher.close(20)
 
 
-def test_started_work_is_never_refused(release: threading.Event, until: Until) -> None:
+def test_started_work_is_never_refused(release: threading.Event, wait_until: WaitUntil) -> None:
     """The rest of a response and a plugin's own jobs may wait for any time."""
     dispatcher = Dispatcher(THREADS, queue_limit=0, queue_timeout=0.05)
-    hold(dispatcher, release, until, "slow", SHARE)
+    hold(dispatcher, release, wait_until, "slow", SHARE)
     done = threading.Semaphore(0)
     rest = Task(dispatcher, done.release, "slow")
     rest.has_begun = True
     for each in (rest, FunctionJob(rest.share, done.release)):
         dispatcher.submit(each)
-    until(lambda: submit(dispatcher, lambda: None, "slow").refused.wait(0.2))
+    wait_until(lambda: submit(dispatcher, lambda: None, "slow").refused.wait(0.2))
     release.set()
     assert all(done.acquire(timeout=20) for _ in range(2))
     assert not rest.refused.is_set()
@@ -196,11 +198,11 @@ def test_started_work_is_never_refused(release: threading.Event, until: Until) -
 
 
 def test_a_plugin_without_threads_may_always_start(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """Its request is served, however many other plugins hold their share."""
     for number in range(2 * THREADS):
-        hold(dispatcher, release, until, f"slow{number}", 1)
+        hold(dispatcher, release, wait_until, f"slow{number}", 1)
     done = threading.Event()
     submit(dispatcher, done.set, "quick")
     assert done.wait(20)
@@ -208,7 +210,7 @@ def test_a_plugin_without_threads_may_always_start(
 
 @pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "in pool"])
 def test_a_job_that_raises_ends_no_thread(
-    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, until: Until, plugin: str
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil, plugin: str
 ) -> None:
     """Its exception is logged, the next job runs, and the plugin holds no thread."""
 
@@ -222,13 +224,13 @@ def test_a_job_that_raises_ends_no_thread(
         for each in (fail, done.set):
             engine.give(Task(dispatcher, each, plugin))
         assert done.wait(20)
-        until(lambda: "was not answered" in caplog.text)
-    until(partial(_is_load, dispatcher, plugin, 0, 0))
+        wait_until(lambda: "was not answered" in caplog.text)
+    wait_until(partial(_is_load, dispatcher, plugin, 0, 0))
     engine.close()
 
 
 def test_jobs_wait_while_no_thread_can_be_started(
-    dispatcher: Dispatcher, until: Until, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They run once there is a thread: with the next job, or by the watcher if no job follows."""
 
@@ -240,14 +242,14 @@ def test_jobs_wait_while_no_thread_can_be_started(
         patched.setattr(threading.Thread, "start", refuse)
         submit(dispatcher, lambda: done.append("first"))
     submit(dispatcher, lambda: done.append("second"))
-    until(lambda: done == ["first", "second"])
+    wait_until(lambda: done == ["first", "second"])
     released = threading.Event()
     submit(dispatcher, lambda: released.wait(20), "slow")
-    until(lambda: dispatcher.loads()["slow"].held == 1)  # this is the only thread, and the watcher is awake
+    wait_until(lambda: dispatcher.loads()["slow"].held == 1)  # this is the only thread, and the watcher is awake
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         submit(dispatcher, lambda: done.append("third"))
-    until(lambda: done[2:] == ["third"])
+    wait_until(lambda: done[2:] == ["third"])
     released.set()
 
 
@@ -267,7 +269,7 @@ def test_closing_waits_only_for_its_time_limit(release: threading.Event) -> None
     assert dispatcher.close(20)
 
 
-def test_closing_wakes_a_watcher_that_is_falling_asleep(until: Until) -> None:
+def test_closing_wakes_a_watcher_that_is_falling_asleep(wait_until: WaitUntil) -> None:
     """The watcher has found nothing to do, and must not sleep for ever."""
     dispatcher = Dispatcher(2)
     ended: list[bool] = []
@@ -282,7 +284,7 @@ def test_closing_wakes_a_watcher_that_is_falling_asleep(until: Until) -> None:
 
     dispatcher._watcher_event = Alarm()
     submit(dispatcher, lambda: None)
-    until(lambda: bool(ended))
+    wait_until(lambda: bool(ended))
     assert ended == [True]
 
 
@@ -322,23 +324,23 @@ def test_jobs_that_wait_for_the_disk_yield_the_turn_at_once(dispatcher: Dispatch
     assert dispatcher.loads()["stored"].held == 0
 
 
-def test_slow_jobs_do_not_change_the_size_of_a_share(dispatcher: Dispatcher, until: Until) -> None:
+def test_slow_jobs_do_not_change_the_size_of_a_share(dispatcher: Dispatcher, wait_until: WaitUntil) -> None:
     """After any number of slow jobs, a plugin, and all plugins together, may hold as many threads as before."""
     plugins = [f"slow{number}" for number in range(THREADS // SHARE)]
     for _ in range(5):
         release = threading.Event()
         for plugin in plugins:
-            hold(dispatcher, release, until, plugin, SHARE)
-        hold(dispatcher, release, until, "last", 1)
+            hold(dispatcher, release, wait_until, plugin, SHARE)
+        hold(dispatcher, release, wait_until, "last", 1)
         for plugin, held in (*((each, SHARE) for each in plugins), ("last", 1)):
             submit(dispatcher, lambda: None, plugin)
-            until(partial(_is_load, dispatcher, plugin, held, 1))
+            wait_until(partial(_is_load, dispatcher, plugin, held, 1))
         release.set()
         for plugin in (*plugins, "last"):
-            until(partial(_is_load, dispatcher, plugin, 0, 0))
+            wait_until(partial(_is_load, dispatcher, plugin, 0, 0))
 
 
-def test_sixteen_jobs_of_a_plugin_may_yield_at_once(dispatcher: Dispatcher, until: Until) -> None:
+def test_sixteen_jobs_of_a_plugin_may_yield_at_once(dispatcher: Dispatcher, wait_until: WaitUntil) -> None:
     """They may do so repeatedly. The seventeenth counts as slow."""
     for _ in range(3):
         release, resting = threading.Event(), threading.Semaphore(0)
@@ -353,9 +355,9 @@ def test_sixteen_jobs_of_a_plugin_may_yield_at_once(dispatcher: Dispatcher, unti
             assert resting.acquire(timeout=20)
         assert dispatcher.loads()["waits"] == (0, 0, 0)
         submit(dispatcher, rest, "waits")
-        until(lambda: dispatcher.loads()["waits"] == (1, 0, 0))
+        wait_until(lambda: dispatcher.loads()["waits"] == (1, 0, 0))
         release.set()
-        until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.share_of("waits").yielded == 0)
+        wait_until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.share_of("waits").yielded == 0)
 
 
 def test_a_share_is_a_quarter_of_the_threads_and_at_least_two() -> None:

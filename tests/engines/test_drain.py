@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, Until
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, WaitUntil
 
 
 TRIES = [0, 1, *(pytest.param(number, marks=pytest.mark.thorough) for number in range(2, 10))]
@@ -56,7 +56,9 @@ def refuses(served: Served) -> bool:
 
 
 @pytest.mark.parametrize("attempt", TRIES)
-def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until, attempt: int) -> None:
+def test_requests_in_flight_are_answered(
+    serve: Serve, lane: Lane, gate: Gate, wait_until: WaitUntil, attempt: int
+) -> None:
     """Ten slow requests are all answered after the port was closed."""
     served = serve(gate, lane, threads=10)
     responses: list[str] = []
@@ -67,7 +69,7 @@ def test_requests_in_flight_are_answered(serve: Serve, lane: Lane, gate: Gate, u
         thread.start()
     gate.wait_until_entered(10)
     draining = Draining(served)
-    until(lambda: refuses(served))
+    wait_until(lambda: refuses(served))
     gate.opened.set()
     for thread in asking:
         thread.join(20)
@@ -94,7 +96,9 @@ def test_sent_requests_are_answered(serve: Serve, lane1: Lane, gate: Gate, attem
     assert draining.answered is True
 
 
-def test_requests_of_a_shared_connection_are_answered(serve: Serve, lane: Lane, gate: Gate, until: Until) -> None:
+def test_requests_of_a_shared_connection_are_answered(
+    serve: Serve, lane: Lane, gate: Gate, wait_until: WaitUntil
+) -> None:
     """Requests that share a client's connections are answered; HTTP/2 shares one."""
     served = serve(gate, lane, threads=6)
 
@@ -104,7 +108,7 @@ def test_requests_of_a_shared_connection_are_answered(serve: Serve, lane: Lane, 
             asked = asyncio.gather(*(client.get(f"/held{number}") for number in range(6)))
             await asyncio.to_thread(gate.wait_until_entered, 6)
             draining = Draining(served)
-            await asyncio.to_thread(until, lambda: refuses(served))
+            await asyncio.to_thread(wait_until, lambda: refuses(served))
             gate.opened.set()
             responses = await asked
             await asyncio.to_thread(draining.join, 20)
@@ -167,7 +171,7 @@ def test_a_paused_engine_does_not_wait_for_new_connections(serve: Serve, https_l
 
 
 def test_a_connection_is_not_idle_before_its_answer_is_written(
-    serve: Serve, https_lane: Lane, gate: Gate, until: Until, exchange: Exchange
+    serve: Serve, https_lane: Lane, gate: Gate, wait_until: WaitUntil, exchange: Exchange
 ) -> None:
     """Granian writes the answer later: for a moment, neither a request nor bytes are visible."""
     served = serve(gate, https_lane)
@@ -180,7 +184,7 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
         gate.wait_until_entered()
         engine._disconnect_idle(requests, -1.0)
         gate.opened.set()
-        until(lambda: not requests.in_flight)
+        wait_until(lambda: not requests.in_flight)
         engine._disconnect_idle(requests, -1.0)
         assert exchange(connection, b"")[1] == b"/held"
         assert exchange(connection, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/next"
@@ -189,7 +193,7 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
             engine._disconnect_idle(requests, -1.0)
             return not connections.clients(engine.port)
 
-        until(cut)
+        wait_until(cut)
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -292,7 +296,7 @@ def test_a_disconnected_client_is_not_cut_off(serve: Serve, lane1: Lane, gate: G
     assert served.engine.drain(2) is True
 
 
-def test_a_long_download_is_completed(serve: Serve, lane: Lane, until: Until) -> None:
+def test_a_long_download_is_completed(serve: Serve, lane: Lane, wait_until: WaitUntil) -> None:
     """The drain waits for the end of a streamed response."""
     entered, go_on = threading.Event(), threading.Event()
 
@@ -313,7 +317,7 @@ def test_a_long_download_is_completed(serve: Serve, lane: Lane, until: Until) ->
     downloading.start()
     assert entered.wait(20)
     draining = Draining(served)
-    until(lambda: refuses(served))
+    wait_until(lambda: refuses(served))
     go_on.set()
     downloading.join(20)
     draining.join(20)
@@ -322,7 +326,7 @@ def test_a_long_download_is_completed(serve: Serve, lane: Lane, until: Until) ->
 
 
 def test_a_drain_waits_for_the_native_thread_of_a_request(
-    serve: Serve, gate: Gate, until: Until, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, gate: Gate, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the grace, the request is cut off, but the drain waits for its thread: the interpreter may end next."""
     monkeypatch.setattr("plughost._servers.granian._STOP_SECONDS", 60.0)
@@ -334,7 +338,7 @@ def test_a_drain_waits_for_the_native_thread_of_a_request(
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
         gate.wait_until_entered()
         draining = Draining(served, grace=0.1)
-        until(worker.ended.is_set)
+        wait_until(worker.ended.is_set)
         draining.join(0.5)
         assert draining.is_alive()
         gate.opened.set()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Until
+    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, WaitUntil
 
 
 def test_the_environ_names_the_request(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
@@ -130,7 +130,9 @@ class Held:
 
 
 @pytest.mark.parametrize("in_pool", [False, True], ids=["in turn", "in pool"])
-def test_an_answered_request_is_freed(serve: Serve, lane: Lane, gate: Gate, until: Until, in_pool: bool) -> None:
+def test_an_answered_request_is_freed(
+    serve: Serve, lane: Lane, gate: Gate, wait_until: WaitUntil, in_pool: bool
+) -> None:
     """Threads that are parked after slow requests keep no reference, so that replaced plugins are freed."""
     held = weakref.WeakSet[Held]()
 
@@ -152,4 +154,4 @@ def test_an_answered_request_is_freed(serve: Serve, lane: Lane, gate: Gate, unti
         stack.callback(gate.opened.set)
         gate.wait_until_entered(len(asking))
         assert len(held) == len(asking)
-    until(lambda: gc.collect() is not None and not held)
+    wait_until(lambda: gc.collect() is not None and not held)

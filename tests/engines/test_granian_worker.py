@@ -25,7 +25,7 @@ from plughost._servers.connections import backlog_size
 from plughost._servers.granian_worker import GranianWorker
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Until
+    from tests.engines.conftest import WaitUntil
 
     from plughost._servers.granian_response import Watcher
 
@@ -75,13 +75,13 @@ def test_a_request_is_answered_in_the_thread_that_received_it() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
-def test_granians_first_thread_runs_tasks(until: Until) -> None:
+def test_granians_first_thread_runs_tasks(wait_until: WaitUntil) -> None:
     """The first thread with the name of tokio's workers runs tasks, and waits in epoll while idle."""
     before = tokio_workers()
     with working(lambda watcher: watcher.done()) as (_, port):
         ask(port)
         worker = min(tokio_workers() - before, key=int)
-        until(lambda: "poll" in Path("/proc/self/task", worker, "wchan").read_text())
+        wait_until(lambda: "poll" in Path("/proc/self/task", worker, "wchan").read_text())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
@@ -162,7 +162,7 @@ def test_a_pending_receive_can_be_cancelled() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows native threads")
-def test_a_cancelled_receive_makes_granian_poll(until: Until) -> None:
+def test_a_cancelled_receive_makes_granian_poll(wait_until: WaitUntil) -> None:
     """It starts a thread to do so if none is free, even without a new request."""
     looked, release = threading.Event(), threading.Event()
     before: set[Path] = set()
@@ -181,7 +181,7 @@ def test_a_cancelled_receive_makes_granian_poll(until: Until) -> None:
     with working(schedule) as (_, port), ThreadPoolExecutor(1) as pool:
         response = pool.submit(ask, port)
         assert looked.wait(20)
-        until(lambda: threads() - before)  # threads of an earlier test may end meanwhile
+        wait_until(lambda: threads() - before)  # threads of an earlier test may end meanwhile
         release.set()
         assert response.result() == (200, b"done")
 

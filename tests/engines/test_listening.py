@@ -25,7 +25,7 @@ from plughost._servers.waitress import WaitressEngine
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-    from tests.engines.conftest import Gate, Serve, Until
+    from tests.engines.conftest import Gate, Serve, WaitUntil
 
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.granian import GranianEngine
@@ -104,7 +104,7 @@ def test_an_inherited_socket_is_served(lane1: Lane, certificate: TLSFiles, gate:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="file descriptors are counted in /proc")
 def test_starting_and_stopping_leaves_nothing_behind(
-    lane1: Lane, certificate: TLSFiles, gate: Gate, until: Until
+    lane1: Lane, certificate: TLSFiles, gate: Gate, wait_until: WaitUntil
 ) -> None:
     """Ten starts and stops on one port leave no thread and no file descriptor."""
 
@@ -125,7 +125,7 @@ def test_starting_and_stopping_leaves_nothing_behind(
     before = descriptors(), threading.active_count(), threads()
     for _ in range(10):
         live(port)
-    until(lambda: descriptors() <= before[0] and threading.active_count() <= before[1] and threads() <= before[2])
+    wait_until(lambda: descriptors() <= before[0] and threading.active_count() <= before[1] and threads() <= before[2])
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from wsgiref.types import WSGIApplication
 
-    from tests.engines.conftest import Exchange, Gate, Lane, Serve, Until
+    from tests.engines.conftest import Exchange, Gate, Lane, Serve, WaitUntil
 
     from plughost._servers.granian import GranianEngine
 
@@ -80,12 +80,12 @@ def full_disk() -> Iterator[None]:
 
 @pytest.mark.usefixtures("full_disk")
 def test_an_error_in_between_stops_no_engine(
-    serve: Serve, lane1: Lane, gate: Gate, until: Until, caplog: pytest.LogCaptureFixture
+    serve: Serve, lane1: Lane, gate: Gate, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged, and requests are still answered."""
     served = serve(gate, lane1, connection_limit=10)
     opened = connect(served, 30)
-    until(lambda: "failed" in caplog.text)
+    wait_until(lambda: "failed" in caplog.text)
     assert served.client().get("/on").text == "/on"
     for each in opened:
         each.close()
@@ -108,7 +108,7 @@ def test_clients_of_a_replaced_engine_have_more_time(
 
 
 def test_an_engine_that_was_paused_makes_room_after_a_crowd(
-    serve: Serve, https_lane: Lane, gate: Gate, until: Until, caplog: pytest.LogCaptureFixture
+    serve: Serve, https_lane: Lane, gate: Gate, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After `resume`, it behaves as if it had never paused."""
     served = serve(gate, https_lane, connection_limit=10)
@@ -116,7 +116,7 @@ def test_an_engine_that_was_paused_makes_room_after_a_crowd(
     engine.pause()
     engine.resume()
     opened = connect(served, 30)
-    until(lambda: "accepts little" in caplog.text)
+    wait_until(lambda: "accepts little" in caplog.text)
     assert served.client().get("/later").text == "/later"
     for each in opened:
         each.close()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import socket
     from wsgiref.types import StartResponse
 
-    from tests.engines.conftest import Environ, Lane, Serve, Served, Until
+    from tests.engines.conftest import Environ, Lane, Serve, Served, WaitUntil
 
 
 class Waits:
@@ -52,17 +52,17 @@ class _Body:
         self._application.closed.append(id(self))
 
 
-def test_a_body_continues_after_its_pause(serve: Serve, lane: Lane, until: Until) -> None:
+def test_a_body_continues_after_its_pause(serve: Serve, lane: Lane, wait_until: WaitUntil) -> None:
     """The first part arrives at once, the rest after the pause, and the body is closed once."""
     application = Waits()
     with serve(application, lane).client() as client, client.stream("GET", "/") as answer:
         received = answer.iter_raw()
         assert next(received) == b"one"
-        until(lambda: application.pauses)
+        wait_until(lambda: application.pauses)
         application.pauses[0].ready()
         application.pauses[0].ready()
         assert b"".join(received) == b"two"
-    until(lambda: len(application.closed) == 1)
+    wait_until(lambda: len(application.closed) == 1)
 
 
 def test_a_pause_ends_by_itself(serve: Serve, lane: Lane) -> None:
@@ -87,19 +87,21 @@ def test_a_pause_that_is_already_over_is_none(serve: Serve, lane: Lane) -> None:
     assert serve(application, lane).client().get("/").text == "x" * 100
 
 
-def test_the_body_of_a_disconnected_client_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
+def test_the_body_of_a_disconnected_client_is_closed(serve: Serve, lane: Lane, wait_until: WaitUntil) -> None:
     """A disconnect during a pause is noticed at once, not at the next part."""
     application = Waits()
     client = serve(application, lane).client()
     with client.stream("GET", "/") as answer:
         received = answer.iter_raw()
         assert next(received) == b"one"
-        until(lambda: application.pauses)
+        wait_until(lambda: application.pauses)
     client.close()
-    until(lambda: len(application.closed) == 1)
+    wait_until(lambda: len(application.closed) == 1)
 
 
-def test_the_body_for_a_client_that_disconnected_earlier_is_closed(serve: Serve, lane: Lane, until: Until) -> None:
+def test_the_body_for_a_client_that_disconnected_earlier_is_closed(
+    serve: Serve, lane: Lane, wait_until: WaitUntil
+) -> None:
     """A disconnect during a slow request is noticed when its response begins."""
     application, entered, left = Waits(), threading.Event(), threading.Event()
 
@@ -119,11 +121,11 @@ def test_the_body_for_a_client_that_disconnected_earlier_is_closed(serve: Serve,
             assert entered.wait(20)
         assert served.client().get("/now").text == "now"  # the request counts as slow by now
         left.set()
-        until(lambda: application.closed)
+        wait_until(lambda: application.closed)
         assert len(application.closed) == 1
 
 
-def test_paused_bodies_hold_no_thread(serve: Serve, lane: Lane, until: Until) -> None:
+def test_paused_bodies_hold_no_thread(serve: Serve, lane: Lane, wait_until: WaitUntil) -> None:
     """Besides 60 paused bodies, over one connection or many, one thread answers others; then all continue.
 
     A request that a busy machine delays by some milliseconds counts as slow, and 64 others may wait for it.
@@ -133,7 +135,7 @@ def test_paused_bodies_hold_no_thread(serve: Serve, lane: Lane, until: Until) ->
     with _Crowd(served, lane) as crowd:
         for _ in range(60):
             crowd.ask("/")
-        until(lambda: len(application.pauses) == 60)
+        wait_until(lambda: len(application.pauses) == 60)
         threads = threading.active_count()
         with served.client() as other:
             assert other.get("/now").text == "now"
@@ -141,7 +143,7 @@ def test_paused_bodies_hold_no_thread(serve: Serve, lane: Lane, until: Until) ->
         for pause in application.pauses:
             pause.ready()
         assert crowd.answers() == [b"onetwo"] * 60
-    until(lambda: len(set(application.closed)) == len(application.closed) == 60)
+    wait_until(lambda: len(set(application.closed)) == len(application.closed) == 60)
 
 
 class _Crowd:
@@ -203,20 +205,20 @@ def _body_of(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_drain_cuts_off_paused_bodies(serve: Serve, lane: Lane, until: Until, ended: bool) -> None:
+def test_a_drain_cuts_off_paused_bodies(serve: Serve, lane: Lane, wait_until: WaitUntil, ended: bool) -> None:
     """The engine's drain waits for paused bodies until its grace is over."""
     application = Waits()
     served = serve(application, lane)
     with served.client() as client, client.stream("GET", "/") as answer:
         received = answer.iter_raw()
         assert next(received) == b"one"
-        until(lambda: application.pauses)
+        wait_until(lambda: application.pauses)
         if ended:
             application.pauses[0].end()
         assert served.engine.drain(30 if ended else 0.3) is ended
 
 
-def test_a_client_that_reads_nothing_holds_no_thread(serve: Serve, lane1: Lane, until: Until) -> None:
+def test_a_client_that_reads_nothing_holds_no_thread(serve: Serve, lane1: Lane, wait_until: WaitUntil) -> None:
     """One thread answers others while clients of endless responses read nothing."""
     begun = threading.Semaphore(0)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse
 
-    from tests.engines.conftest import Environ, Lane, Serve, Served, Until
+    from tests.engines.conftest import Environ, Lane, Serve, Served, WaitUntil
 
 PART = 2_000_000
 PARTS = 8
@@ -107,7 +107,11 @@ def test_a_steady_slow_reader_gets_everything(serve: Serve, lane: Lane, monkeypa
 
 @pytest.mark.parametrize("blocking_plugins", [{}, {"": ()}], ids=["in turn", "in pool"])
 def test_endless_streams_block_no_other_request(
-    serve: Serve, lane: Lane, release: threading.Event, until: Until, blocking_plugins: dict[str, tuple[str, ...]]
+    serve: Serve,
+    lane: Lane,
+    release: threading.Event,
+    wait_until: WaitUntil,
+    blocking_plugins: dict[str, tuple[str, ...]],
 ) -> None:
     """A plugin serves more fast readers than it has threads at the same time, and other requests besides."""
 
@@ -128,10 +132,10 @@ def test_endless_streams_block_no_other_request(
         threads = [threading.Thread(target=read, args=(reader,), daemon=True) for reader in readers]
         for thread in threads:
             thread.start()
-        until(lambda: all(reader.taken for reader in readers))
+        wait_until(lambda: all(reader.taken for reader in readers))
         before = [reader.taken for reader in readers]
         assert served.client().get("/other").text == "other"
-        until(lambda: all(reader.taken > taken for reader, taken in zip(readers, before, strict=True)))
+        wait_until(lambda: all(reader.taken > taken for reader, taken in zip(readers, before, strict=True)))
         release.set()
         for thread in threads:
             thread.join(20)
@@ -188,7 +192,9 @@ def test_clients_that_read_nothing_cost_little_memory(serve: Serve, lane: Lane) 
     assert memory("VmHWM") - before < 20 * 2 * PART
 
 
-def test_a_stream_without_a_window_is_aborted(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_a_window_is_aborted(
+    serve: Serve, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Earlier progress and other traffic on its connection don't change this."""
     monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
     monkeypatch.setattr("plughost._servers.base._MIN_RATE", 500_000)
@@ -202,7 +208,7 @@ def test_a_stream_without_a_window_is_aborted(serve: Serve, until: Until, monkey
             reader.ping()
             return application.ended.acquire(blocking=False)
 
-        until(is_given_up)
+        wait_until(is_given_up)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system takes as much as it likes")

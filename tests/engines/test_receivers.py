@@ -14,7 +14,7 @@ from tests.engines.conftest import LANES, tokio_workers
 from tests.engines.dispatching import Receivers, Task
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Gate, Lane, Serve, Until
+    from tests.engines.conftest import Gate, Lane, Serve, WaitUntil
 
     from plughost._servers.dispatcher import Dispatcher
 
@@ -25,7 +25,9 @@ def holds_one(dispatcher: Dispatcher, plugin: str) -> bool:
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])
-def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Event, until: Until, alone: bool) -> None:
+def test_receivers_always_receive(
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil, alone: bool
+) -> None:
     """An engine receives even if slow requests hold more threads than it has; so do two engines at once."""
     with ExitStack() as stack:
         engines = [Receivers(dispatcher, 3, alone=alone) for _ in range(2)]
@@ -36,7 +38,7 @@ def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Eve
             for engine in engines:
                 name = f"slow{round_}-{id(engine)}"
                 engine.give(Task(dispatcher, lambda: release.wait(20), name))
-                until(partial(holds_one, dispatcher, name))
+                wait_until(partial(holds_one, dispatcher, name))
         for engine in engines:
             for number in range(50):
                 done = threading.Event()
@@ -44,10 +46,10 @@ def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Eve
                 assert done.wait(20)
 
 
-def test_all_receivers_but_one_park(dispatcher: Dispatcher, until: Until) -> None:
+def test_all_receivers_but_one_park(dispatcher: Dispatcher, wait_until: WaitUntil) -> None:
     """If one thread at a time receives, the others wait for jobs that it hands over."""
     engine = Receivers(dispatcher, 4, alone=True)
-    until(lambda: len(engine.group.parked) == 3)
+    wait_until(lambda: len(engine.group.parked) == 3)
     engine.close()
 
 
@@ -129,7 +131,9 @@ def test_an_engine_receives_while_another_is_busy(dispatcher: Dispatcher, alone:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows native threads")
 @pytest.mark.parametrize("lane", LANES[1:], ids=str)
-def test_granian_receives_while_its_only_thread_is_busy(lane: Lane, serve: Serve, gate: Gate, until: Until) -> None:
+def test_granian_receives_while_its_only_thread_is_busy(
+    lane: Lane, serve: Serve, gate: Gate, wait_until: WaitUntil
+) -> None:
     """It starts one more thread before another request arrives, so that a simultaneous one doesn't wait."""
     before = tokio_workers()
     served = serve(gate, lane)
@@ -137,6 +141,6 @@ def test_granian_receives_while_its_only_thread_is_busy(lane: Lane, serve: Serve
     with ThreadPoolExecutor(1) as pool, served.client() as client:
         response = pool.submit(client.get, "/held")
         gate.wait_until_entered()
-        until(lambda: len(tokio_workers() - before) > at_first)
+        wait_until(lambda: len(tokio_workers() - before) > at_first)
         gate.opened.set()
         assert response.result().text == "/held"

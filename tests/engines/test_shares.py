@@ -10,25 +10,25 @@ from tests.engines.dispatching import SHARE, hold, submit
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Until
+    from tests.engines.conftest import WaitUntil
 
     from plughost._servers.dispatcher import Dispatcher
 
 
 def test_a_released_thread_goes_to_plugins_below_their_share(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """They alternate, as quick requests do, even if requests of plugins without a free share wait longer."""
     ends = threading.Event()
-    hold(dispatcher, ends, until, "ends", SHARE)
+    hold(dispatcher, ends, wait_until, "ends", SHARE)
     for plugin in ("full", "full, too"):
-        hold(dispatcher, release, until, plugin, SHARE)
+        hold(dispatcher, release, wait_until, plugin, SHARE)
     for plugin in ("one", "another"):
-        hold(dispatcher, release, until, plugin, 1)
+        hold(dispatcher, release, wait_until, plugin, 1)
     done = {plugin: threading.Semaphore(0) for plugin in ("full", "one", "another")}
     for plugin in ("full", "one", "another", "one", "another"):
         submit(dispatcher, done[plugin].release, plugin)
-    until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 5)
+    wait_until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 5)
     ends.set()
     for plugin in ("one", "another") * 2:
         assert done[plugin].acquire(timeout=20)
@@ -36,25 +36,25 @@ def test_a_released_thread_goes_to_plugins_below_their_share(
 
 
 def test_a_thread_beyond_the_share_goes_to_another_plugin(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """Two threads released at once admit two requests of one plugin, and the first turns out to be slow."""
     ends, done = threading.Event(), threading.Event()
-    hold(dispatcher, ends, until, "ends", SHARE)
+    hold(dispatcher, ends, wait_until, "ends", SHARE)
     for plugin in ("full", "full, too"):
-        hold(dispatcher, release, until, plugin, SHARE)
+        hold(dispatcher, release, wait_until, plugin, SHARE)
     for plugin in ("slow", "quick"):
-        hold(dispatcher, release, until, plugin, 1)
+        hold(dispatcher, release, wait_until, plugin, 1)
     for _ in range(2):
         submit(dispatcher, lambda: release.wait(20), "slow")
     submit(dispatcher, done.set, "quick")
-    until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 3)
+    wait_until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 3)
     ends.set()
     assert done.wait(10)  # before the requests that it waits for end by themselves
 
 
 def test_a_request_that_yields_keeps_no_other_waiting(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """The next request gets the thread for which it was admitted."""
 
@@ -63,9 +63,9 @@ def test_a_request_that_yields_keeps_no_other_waiting(
         release.wait(20)
 
     ends, done = threading.Event(), threading.Event()
-    hold(dispatcher, ends, until, "slow", SHARE)
+    hold(dispatcher, ends, wait_until, "slow", SHARE)
     for run in (rest, rest, done.set):
         submit(dispatcher, run, "slow")
-    until(lambda: dispatcher.loads()["slow"].queued == 3)
+    wait_until(lambda: dispatcher.loads()["slow"].queued == 3)
     ends.set()
     assert done.wait(10)  # before the requests that it waits for end by themselves

@@ -12,7 +12,7 @@ from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.work import Backlog
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Until
+    from tests.engines.conftest import WaitUntil
 
 
 def test_a_later_job_overtakes_no_earlier_one(dispatcher: Dispatcher) -> None:
@@ -39,29 +39,29 @@ def test_peek_returns_the_job_that_pop_returns(dispatcher: Dispatcher) -> None:
 
 
 def test_a_slow_job_starts_no_thread_while_nothing_waits(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """Another thread starts only when there is a job for it."""
-    hold(dispatcher, release, until, "slow", 1)
+    hold(dispatcher, release, wait_until, "slow", 1)
     with dispatcher._lock:  # the turn has been passed on by now
         assert len(dispatcher._own_threads) == 1
 
 
 def test_a_slow_job_loses_the_turn_after_an_idle_period(
-    dispatcher: Dispatcher, release: threading.Event, until: Until
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:
     """The watcher sleeps while nothing runs, and is woken."""
     submit(dispatcher, lambda: None)
-    until(lambda: dispatcher._watcher is not None and dispatcher._is_watcher_asleep)
-    hold(dispatcher, release, until, "slow", 1)
+    wait_until(lambda: dispatcher._watcher is not None and dispatcher._is_watcher_asleep)
+    hold(dispatcher, release, wait_until, "slow", 1)
 
 
-def test_parked_threads_are_reused_after_an_engine_has_ended(dispatcher: Dispatcher, until: Until) -> None:
+def test_parked_threads_are_reused_after_an_engine_has_ended(dispatcher: Dispatcher, wait_until: WaitUntil) -> None:
     """An existing thread runs the jobs that wait behind another engine's slow job."""
     ended, engine = (Receivers(dispatcher, 2, alone=False) for _ in range(2))
     ended.close()
     submit(dispatcher, lambda: None)
-    until(lambda: dispatcher._own_group.parked)
+    wait_until(lambda: dispatcher._own_group.parked)
     done = threading.Event()
 
     def slow() -> None:
@@ -98,7 +98,7 @@ class Turn:
 
 @pytest.mark.parametrize("taken", [False, True], ids=["as it is let go", "just after"])
 def test_a_job_that_arrives_while_the_turn_is_released_runs(
-    dispatcher: Dispatcher, release: threading.Event, until: Until, taken: bool
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil, taken: bool
 ) -> None:
     """The releasing thread runs it, or a thread that takes the turn at that moment."""
     done = threading.Semaphore(0)

@@ -59,7 +59,7 @@ def plugin_entry(name: str, target: str) -> str:
     return f"[plughost.plugins]\n{name} = {target}\n"
 
 
-def saying(word: str, prefix: str, head: str = "") -> str:
+def speaker_source(word: str, prefix: str, head: str = "") -> str:
     """Return the source of a plugin module that answers with a word below a prefix."""
     return f"""{head}
 from plughost import Operation, Route, RouteGroup, hookimpl

@@ -94,7 +94,7 @@ def reason(host: RunningHost, plugin: str) -> str:
     return f"{entry.state}: {entry.failure}"
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait until a condition holds, or fail."""
     deadline = monotonic() + seconds
     while not condition():
@@ -137,6 +137,6 @@ def raising(error: BaseException) -> Callable[[], Any]:
     return act
 
 
-def beside(bad: object) -> list[Any]:
+def with_good_plugin(bad: object) -> list[Any]:
     """Return the distributions of a bad plugin and of a good one."""
     return [plugin_distribution("bad", bad), plugin_distribution("good", Speaker("good", "/good"))]

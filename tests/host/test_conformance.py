@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.host.packages import plugin_entry, saying, write_package
+from tests.host.packages import plugin_entry, speaker_source, write_package
 
 from plughost.testing import _lifecycle, running_host
 
@@ -149,7 +149,9 @@ def test_a_thread_that_never_ends_is_found(plant: Callable[..., Any]) -> None:
     with pytest.raises(
         AssertionError, match=r"leaves the threads \[.*'forgotten'.*\] behind .*: end them in `stopping`"
     ):
-        plant("planted-leak", saying("1", "/leak") + THREAD).test_it_serves_on_after_a_reload_and_leaves_no_thread()
+        plant(
+            "planted-leak", speaker_source("1", "/leak") + THREAD
+        ).test_it_serves_on_after_a_reload_and_leaves_no_thread()
     importlib.import_module("planted_leak").let_go.set()
 
 
@@ -169,7 +171,9 @@ def test_a_file_or_connection_left_behind_is_found(
     """The failure names it and says what to do."""
     source, found = LEFT[name]
     with pytest.raises(AssertionError, match=found):
-        plant(name, saying("1", "/leak") + source).test_it_leaves_no_file_and_no_connection(tmp_path, monkeypatch)
+        plant(name, speaker_source("1", "/leak") + source).test_it_leaves_no_file_and_no_connection(
+            tmp_path, monkeypatch
+        )
     for each in getattr(importlib.import_module(name.replace("-", "_")), "opened", ()):
         each.close()
 
@@ -178,7 +182,7 @@ def test_a_plugin_that_leaves_nothing_behind_passes(
     plant: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The suite finds no thread, file or module of it."""
-    suite = plant("planted-clean", saying("1", "/clean"))
+    suite = plant("planted-clean", speaker_source("1", "/clean"))
     suite.test_it_serves_on_after_a_reload_and_leaves_no_thread()
     suite.test_it_leaves_no_file_and_no_connection(tmp_path, monkeypatch)
     suite.test_its_modules_can_be_replaced()
@@ -199,7 +203,7 @@ def test_a_module_that_stays_referenced_is_found(
     source, found = HELD_ON[name]
     monkeypatch.setattr("plughost.planted", None, raising=False)
     with pytest.raises(AssertionError, match=found):
-        plant(name, saying("1", "/held") + source).test_its_modules_can_be_replaced()
+        plant(name, speaker_source("1", "/held") + source).test_its_modules_can_be_replaced()
 
 
 def test_a_stream_that_ignores_the_drain_is_found(plant: Callable[..., Any]) -> None:
@@ -227,8 +231,8 @@ def test_prepared_clients_reach_protected_operations(plant: Callable[..., Any]) 
 def test_a_package_without_types_is_found(plant: Callable[..., Any]) -> None:
     """The failure names the missing file."""
     with pytest.raises(AssertionError, match=r"planted_bare has no file py\.typed: add an empty one"):
-        plant("planted-bare", saying("1", "/bare")).test_it_says_that_it_is_typed()
-    plant("planted-typed", saying("1", "/bare"), **{"py.typed": ""}).test_it_says_that_it_is_typed()
+        plant("planted-bare", speaker_source("1", "/bare")).test_it_says_that_it_is_typed()
+    plant("planted-typed", speaker_source("1", "/bare"), **{"py.typed": ""}).test_it_says_that_it_is_typed()
 
 
 def test_a_function_without_annotations_is_found(plant: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.host.packages import plugin_entry, saying, write_package
+from tests.host.packages import plugin_entry, speaker_source, write_package
 from tests.host.test_reload_packages import InFolder, install
 
 from plughost._runtime.generation import Discovery
@@ -78,13 +78,13 @@ def test_relative_importers_of_changed_code_are_imported_afresh(
     monkeypatch.syspath_prepend(str(beside))
 
     def install_base(word: str) -> None:
-        sources = {"words": f"WORD = {word}", "__init__": "from . import words", "plugin": saying("1", "/base")}
+        sources = {"words": f"WORD = {word}", "__init__": "from . import words", "plugin": speaker_source("1", "/base")}
         files = {f"reloaded_space/base/{name}.py": source for name, source in sources.items()}
         entry = plugin_entry("base", "reloaded_space.base.plugin")
         write_package(folder, "reloaded-base", files, version=word, entry_points=entry)
 
     install_base("1")
-    top = {"reloaded_space/top/deep/__init__.py": saying("WORD", "/top", head=statement)}
+    top = {"reloaded_space/top/deep/__init__.py": speaker_source("WORD", "/top", head=statement)}
     write_package(beside, "reloaded-top", top, entry_points=plugin_entry("top", "reloaded_space.top.deep"))
     with running_host(distributions=InFolder(folder, beside)) as host, host.client() as client:
         assert client.get("/top").json()["word"] == 1
@@ -96,7 +96,7 @@ def test_relative_importers_of_changed_code_are_imported_afresh(
 def test_a_plugin_that_imports_no_changed_code_keeps_its_memory(folder: Path) -> None:
     """This holds whatever else it requires, and even if one of its modules has no readable file."""
     write_package(folder, "reloaded-lib", {"reloaded_lib.py": ""})
-    space = {"reloaded_apart/parts/plugin.py": saying("1", "/other")}
+    space = {"reloaded_apart/parts/plugin.py": speaker_source("1", "/other")}
     entry = plugin_entry("other", "reloaded_apart.parts.plugin")
     write_package(folder, "reloaded-other", space, requires=["reloaded-lib"], entry_points=entry)
     install(folder, "base", "'one'", "1.0")
@@ -124,7 +124,7 @@ def test_an_edit_of_the_same_size_in_the_same_second_takes_effect(folder: Path) 
     plugins = folder / "plugins"
     plugins.mkdir()
     file = plugins / "quick.py"
-    with_one = saying("1", "/quick")
+    with_one = speaker_source("1", "/quick")
     file.write_text(with_one)
     with running_host(settings={"plugins_dir": str(plugins)}, distributions=[]) as host:
         state = file.stat()
@@ -139,12 +139,12 @@ def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None
     """Adding or removing a file adds or removes its plugin; a name with a leading underscore is ignored."""
     plugins = folder / "plugins"
     plugins.mkdir()
-    (plugins / "say_one.py").write_text(saying("1", "/one"))
+    (plugins / "say_one.py").write_text(speaker_source("1", "/one"))
     (plugins / "_helper.py").write_text("raise RuntimeError")
     settings = {"plugins_dir": str(plugins)}
     with running_host(settings=settings, distributions=[]) as host, host.client() as client:
         assert client.get("/one").json() == {"word": 1, "count": 1}
-        (plugins / "say-two.py").write_text(saying("2", "/two"))
+        (plugins / "say-two.py").write_text(speaker_source("2", "/two"))
         report = host.host.reload()
         assert (report.added, report.reused) == (("say-two",), ("say-one",))
         (plugins / "say-two.py").unlink()
@@ -166,7 +166,7 @@ def test_a_faulty_file_fails_with_the_reason(folder: Path, name: bytes, told: st
     """The reason blames the file's content or its name, and other plugins serve."""
     plugins = folder / "plugins"
     plugins.mkdir()
-    (plugins / "good.py").write_text(saying("1", "/good"))
+    (plugins / "good.py").write_text(speaker_source("1", "/good"))
     (plugins / os.fsdecode(name)).write_text("import missing_library")
     with running_host(settings={"plugins_dir": str(plugins)}, distributions=[]) as host:
         states = {each.name: each.reason or each.state for each in host.host.view.plugins}
@@ -189,8 +189,10 @@ def test_a_file_with_the_name_of_an_installed_plugin_is_reported(folder: Path) -
     """One of the two serves, and the other gives the reason, as for two distributions."""
     plugins = folder / "plugins"
     plugins.mkdir()
-    (plugins / "base.py").write_text(saying("1", "/file"))
-    write_package(folder, "a-base", {"a_base.py": saying("2", "/a")}, entry_points=plugin_entry("base", "a_base"))
+    (plugins / "base.py").write_text(speaker_source("1", "/file"))
+    write_package(
+        folder, "a-base", {"a_base.py": speaker_source("2", "/a")}, entry_points=plugin_entry("base", "a_base")
+    )
     settings = {"plugins_dir": str(plugins)}
     with running_host(settings=settings, distributions=InFolder(folder)) as host:
         used, other = host.host.view.plugins

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.host.packages import plugin_entry, saying, write_package
+from tests.host.packages import plugin_entry, speaker_source, write_package
 from tests.host.plugins import Speaker, reason
 
 from plughost._plugins.environment import Environment
@@ -223,7 +223,7 @@ def test_broken_metadata_of_one_distribution_affects_no_other(
     entry = plugin_entry("good", "discovered_good")
     known = b"Name: broken\n" in BROKEN[what].get("METADATA", b"") and "target" not in what
     requires = ["broken"] if known else []
-    source = {"discovered_good.py": saying("'good'", "/good")}
+    source = {"discovered_good.py": speaker_source("'good'", "/good")}
     write_package(tmp_path, "good", source, requires=requires, entry_points=entry)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "discovered_good", raising=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.host.plugins import Plugin, Speaker, group_of, until
+from tests.host.plugins import Plugin, Speaker, group_of, wait_until
 
 from plughost import Middleware, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
@@ -73,7 +73,7 @@ class Reader:
         self.end: str | None = None
         self._thread = threading.Thread(target=self._read, args=(host.client(scheme=scheme),))
         self._thread.start()
-        until(lambda: bool(self.lines))
+        wait_until(lambda: bool(self.lines))
 
     def _read(self, client: httpx.Client) -> None:
         try:
@@ -158,7 +158,7 @@ def test_a_reload_does_not_wait_for_streams_of_reused_plugins() -> None:
         del installed[1]
         assert host.host.reload().removed == ("one",)
         read = len(reader.lines)
-        until(lambda: len(reader.lines) > read)
+        wait_until(lambda: len(reader.lines) > read)
         installed[0] = plugin_distribution("ticks", Speaker("new"), version="2.0")
         assert host.host.reload().cut_off == ()
         assert reader.join() == "complete"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.host.plugins import Speaker, group_of, until
+from tests.host.plugins import Speaker, group_of, wait_until
 
 from plughost import hookimpl
 from plughost.http import EventChannel, ServerSentEvent, send_events
@@ -86,7 +86,7 @@ async def begin(
 
 async def soon(condition: Any) -> None:
     """Wait until a condition holds, while the readers read."""
-    await asyncio.to_thread(until, condition, 120.0)
+    await asyncio.to_thread(wait_until, condition, 120.0)
 
 
 @pytest.mark.parametrize(("scheme", "engine"), [("http", "waitress"), ("http", "granian"), ("https", "granian")])

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import pytest
 from pydantic import create_model
 from tests.host.packages import plugin_entry, write_package
-from tests.host.plugins import Plugin, Says, Speaker, beside, group_of, raising, reason
+from tests.host.plugins import Plugin, Says, Speaker, group_of, raising, reason, with_good_plugin
 
 import plughost
 from plughost import (
@@ -145,7 +145,7 @@ def test_the_place_of_a_failure_is_where_the_plugin_raised() -> None:
         raise ValueError("no luck")
 
     line = inner.__code__.co_firstlineno + 1
-    with running_host(distributions=beside(Plugin(register_routes=outer))) as host:
+    with running_host(distributions=with_good_plugin(Plugin(register_routes=outer))) as host:
         assert f"ValueError at test_failed_plugins.py:{line}: no luck" in reason(host, "bad")
 
 
@@ -206,7 +206,10 @@ def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
             loaded.append("bad")
             super().__init__("bad")
 
-    installed = [*beside(Loads), plugin_distribution("needy", Speaker("n", "/needy"), requires=["plughost-bad"])]
+    installed = [
+        *with_good_plugin(Loads),
+        plugin_distribution("needy", Speaker("n", "/needy"), requires=["plughost-bad"]),
+    ]
     without = () if settings else ("bad",)
     with running_host(distributions=installed, settings=settings, without=without) as host:
         assert reason(host, "bad") == "disabled: None"
@@ -216,7 +219,7 @@ def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
 
 def test_skipping_an_unknown_plugin_is_a_warning() -> None:
     """The warning for a misspelt name suggests the most similar one."""
-    with running_host(distributions=beside(ImportError("x")), settings={"disabled": ["godo"]}) as host:
+    with running_host(distributions=with_good_plugin(ImportError("x")), settings={"disabled": ["godo"]}) as host:
         told = "godo is to be skipped, and no plugin of this name is installed; did you mean good?"
         assert host.host.generation is not None
         assert told in host.host.generation.warnings
@@ -239,7 +242,10 @@ def test_skipping_an_unknown_plugin_is_a_warning() -> None:
 )
 def test_a_host_without_a_mandatory_plugin_refuses_to_start(options: dict[str, Any], told: str) -> None:
     """`strict` and `required` refuse the start, name the plugin, and leave no port open."""
-    with pytest.raises(GenerationRefused, match=told), running_host(distributions=beside(ImportError("x")), **options):
+    with (
+        pytest.raises(GenerationRefused, match=told),
+        running_host(distributions=with_good_plugin(ImportError("x")), **options),
+    ):
         pass
 
 

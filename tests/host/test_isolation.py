@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.host.plugins import Plugin, Says, Speaker, beside, group_of, raising, reason, serving
+from tests.host.plugins import Plugin, Says, Speaker, group_of, raising, reason, serving, with_good_plugin
 
 from plughost import (
     Check,
@@ -69,7 +69,7 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_import_that_raises_anything_fails_alone(error: BaseException) -> None:
     """The plugin is reported as failed, whatever its import raises, and another one answers."""
-    with running_host(distributions=beside(error)) as host, host.client() as client:
+    with running_host(distributions=with_good_plugin(error)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith("failed: import: ")
 
@@ -78,7 +78,7 @@ def test_an_import_that_raises_anything_fails_alone(error: BaseException) -> Non
 @pytest.mark.parametrize("hook", BUILD_HOOKS)
 def test_a_hook_that_raises_anything_fails_alone(hook: str, error: BaseException) -> None:
     """The plugin is reported as failed, with the hook, whatever the hook raises, and another one answers."""
-    with running_host(distributions=beside(hook_of(hook, raising(error)))) as host, host.client() as client:
+    with running_host(distributions=with_good_plugin(hook_of(hook, raising(error)))) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith(f"failed: {hook}: ")
 
@@ -87,7 +87,7 @@ def test_a_failure_names_the_place_in_the_plugin() -> None:
     """The reason of a failing hook holds the exception, its message, the plugin's file and line, and what to do."""
     for error in (LookupError("no shelf."), SyntaxError("no shelf")):
         bad = hook_of("register_routes", raising(error))
-        with running_host(distributions=beside(bad)) as host:
+        with running_host(distributions=with_good_plugin(bad)) as host:
             told = reason(host, "bad")
         assert f"{type(error).__name__} at plugins.py:" in told
         assert ": no shelf. The traceback" in told
@@ -96,14 +96,14 @@ def test_a_failure_names_the_place_in_the_plugin() -> None:
 
 def test_an_exception_without_a_readable_text_is_reported() -> None:
     """The reason has its type, and says why there is no message."""
-    with running_host(distributions=beside(UnspeakableError())) as host:
+    with running_host(distributions=with_good_plugin(UnspeakableError())) as host:
         assert "UnspeakableError: its message can't be shown" in reason(host, "bad")
 
 
 def test_the_failure_names_the_plugins_line_and_not_the_hosts(tmp_path: Path) -> None:
     """If the host raises an exception in a plugin's call, the reason names the line of that call."""
     bad = hook_of("register_routes", lambda: write_private(tmp_path / "missing" / "file", b""))
-    with running_host(distributions=beside(bad)) as host:
+    with running_host(distributions=with_good_plugin(bad)) as host:
         assert "FileNotFoundError at test_isolation.py:" in reason(host, "bad")
 
 
@@ -118,7 +118,7 @@ def never() -> Iterator[threading.Event]:
 @pytest.mark.parametrize("hook", BUILD_HOOKS)
 def test_a_hook_that_hangs_fails_alone(hook: str, never: threading.Event) -> None:
     """A plugin whose hook doesn't return fails after hook_timeout, and another one answers."""
-    bad = beside(hook_of(hook, never.wait))
+    bad = with_good_plugin(hook_of(hook, never.wait))
     with running_host(distributions=bad, settings={"hook_timeout": 0.2}) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert f"{hook}: it did not return within 0.2 s" in reason(host, "bad")
@@ -131,7 +131,9 @@ def test_the_reason_of_a_hang_names_the_line_that_hangs(never: threading.Event) 
     def hang() -> None:
         never.wait()
 
-    with running_host(distributions=beside(hook_of("register_routes", hang)), settings={"hook_timeout": 0.2}) as host:
+    with running_host(
+        distributions=with_good_plugin(hook_of("register_routes", hang)), settings={"hook_timeout": 0.2}
+    ) as host:
         line = hang.__code__.co_firstlineno + 1
         assert f"it did not return within 0.2 s, and was at test_isolation.py:{line}." in reason(host, "bad")
 
@@ -143,7 +145,7 @@ def test_a_generator_that_hangs_fails_alone(never: threading.Event) -> None:
         yield group_of(Says("one"))
         never.wait()
 
-    bad = beside(hook_of("register_routes", declare))
+    bad = with_good_plugin(hook_of("register_routes", declare))
     with running_host(distributions=bad, settings={"hook_timeout": 0.2}) as host:
         assert "did not return" in reason(host, "bad")
 
@@ -156,7 +158,7 @@ def test_an_import_that_returns_too_late_changes_nothing(never: threading.Event)
             never.wait()
             super().__init__("late")
 
-    with running_host(distributions=beside(Late), settings={"hook_timeout": 0.2}) as host:
+    with running_host(distributions=with_good_plugin(Late), settings={"hook_timeout": 0.2}) as host:
         before = threading.enumerate()
         late = next(thread for thread in before if thread.name == "bad:import")
         never.set()
@@ -212,7 +214,7 @@ RUBBISH: dict[str, list[Any]] = {
 )
 def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> None:
     """A plugin whose hook returns an unusable value is reported as failed, and another one answers."""
-    with running_host(distributions=beside(hook_of(hook, lambda: rubbish))) as host, host.client() as client:
+    with running_host(distributions=with_good_plugin(hook_of(hook, lambda: rubbish))) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith("failed: ")
 
@@ -231,14 +233,14 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
 )
 def test_the_failure_says_what_a_hook_must_return(hook: str, rubbish: Any, told: str) -> None:
     """The reason names the returned value, and what to return instead."""
-    with running_host(distributions=beside(hook_of(hook, lambda: rubbish))) as host:
+    with running_host(distributions=with_good_plugin(hook_of(hook, lambda: rubbish))) as host:
         assert reason(host, "bad") == f"failed: {hook}: {told}"
 
 
 @pytest.mark.parametrize("hook", BUILD_HOOKS)
 def test_a_forgotten_return_is_reported(hook: str) -> None:
     """A hook that returns None fails its plugin, except `register_authenticator`, which may return None."""
-    with running_host(distributions=beside(hook_of(hook, lambda: None))) as host:
+    with running_host(distributions=with_good_plugin(hook_of(hook, lambda: None))) as host:
         expected = "active: None" if hook == "register_authenticator" else f"failed: {hook}: it returned None"
         assert reason(host, "bad").startswith(expected)
 
@@ -264,7 +266,7 @@ def test_a_forgotten_return_is_reported(hook: str) -> None:
 )
 def test_a_plugin_without_valid_hooks_is_reported(plugin: object, told: str) -> None:
     """An unknown hook, an unknown argument and the lack of any hook are failures that name the mistake."""
-    with running_host(distributions=beside(plugin)) as host, host.client() as client:
+    with running_host(distributions=with_good_plugin(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert told in reason(host, "bad")
 
@@ -282,7 +284,7 @@ class Unhashable:
 @pytest.mark.parametrize("plugin", [Unhashable(), SimpleNamespace(register_checks=Unhashable().register_checks)])
 def test_a_plugin_object_without_a_hash_affects_no_other(plugin: object) -> None:
     """It serves or fails alone, and the other plugins' hooks are called."""
-    with running_host(distributions=beside(plugin)) as host, host.client() as client:
+    with running_host(distributions=with_good_plugin(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "good") == "active: None"
 
@@ -305,7 +307,7 @@ class Async:
 def test_an_async_hook_fails_its_plugin(hook: str, function: Callable[..., Any]) -> None:
     """The host names it before it calls anything, so no coroutine is left that was never awaited."""
     plugin = Plugin(**{hook: function})
-    with running_host(distributions=beside(plugin)) as host, host.client() as client:
+    with running_host(distributions=with_good_plugin(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith(f"failed: import: its hook {function.__name__} is async")
 
@@ -320,7 +322,7 @@ def test_an_async_hook_fails_its_plugin(hook: str, function: Callable[..., Any])
 )
 def test_an_async_callback_fails_its_plugin(hook: str, returned: Any) -> None:
     """The host also names functions that it would call while it serves."""
-    with running_host(distributions=beside(hook_of(hook, lambda: returned))) as host:
+    with running_host(distributions=with_good_plugin(hook_of(hook, lambda: returned))) as host:
         assert "is async, and plughost serves WSGI" in reason(host, "bad")
 
 
@@ -337,7 +339,7 @@ def test_a_failing_life_cycle_hook_is_recorded_and_the_plugin_serves(hook: str, 
     """An exception of `started`, `draining` or `stopping` is recorded; the plugin serves, and the host can stop."""
     bad = serving(Says("bad"), "/bad")
     vars(bad).update(vars(hook_of(hook, raising(error))))
-    with running_host(distributions=beside(bad)) as host:
+    with running_host(distributions=with_good_plugin(bad)) as host:
         with host.client() as client:
             assert client.get("/bad").status_code == 200
         assert host.host.generation is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tests.host.plugins import until
+from tests.host.plugins import wait_until
 from tests.host.test_jobs import MORNING, Runs, job, with_jobs
 
 from plughost import Job
@@ -23,6 +23,6 @@ def test_setting_the_clock_back_delays_no_job(monkeypatch: pytest.MonkeyPatch) -
     with running_host(distributions=[plugin_distribution("a", plugin)], now=ahead) as host:
         monkeypatch.setattr(host.host.clock, "_start", MORNING)
         host.advance(60)
-        until(lambda: job(host).due == MORNING + timedelta(hours=1))
+        wait_until(lambda: job(host).due == MORNING + timedelta(hours=1))
         host.advance(3600)
-        until(lambda: len(runs.due) == 1)
+        wait_until(lambda: len(runs.due) == 1)

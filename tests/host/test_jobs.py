@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import Plugin, Says, group_of, reason, until
+from tests.host.plugins import Plugin, Says, group_of, reason, wait_until
 
 from plughost import Job, JobRun, JobView, Store
 from plughost.testing import fresh_postgresql, plugin_distribution, running_host, store_settings
@@ -105,12 +105,12 @@ def test_a_job_runs_at_the_start_and_in_each_period() -> None:
     runs = Runs()
     plugin = with_jobs(Job(name="sweep", run=runs, every=60, at_start=True))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
-        until(lambda: len(runs.due) == 1)
+        wait_until(lambda: len(runs.due) == 1)
         for number in (2, 3):
             host.advance(59)
             host.advance(1)
-            until(lambda number=number: len(runs.due) == number)  # type: ignore[misc] # mypy can't type a lambda's default
-        until(lambda: job(host).runs == 3)
+            wait_until(lambda number=number: len(runs.due) == number)  # type: ignore[misc] # mypy can't type a lambda's default
+        wait_until(lambda: job(host).runs == 3)
         seen = job(host)
     assert [(due - MORNING).total_seconds() for due in runs.due] == [0, 60, 120]
     assert (seen.schedule, seen.outcome, seen.failures, seen.missed) == ("at start, every minute", "ok", 0, 0)
@@ -132,7 +132,7 @@ def test_a_cron_time_follows_its_time_zone() -> None:
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
         for day in (1, 2):
             host.advance(24 * 3600)
-            until(lambda day=day: len(runs.due) == day)  # type: ignore[misc] # as above
+            wait_until(lambda day=day: len(runs.due) == day)  # type: ignore[misc] # as above
     assert runs.due == [datetime(2026, 3, 29, 2, 30, tzinfo=UTC), datetime(2026, 3, 30, 2, 30, tzinfo=UTC)]
 
 
@@ -148,7 +148,7 @@ def test_a_running_job_is_not_started_again() -> None:
         assert not holds.begun.acquire(blocking=False)
         holds.go.set()
         assert holds.begun.acquire(timeout=30)
-        until(lambda: job(host).runs == 2)
+        wait_until(lambda: job(host).runs == 2)
         assert job(host).missed == 2
         assert not holds.begun.acquire(blocking=False)
 
@@ -166,12 +166,12 @@ def test_a_jobs_exception_is_reported_and_it_runs_again() -> None:
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
         host.host.events.subscribe(told.append)
         host.advance(1)
-        until(lambda: job(host).failures == 1)
+        wait_until(lambda: job(host).failures == 1)
         assert "ValueError" in job(host).error
         (check,) = [each for each in host.host.view.checks if each.name == "jobs"]
         assert (check.check().up, check.check().data) == (False, {"a/work": "failed"})
         host.advance(1)
-        until(lambda: job(host).runs == 1)
+        wait_until(lambda: job(host).runs == 1)
         assert check.check().up
     assert [(each.name, each.fields.get("outcome")) for each in told if each.name.startswith("job")] == [
         ("job_started", None),
@@ -220,7 +220,7 @@ def test_a_reload_keeps_jobs_of_reused_plugins_and_ends_others() -> None:
         for number in range(1, 21):
             host.host.reload(accept=["b"])
             host.advance(1)
-            until(lambda number=number: len(runs.due) == number)  # type: ignore[misc] # as above
+            wait_until(lambda number=number: len(runs.due) == number)  # type: ignore[misc] # as above
         assert holds.ended.is_set()
         assert job(host).name == "beat"
     assert [(due - MORNING).total_seconds() for due in runs.due] == [*range(1, 21)]
@@ -246,7 +246,7 @@ def test_a_changed_plugin_keeps_the_schedule(tmp_path: Path) -> None:
         file.write_text(file.read_text() + "[plugins.a]\nbody_limit = 1000\n")
         assert host.host.reload().swapped
         host.advance(10)
-        until(lambda: len(made) == 2 and len(made[1].due) == 1)
+        wait_until(lambda: len(made) == 2 and len(made[1].due) == 1)
     assert made[0].due == []
 
 
@@ -278,9 +278,9 @@ def test_every_due_run_is_run_or_counted_as_missed(when: dict[str, Any]) -> None
             if number % 4 == 3:
                 changing.reload(host)
                 held.clear()
-            until(settled)
+            wait_until(settled)
         held.clear()
-        until(lambda: told() == beats)
+        wait_until(lambda: told() == beats)
         assert job(host).missed > 0
         assert job(host).failures > 0
 
@@ -330,15 +330,15 @@ def test_a_request_in_flight_at_a_reload_delays_no_job(dialect: str, tmp_path: P
         ThreadPoolExecutor() as threads,
     ):
         host.advance(1)
-        until(lambda: len(first.due) == 1)
+        wait_until(lambda: len(first.due) == 1)
         answer = threads.submit(client.get, "/say")
         assert holds.begun.wait(60)
         installed[0] = plugin_distribution("a", version(second, 2), version="2.0")
         reload = threads.submit(host.host.reload)
         try:
-            until(lambda: host.host.number == 2)
+            wait_until(lambda: host.host.number == 2)
             host.advance(1)
-            until(lambda: len(second.due) == 1)
+            wait_until(lambda: len(second.due) == 1)
             assert not reload.done()
         finally:
             holds.go.set()
@@ -364,12 +364,12 @@ def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
         with running_host(["a"], distributions=[plugin_distribution("a", plugin(second, each))], **options) as other:
             with running_host(["a"], distributions=[plugin_distribution("a", plugin(first, each))], **options) as host:
                 host.advance(1)
-                until(lambda: len(first.due) == 1 and len(each.due) == 1)
+                wait_until(lambda: len(first.due) == 1 and len(each.due) == 1)
                 other.advance(1)
-                until(lambda: len(each.due) == 2)
-                until(lambda: [view.outcome for view in other.host.view.jobs] == ["ok", "elsewhere"])
+                wait_until(lambda: len(each.due) == 2)
+                wait_until(lambda: [view.outcome for view in other.host.view.jobs] == ["ok", "elsewhere"])
             other.advance(1)
-            until(lambda: len(second.due) == 1)
+            wait_until(lambda: len(second.due) == 1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import falcon
 import falcon.testing
 import pytest
 from structlog.testing import CapturingLogger
-from tests.host.plugins import Plugin, Speaker, Watcher, reason, serving, until
+from tests.host.plugins import Plugin, Speaker, Watcher, reason, serving, wait_until
 
 from plughost import Observer, RequestKind, RequestRecord
 from plughost._apps.site import Site
@@ -74,7 +74,7 @@ def test_an_observer_receives_requests_and_their_answers() -> None:
         client.get("/nowhere")
         with host.client(scheme="https", http2=True) as secure:
             secure.head("/say")
-        until(lambda: len(watcher.targets) == 5)
+        wait_until(lambda: len(watcher.targets) == 5)
     told = [each for batch in watcher.batches for each in batch]
     assert [(each.plugin, each.route, each.method, each.target, each.code) for each in told] == [
         ("speaker", "/say", "GET", "/say?with=%20", 200),
@@ -195,7 +195,7 @@ def test_an_observer_that_raises_is_logged_and_affects_no_other(error: type[Base
     ]
     with running_host(distributions=installed, logger=log) as host, host.client() as client:  # type: ignore[arg-type]  # it takes what loggers take
         assert client.get("/say").status_code == 200
-        until(lambda: watcher.targets == ["/say"])
+        wait_until(lambda: watcher.targets == ["/say"])
         assert observers_threads()
     (told,) = [each for each in log.calls if "observer failed" in each.args]
     assert (told.kwargs["plugin"], told.kwargs["observer"]) == ("a-fails", "watcher")
@@ -229,13 +229,13 @@ def test_a_reload_neither_loses_nor_repeats_requests() -> None:
         installed[0] = plugin_distribution("b", observing(second))
         assert host.host.reload().ok
         client.get("/say?2")
-        until(lambda: second.targets == ["/say?2"])
+        wait_until(lambda: second.targets == ["/say?2"])
         assert first.targets == ["/say?1"]
         assert observers_threads() == ["observers"]
         del installed[0]
         assert host.host.reload().ok
         client.get("/say?3")
-        until(lambda: not observers_threads())
+        wait_until(lambda: not observers_threads())
     assert (first.targets, second.targets) == (["/say?1"], ["/say?2"])
 
 
@@ -269,7 +269,7 @@ def test_after_a_refused_reload_observers_continue() -> None:
         installed[1] = plugin_distribution("speaker", failing, version="2.0")
         assert not host.host.reload().ok
         client.get("/say?still")
-        until(lambda: watcher.targets == ["/say?still"])
+        wait_until(lambda: watcher.targets == ["/say?still"])
 
 
 def test_the_last_requests_reach_observers_before_the_host_stops() -> None:
@@ -279,7 +279,7 @@ def test_the_last_requests_reach_observers_before_the_host_stops() -> None:
     with running_host(distributions=installed) as host, host.client() as client:
         client.get("/say")
     assert watcher.targets == ["/say"]
-    until(lambda: not observers_threads())
+    wait_until(lambda: not observers_threads())
 
 
 def test_without_observers_nothing_is_recorded() -> None:
@@ -312,9 +312,9 @@ def test_slow_observers_receive_the_first_requests_and_a_warning_is_logged() -> 
             environ = falcon.testing.create_environ("/say", query_string=str(number))
             list(site(environ, lambda status, headers: None))
         going_on.set()
-        until(lambda: len(watcher.batches) > 1)
+        wait_until(lambda: len(watcher.batches) > 1)
         list(site(falcon.testing.create_environ("/say", query_string="later"), lambda status, headers: None))
-        until(lambda: len(watcher.batches) > 2)
+        wait_until(lambda: len(watcher.batches) > 2)
     assert watcher.targets[-1] == "/say?later"
     del watcher.batches[-1]
     assert len(watcher.targets) == 1 + 16_384

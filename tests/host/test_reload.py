@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import BaseModel
-from tests.host.plugins import Plugin, Says, Speaker, group_of, serving, until
+from tests.host.plugins import Plugin, Says, Speaker, group_of, serving, wait_until
 
 from plughost import hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
@@ -229,7 +229,7 @@ def test_a_slow_request_is_answered_by_the_code_that_it_reached(scheme: str) -> 
         assert slow.begun.wait(30)
         installed[0] = plugin_distribution("one", Speaker("new"), version="2.0")
         reloading, reports = in_background(host.host.reload)
-        until(lambda: host.host.number == 2)
+        wait_until(lambda: host.host.number == 2)
         with host.client(scheme=scheme) as other:
             assert other.get("/say").json()["word"] == "new"
         assert told == []

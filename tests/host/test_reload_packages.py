@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from tests.host.packages import plugin_entry, remove_package, saying, write_package
-from tests.host.plugins import until
+from tests.host.packages import plugin_entry, remove_package, speaker_source, write_package
+from tests.host.plugins import wait_until
 
 from plughost.testing import running_host
 
@@ -46,7 +46,9 @@ def install(folder: Path, name: str, word: str, version: str, *requires: str, he
     files = {
         f"{package}/__init__.py": "",
         f"{package}/words.py": f"WORD = {word}\n",
-        f"{package}/plugin.py": saying("WORD_", f"/{name}", head=f"from {package}.words import WORD as WORD_\n{head}"),
+        f"{package}/plugin.py": speaker_source(
+            "WORD_", f"/{name}", head=f"from {package}.words import WORD as WORD_\n{head}"
+        ),
     }
     entry = plugin_entry(name, f"{package}.plugin")
     write_package(folder, f"reloaded-{name}", files, version=version, requires=requires, entry_points=entry)
@@ -229,5 +231,5 @@ def test_reloads_leave_nothing_behind(folder: Path) -> None:
         gc.collect()
         assert [ref for ref in alive if ref() is not None] == []
         # A file that another thread opens for a moment is no leak, and an earlier test's may have been counted before.
-        until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
-        until(lambda: threading.active_count() <= threads)
+        wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
+        wait_until(lambda: threading.active_count() <= threads)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import until
+from tests.host.plugins import wait_until
 from tests.http.table import Lane, route
 
 from plughost import Observer, RouteGroup, hookimpl
@@ -72,10 +72,10 @@ def hosts() -> Iterator[dict[str, tuple[RunningHost, News]]]:
 def news(hosts: dict[str, tuple[RunningHost, News]], lane: Lane) -> Iterator[News]:
     """The plugin on the lane's host, without readers and without missed events."""
     plugin = hosts[lane.engine][1]
-    until(lambda: plugin.channel.readers == 0)
+    wait_until(lambda: plugin.channel.readers == 0)
     plugin.missed, plugin.cache_control = [], None
     yield plugin
-    until(lambda: plugin.channel.readers == 0)  # each reader has left
+    wait_until(lambda: plugin.channel.readers == 0)  # each reader has left
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_published_event_arrives_at_once(client: httpx.Client, news: News) -> 
         assert answer.headers["Content-Type"] == "text/event-stream"
         assert answer.headers["X-Accel-Buffering"] == "no"  # otherwise nginx would hold the events back
         lines = lines_of(answer)
-        until(lambda: news.channel.readers == 1)
+        wait_until(lambda: news.channel.readers == 1)
         news.channel.publish(ServerSentEvent(data={"text": "Ünï\n"}, name="created", id=7))
         assert [next(lines) for _ in range(3)] == ["event: created", "id: 7", 'data: {"text":"Ünï\\n"}']
         news.channel.publish(ServerSentEvent(data="one\r\ntwo\n"))
@@ -126,7 +126,7 @@ def test_a_stream_is_only_compressed_on_request(
         unpack = zlib.decompressobj(31).decompress if encoding else bytes
         parts = answer.iter_raw()
         received = unpack(next(parts))
-        until(lambda: news.channel.readers == 1)
+        wait_until(lambda: news.channel.readers == 1)
         news.channel.publish(ServerSentEvent(data="x"))
         while b"data: x\n\n" not in received:
             received += unpack(next(parts))
@@ -154,10 +154,10 @@ def test_observers_see_each_stream_once(
         hosts[lane.engine][0].client(scheme=lane.scheme, http2=lane.http2) as reader,
         reader.stream("GET", "/news", headers={"X-Request-ID": f"stream-{lane}"}),
     ):
-        until(lambda: seen("stream") == 1)
-    until(lambda: news.channel.readers == 0)
+        wait_until(lambda: seen("stream") == 1)
+    wait_until(lambda: news.channel.readers == 0)
     client.head("/news", headers={"X-Request-ID": f"next-{lane}"})
-    until(lambda: seen("next") == 1)
+    wait_until(lambda: seen("next") == 1)
     assert seen("stream") == 1
 
 

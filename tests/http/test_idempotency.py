@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.host.plugins import Plugin, reason, until
+from tests.host.plugins import Plugin, reason, wait_until
 from tests.http.counting_orders import Orders
 
 from plughost import Operation, Route, RouteGroup
@@ -125,7 +125,7 @@ def test_a_request_in_progress_is_not_started_again(client: Client) -> None:
     """The second gets 409 with Retry-After, and later the response."""
     first = threading.Thread(target=client.order, args=("hang",))
     first.start()
-    until(lambda: client.calls == 1)
+    wait_until(lambda: client.calls == 1)
     answer = client.order("hang")
     assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
     client.orders.gate.set()
@@ -154,7 +154,7 @@ def test_kill_9_loses_no_answer_and_repeats_nothing(tmp_path: Path) -> None:
         first = client.post("/orders", json="x", headers=done)
         waiting = threading.Thread(target=_ask, args=(str(client.base_url), hung))
         waiting.start()
-        until(lambda: count.read_text(encoding="utf-8") == "xx")
+        wait_until(lambda: count.read_text(encoding="utf-8") == "xx")
         host.kill()
         waiting.join()
     with process(data, count) as (_, client):

@@ -49,7 +49,7 @@ class Lane:
 LANES: Final = (Lane("http"), Lane("https"), Lane("https", http2=True))
 
 
-def until(condition: Callable[[], Any], patience: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], Any], patience: float = PATIENCE) -> None:
     """Wait until a condition is true.
 
     Args:
@@ -195,7 +195,7 @@ def host_process(
         )
     assert process.stdout is not None
     try:
-        until(lambda: process.poll() is not None or is_running(folder / "data"))
+        wait_until(lambda: process.poll() is not None or is_running(folder / "data"))
         assert process.poll() is None, f"the host did not start: {(folder / 'errors.txt').read_text()}"
         yield HostProcess(process, folder)
     finally:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import httpx
 from tests.host.packages import plugin_entry, remove_package, write_package
-from tests.integration.kit import PATIENCE, until, write_settings
+from tests.integration.kit import PATIENCE, wait_until, write_settings
 
 from plughost._api.errors import NotRunning
 from plughost._plugins.environment import Environment
@@ -172,7 +172,7 @@ class Lot:
                 return bool(self.ask("status")["phase"] == "serving")
             return False
 
-        until(serves)
+        wait_until(serves)
         self._url = f"http://127.0.0.1:{self.ask('status')['listeners'][0]['port']}"
 
     def kill(self) -> None:

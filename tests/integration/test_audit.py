@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.integration.kit import HostProcess, host_process, until
+from tests.integration.kit import HostProcess, host_process, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def test_commands_are_recorded_with_their_user(host: HostProcess) -> None:
     command(host, "reload")
     assert last(host, "reload") == {"what": "reload", "outcome": "ok", "generation": 2, **by}
     host.process.send_signal(signal.SIGHUP)
-    until(lambda: last(host, "reload").get("where") == "signal")
+    wait_until(lambda: last(host, "reload").get("where") == "signal")
     command(host, "disable", "messages")
     assert last(host, "disable") == {"what": "disable", "outcome": "ok", "target": ["messages"], **by}
     assert last(host, "reload") == {"what": "reload", "outcome": "ok", "generation": 4, **by}
@@ -131,15 +131,15 @@ def test_actions_in_the_console_are_recorded(host: HostProcess) -> None:
         assert last(host, "console").items() >= {"action": "open", "outcome": "ok", "where": "127.0.0.1"}.items()
         fields = form(client, "/q/dev/plugins")
         done = client.post("/q/dev/plugins/messages/state", data={**fields, "state": "disabled"})
-        until(lambda: last(host, "console")["action"] == "disable")
+        wait_until(lambda: last(host, "console")["action"] == "disable")
         asked = {"where": "127.0.0.1", "request_id": done.headers["X-Request-ID"]}
         expected = {"what": "console", "outcome": "ok", "plugin": "dev-console", "action": "disable", **asked}
         assert last(host, "console") == {**expected, "target": ["messages"]}
         assert last(host, "reload").items() >= asked.items()
         client.post("/q/dev/reload", data=fields)
-        until(lambda: last(host, "console")["action"] == "reload")
+        wait_until(lambda: last(host, "console")["action"] == "reload")
         client.post("/q/dev/settings/edit", data={**fields, "key": "grace_time", "value": "20", "seen": "yes"})
-        until(lambda: last(host, "console")["action"] == "set")
+        wait_until(lambda: last(host, "console")["action"] == "set")
         assert last(host, "console").items() >= {"outcome": "ok", "target": ["grace_time"]}.items()
         client.post("/q/dev/leave", data=fields)
         assert last(host, "console")["action"] == "leave"

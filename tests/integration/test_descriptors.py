@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from tests.integration.kit import HostProcess, host_process, until
+from tests.integration.kit import HostProcess, host_process, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def test_idle_connections_beyond_the_limit_of_files_block_nobody(
         for scheme in ("http", "https"):
             for _ in range(idle):
                 stack.enter_context(socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20))
-        until(lambda: answers(host))
+        wait_until(lambda: answers(host))
         assert host.stop() == 0
 
 
@@ -54,7 +54,7 @@ def test_a_lasting_crowd_is_logged_once_by_each_listener(tmp_path: Path, engine:
                     for _ in range(400):
                         address = "127.0.0.1", host.port("main", scheme)
                         stack.enter_context(socket.create_connection(address, timeout=20))
-                until(lambda: answers(host))
+                wait_until(lambda: answers(host))
         host.stop()
     told = host.errors.read_text().splitlines()
     for port in (host.port("main", scheme) for scheme in ("http", "https")):

@@ -20,7 +20,7 @@ import httpx
 import pytest
 import tomlkit
 from tests.host.plugins import is_running
-from tests.integration.kit import until
+from tests.integration.kit import wait_until
 
 from plughost._runtime.control import send_command
 from plughost.testing import store_settings
@@ -96,7 +96,7 @@ def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         host = subprocess.Popen(command, stderr=errors, text=True, env=environment)
     data = folder / "data"
     try:
-        until(lambda: host.poll() is not None or is_running(data))
+        wait_until(lambda: host.poll() is not None or is_running(data))
         assert host.poll() is None, f"the host did not start: {(folder / 'errors.txt').read_text()}"
         listeners = send_command(data, "status")["listeners"]
         port = next(each["port"] for each in listeners if (each["site"], each["scheme"]) == ("main", "http"))

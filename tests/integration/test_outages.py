@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from tests.integration.kit import ALL, HostProcess, host_process, until
+from tests.integration.kit import ALL, HostProcess, host_process, wait_until
 from tests.integration.load import Load
 from tests.stores.proxy import Proxy
 
@@ -85,7 +85,7 @@ def test_during_an_outage_the_answer_is_503_until_the_server_is_back(
 
         def more(word: str, number: int = 40) -> None:
             least = load.tally[word] + number
-            until(lambda: load.tally[word] > least or load.failures)
+            wait_until(lambda: load.tally[word] > least or load.failures)
 
         for _ in range(OUTAGES):
             more("stored")
@@ -98,7 +98,7 @@ def test_during_an_outage_the_answer_is_503_until_the_server_is_back(
             proxy[0].mend()
             more("stored")
         with host.client() as client:
-            until(lambda: client.get("/q/health/ready").status_code == 200)
+            wait_until(lambda: client.get("/q/health/ready").status_code == 200)
     assert load.failures == []
     with host.client() as client:
         kept = {each["content"] for each in client.get("/messages").json()}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.integration.kit import LANES, PATIENCE, HostProcess, host_process, until
+from tests.integration.kit import LANES, PATIENCE, HostProcess, host_process, wait_until
 
 if TYPE_CHECKING:
     from plughost._settings.models import EngineName
@@ -98,9 +98,9 @@ def test_a_probe_sees_503_before_it_is_refused(start: Callable[..., HostProcess]
     """After SIGTERM, readiness is down with the reason and new connections are served; a second SIGTERM ends that."""
     host = start(shutdown_delay=AGES)
     probers = [Prober(host, scheme) for scheme in ("http", "https")]
-    until(lambda: all(200 in prober.seen for prober in probers))
+    wait_until(lambda: all(200 in prober.seen for prober in probers))
     host.process.send_signal(signal.SIGTERM)
-    until(lambda: all(503 in prober.seen for prober in probers))
+    wait_until(lambda: all(503 in prober.seen for prober in probers))
     assert served(host) == {200}
     status = host.ask("status")
     assert (status["phase"], status["unready"]) == ("leaving", next(iter(probers[0].reasons)))
@@ -136,7 +136,7 @@ def test_a_host_drained_by_hand_does_not_wait_again(start: Callable[..., HostPro
     host = start(shutdown_delay=AGES)
     run(host, "drain")
     host.process.send_signal(signal.SIGTERM)
-    until(lambda: host.ask("status")["phase"] == "leaving")
+    wait_until(lambda: host.ask("status")["phase"] == "leaving")
     refused = run(host, "drain", "--undo")
     assert (refused.returncode, "asked to stop" in refused.stdout) == (1, True)
     assert host.stop() == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.kit import HostProcess, Usage, host_process, until, write_settings
+from tests.integration.kit import HostProcess, Usage, host_process, wait_until, write_settings
 from tests.integration.load import Load
 from tests.integration.packages import checkout_wheel, install, uninstall
 from tests.operations.environments import Sandbox, Supplies
@@ -143,7 +143,7 @@ class Stage:
             seen.append(self.host.usage())
             return len(seen) > 10 and len({(each.threads, each.files) for each in seen[-10:]}) == 1
 
-        until(settled)
+        wait_until(settled)
         with self.host.client() as client:
             gauge = client.get("/gauge").json()
         return Held(usage=seen[-1], **gauge)

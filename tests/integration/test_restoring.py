@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import psycopg2
 import pytest
-from tests.integration.kit import HostProcess, host_process, until
+from tests.integration.kit import HostProcess, host_process, wait_until
 from tests.integration.load import Load
 
 from plughost.testing import fresh_postgresql
@@ -81,12 +81,12 @@ def test_a_host_with_a_damaged_store_serves_the_restored_backup(tmp_path: Path, 
         code, told = _stores(tmp_path, "restore", "--yes", STORE, "copy")
         assert (code, "stop it first, or disable the plugin there" in told) == (1, True)
         _damage(tmp_path, url)
-        until(lambda: client.post("/messages", json={"content": "lost"}).status_code == 503)
+        wait_until(lambda: client.post("/messages", json={"content": "lost"}).status_code == 503)
         with Load(host, pause=0.01) as load:
             load.add("create", create)
-            until(lambda: load.tally["503"] > 10 or load.failures)
+            wait_until(lambda: load.tally["503"] > 10 or load.failures)
             assert _stores(tmp_path, "restore", "--yes", STORE, "copy") == (0, f"Restored {STORE} with schema 1.\n")
-            until(lambda: load.tally["201"] > 10 or load.failures)
+            wait_until(lambda: load.tally["201"] > 10 or load.failures)
         assert load.failures == []
         assert client.get("/q/health/ready").status_code == 200
         host.process.kill()
@@ -103,7 +103,7 @@ def test_a_deleted_file_that_is_still_open_can_be_saved(tmp_path: Path) -> None:
         assert _stores(tmp_path, "backup", STORE, "copy")[0] == 0
         assert client.post("/messages", json={"content": "later"}).status_code == 201
         file.unlink()
-        until(lambda: client.get("/q/health/ready").status_code == 503)
+        wait_until(lambda: client.get("/q/health/ready").status_code == 503)
         for _ in range(3):
             assert client.post("/messages", json={"content": "refused"}).status_code == 503
         code, told = _stores(tmp_path, "restore", "--yes", STORE, "copy")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from tests.host.packages import plugin_entry, write_package
-from tests.integration.kit import HostProcess, host_process, until
+from tests.integration.kit import HostProcess, host_process, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,9 +57,9 @@ def test_a_plugin_that_sleeps_blocks_nobody(host: HostProcess, tmp_path: Path) -
     with httpx.Client(base_url=host.url(), timeout=60, trust_env=False) as client, ThreadPoolExecutor(8) as pool:
         try:
             asked = [pool.submit(httpx.get, f"{host.url()}/sleep?n={n}", timeout=60) for n in range(2)]
-            until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+            wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
             asked.append(pool.submit(httpx.get, f"{host.url()}/sleep?n=2", timeout=60))
-            until(lambda: 'plughost_requests_queued{plugin="sleepers"} 1.0' in client.get("/q/metrics").text)
+            wait_until(lambda: 'plughost_requests_queued{plugin="sleepers"} 1.0' in client.get("/q/metrics").text)
             refused = client.get("/sleep?n=3")
             assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
             assert (refused.headers["Content-Type"], refused.json()["status"]) == ("application/problem+json", 503)
@@ -67,7 +67,9 @@ def test_a_plugin_that_sleeps_blocks_nobody(host: HostProcess, tmp_path: Path) -
             for path in ("/q/health/live", "/api/v2/products", "/api/v3/products", "/messages"):
                 assert client.get(path).status_code == 200
             assert 'plughost_threads_held{plugin="sleepers"} 2.0' in client.get("/q/metrics").text
-            until(lambda: 'plughost_requests_refused_total{plugin="sleepers"} 1.0' in client.get("/q/metrics").text)
+            wait_until(
+                lambda: 'plughost_requests_refused_total{plugin="sleepers"} 1.0' in client.get("/q/metrics").text
+            )
             assert len(list(tmp_path.glob("begun-*"))) == 2
         finally:
             (tmp_path / "go-on").touch()

@@ -20,7 +20,7 @@ import h2.events
 import httpx
 import pytest
 from tests.host.packages import plugin_entry, write_package
-from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_process, until
+from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_process, wait_until
 from tests.integration.load import Load
 
 if TYPE_CHECKING:
@@ -102,12 +102,12 @@ def test_sigterm_under_load_loses_nothing(host: HostProcess, tmp_path: Path, att
         stack.callback((tmp_path / "go-on").touch)  # whatever happens, nothing waits for ever
         load.add("products", use, LANES[:2])
         held: list[Future[str]] = [pool.submit(hold, host, lane, name) for lane, name in names]
-        until(lambda: len(list(tmp_path.glob("begun-*"))) == len(names))
+        wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == len(names))
         served = load.tally["served"]
-        until(lambda: load.tally["served"] > served + 20)
+        wait_until(lambda: load.tally["served"] > served + 20)
         host.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(host))
-        until(lambda: load.tally["refused"])
+        wait_until(lambda: refuses(host))
+        wait_until(lambda: load.tally["refused"])
         assert host.ask("status")["phase"] == "draining"
         (tmp_path / "go-on").touch()
         assert [each.result(PATIENCE) for each in held] == [name for _, name in names]

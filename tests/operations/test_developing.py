@@ -78,7 +78,7 @@ def install_in_place(sandbox: Sandbox, project: Path, way: str, *, last: bool = 
         (info / "RECORD").write_text("".join(f"{name},,\n" for name in (*files, f"{info.name}/METADATA")))
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for a condition."""
     passed = threading.Event()
     timer = threading.Timer(PATIENCE, passed.set)
@@ -99,19 +99,19 @@ def test_installed_or_saved_code_is_served_automatically(sandbox: Sandbox, tmp_p
     with sandbox.serving("--dev", "--reload") as host:
         assert host.get("/other").json()["count"] == 1
         install_in_place(sandbox, project, way)
-        until(lambda: host.get("/edited").status_code == 200)
+        wait_until(lambda: host.get("/edited").status_code == 200)
         source.write_text(SOURCE.replace("one", "two"))
-        until(lambda: host.get("/edited").json() == {"word": "two"})
+        wait_until(lambda: host.get("/edited").json() == {"word": "two"})
         source.write_text("this is no Python")
-        until(lambda: host.status()["last_reload"]["problems"] != [])
+        wait_until(lambda: host.status()["last_reload"]["problems"] != [])
         assert "SyntaxError" in host.status()["last_reload"]["failed"][0][1]
         assert host.get("/edited").json() == {"word": "two"}
         source.write_text(SOURCE.replace("one", "three"))
-        until(lambda: host.get("/edited").json() == {"word": "three"})
+        wait_until(lambda: host.get("/edited").json() == {"word": "three"})
         for path in (*(sandbox.site / "plughost_edited-1.0.dist-info").iterdir(), sandbox.site / "_edited.pth"):
             path.unlink()
         (sandbox.site / "plughost_edited-1.0.dist-info").rmdir()
-        until(lambda: host.get("/edited").status_code == 404)
+        wait_until(lambda: host.get("/edited").status_code == 404)
         assert host.get("/other").json()["count"] == 2
 
 
@@ -126,7 +126,7 @@ def test_a_missing_entry_point_is_reported_by_a_reload(sandbox: Sandbox, tmp_pat
         (info / "entry_points.txt").unlink()
         (info / "RECORD").write_text("_edited.pth,,\n")
         told = "plughost-edited is installed, and is no plugin: it has no entry point in plughost.plugins"
-        until(lambda: told in (sandbox.folder.parent / "host.log").read_text())
+        wait_until(lambda: told in (sandbox.folder.parent / "host.log").read_text())
 
 
 @pytest.mark.parametrize("load", ["start", "reload"])
@@ -141,7 +141,7 @@ def test_a_save_during_a_load_is_served_next(sandbox: Sandbox, tmp_path: Path, l
     with sandbox.serving("--dev", "--reload") as host:
         if load == "reload":
             install_in_place(sandbox, project, "folder")
-        until(lambda: host.get("/edited").json() == {"word": "two"})
+        wait_until(lambda: host.get("/edited").json() == {"word": "two"})
 
 
 def test_a_save_of_a_single_file_during_the_start_is_served_next(sandbox: Sandbox) -> None:
@@ -151,7 +151,7 @@ def test_a_save_of_a_single_file_during_the_start_is_served_next(sandbox: Sandbo
     (sandbox.folder / "plugins").mkdir()
     (sandbox.folder / "plugins" / "edited.py").write_text(SAVED_MEANWHILE)
     with sandbox.serving("--dev", "--reload") as host:
-        until(lambda: host.get("/edited").json() == {"word": "two"})
+        wait_until(lambda: host.get("/edited").json() == {"word": "two"})
 
 
 def test_the_sources_of_a_plugin_whose_first_load_was_refused_are_watched(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ def test_the_sources_of_a_plugin_whose_first_load_was_refused_are_watched(sandbo
     (project / "edited.py").write_text("this is no Python")
     with sandbox.serving("--dev", "--reload", "--strict") as host:
         install_in_place(sandbox, project, "folder")
-        until(lambda: "SyntaxError" in str(host.status()["last_reload"]))
+        wait_until(lambda: "SyntaxError" in str(host.status()["last_reload"]))
         (project / "edited.py").write_text(SOURCE)
-        until(lambda: host.get("/edited").status_code == 200)
+        wait_until(lambda: host.get("/edited").status_code == 200)
 
 
 def test_a_load_during_an_installation_is_repeated_afterwards(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_a_load_during_an_installation_is_repeated_afterwards(sandbox: Sandbox, 
     (project / "edited.py").write_text(SOURCE)
     with sandbox.serving("--dev", "--reload") as host:
         install_in_place(sandbox, project, "folder", last=False)
-        until(lambda: "there is no module edited" in str(host.status()["last_reload"]))
+        wait_until(lambda: "there is no module edited" in str(host.status()["last_reload"]))
         install_in_place(sandbox, project, "folder")
-        until(lambda: host.get("/edited").status_code == 200)
+        wait_until(lambda: host.get("/edited").status_code == 200)
 
 
 def test_a_virtual_environment_in_the_project_is_not_its_source(tmp_path: Path, supplies: Supplies) -> None:
@@ -190,7 +190,7 @@ def test_a_virtual_environment_in_the_project_is_not_its_source(tmp_path: Path, 
     with sandbox.serving("--dev", "--reload") as host:
         for word in ("two", "three"):
             source.write_text(SOURCE.replace("one", word))
-            until(lambda word=word: host.get("/edited").json() == {"word": word})  # type: ignore[misc] # a loop's word
+            wait_until(lambda word=word: host.get("/edited").json() == {"word": word})  # type: ignore[misc] # a loop's word
 
 
 def test_every_folder_of_a_package_is_watched(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_every_folder_of_a_package_is_watched(sandbox: Sandbox, tmp_path: Path) 
         for number, name in enumerate(names, 1):
             (package / name / "__init__.py").write_text("WORD = 'new'\n")
             expected = {"word": ["new"] * number + ["old"] * (len(names) - number)}
-            until(lambda expected=expected: host.get("/edited").json() == expected)  # type: ignore[misc] # its default
+            wait_until(lambda expected=expected: host.get("/edited").json() == expected)  # type: ignore[misc] # its default
 
 
 def test_reload_is_for_development(sandbox: Sandbox) -> None:

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from .environments import PATIENCE, Sandbox
-from .test_developing import until
+from .test_developing import wait_until
 from .wheels import broken, build_wheel, host_wheel, speaker
 
 _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')
@@ -151,7 +151,7 @@ def test_a_replaced_process_is_ready_until_its_end(sandbox: Sandbox) -> None:
     sandbox.put(wheel)
     with sandbox.serving() as host, ThreadPoolExecutor() as pool:
         answer = pool.submit(host.get, "/prober")
-        until((sandbox.folder / "asked").exists)
+        wait_until((sandbox.folder / "asked").exists)
         host.restart()
         assert answer.result().json() == {"pid": host.process.pid, "unready": None}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import Plugin, Speaker, until
+from tests.host.plugins import Plugin, Speaker, wait_until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
 from plughost._apps.edge import SAFE_METHODS
@@ -99,7 +99,7 @@ def test_a_request_beyond_the_queue_is_refused_alone(host: tuple[RunningHost, li
     running, made = host
     with ThreadPoolExecutor(AT_ONCE) as pool, running.client() as client:
         answers = [pool.submit(client.put, "/notes") for _ in range(AT_ONCE)]
-        until(lambda: made[-1].together.n_waiting == AT_ONCE)
+        wait_until(lambda: made[-1].together.n_waiting == AT_ONCE)
         refused = client.put("/notes")
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
         assert client.get("/say").status_code == 200

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.integration.kit import until
+from tests.integration.kit import wait_until
 from tests.upgrades.keeping import ADD, RENAME, create, install, keeping_host, listed
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def busy(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], se
 
     with ThreadPoolExecutor(4) as pool:
         clients = [pool.submit(ask, number) for number in range(4)]
-        until(lambda: len(acknowledged) > 20 or any(each.done() for each in clients))
+        wait_until(lambda: len(acknowledged) > 20 or any(each.done() for each in clients))
         change()
         done.set()
         for each in clients:
@@ -120,7 +120,7 @@ def test_a_restart_migrates_after_the_older_process_has_left(
                 seen.append(httpx.get(url, trust_env=False, timeout=60.0))
                 return seen[-1].status_code == 200
 
-            until(serves)
+            wait_until(serves)
             assert {each.status_code for each in seen} <= {200, 503}
             assert (seen[-1].json()["version"], set(seen[-1].json()["notes"])) == ("2.0", before)
         finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.kit import until
+from tests.integration.kit import wait_until
 from tests.stores.disks import full, small_disk
 from tests.upgrades.keeping import RENAME, create, install, keeping_host, listed
 
@@ -62,5 +62,5 @@ def test_a_migration_without_space_changes_nothing(tmp_path: Path, packages: Pat
             assert report["swapped"] is False
             assert "migrations of the store notes failed" in json.dumps(report)
             assert listed(host) == ("1.0", before)
-        until(lambda: host.ask("reload")["ok"])
+        wait_until(lambda: host.ask("reload")["ok"])
         assert listed(host) == ("2.0", before)

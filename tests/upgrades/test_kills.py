@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.kit import until
+from tests.integration.kit import wait_until
 from tests.upgrades.keeping import RENAME, create, install, keeping_host, listed
 
 from plughost._api.errors import NotRunning
@@ -70,13 +70,13 @@ def test_a_host_killed_during_a_migration_has_changed_nothing(
 
         reloading = threading.Thread(target=reload)
         reloading.start()
-        until(migrating(host, settings))
+        wait_until(migrating(host, settings))
         host.process.kill()
         host.process.wait()
         reloading.join()
     install(packages, "1.0")
     with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
-        until(lambda: client.get("/notes").status_code != 503)
+        wait_until(lambda: client.get("/notes").status_code != 503)
         assert listed(host) == ("1.0", acknowledged)
         more = create(host, 2)
         assert listed(host)[1] == acknowledged | more

@@ -115,7 +115,7 @@ class Console:
         look = "return document.querySelector(arguments[0]).innerText"
         return str(self.wait.until(lambda browser: browser.execute_script(look, selector)))
 
-    def until(self, selector: str, text: str) -> None:
+    def wait_for_text(self, selector: str, text: str) -> None:
         """Wait until an element has a given text."""
         look = "return [...document.querySelectorAll(arguments[0])].some(each => each.innerText.includes(arguments[1]))"
         self.wait.until(lambda browser: browser.execute_script(look, selector, text))

@@ -33,11 +33,11 @@ def test_a_plugins_data_is_purged(console: Console, host: RunningHost) -> None:
     console.show("/plugins/messages")
     button = "form[action$='/purge'] button"
     console.find(button).click()
-    console.until("dialog[open]", "All rows in its stores are deleted")
+    console.wait_for_text("dialog[open]", "All rows in its stores are deleted")
     console.find("dialog[open] button.quiet").click()
     console.find(button).click()
     console.find("dialog[open] button[value=yes]").click()
-    console.until("#result:not([data-job])", "Deleted: ")
+    console.wait_for_text("#result:not([data-job])", "Deleted: ")
     console.show("/plugins")
     console.press("messages", "Enable")
     assert httpx.get(f"{host.url()}{kept.headers['Location']}").status_code == 404
@@ -49,9 +49,9 @@ def test_a_reload_asks_first(console: Console, host: RunningHost) -> None:
     generation = host.host.number
     console.show("/plugins")
     console.find("form[action$='/reload'] button").click()
-    console.until("dialog[open]", "lose their data in memory")
+    console.wait_for_text("dialog[open]", "lose their data in memory")
     console.find("dialog[open] button[value=yes]").click()
-    console.until("#result:not([data-job])", "Reload: done")
+    console.wait_for_text("#result:not([data-job])", "Reload: done")
     assert host.host.number == generation + 1
     assert complaints(console.browser) == []
 
@@ -64,7 +64,7 @@ def test_a_writing_request_is_repeated_after_a_question(console: Console, host: 
     console.show("/requests?q=the-one-to-replay")
     console.find("tbody a").click()
     console.find("form[action$='/replay'] button").click()
-    console.until("dialog[open]", "The host will process it again")
+    console.wait_for_text("dialog[open]", "The host will process it again")
     console.find("dialog[open] button[value=yes]").click()
-    console.until("main .status", "409")
+    console.wait_for_text("main .status", "409")
     assert complaints(console.browser) == []

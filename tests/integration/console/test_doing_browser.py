@@ -22,14 +22,14 @@ def test_a_secured_route_is_called_from_its_form(console: Console, axe: str) -> 
     console.show("/routes")
     console.find("[data-filter]").send_keys("setup/secured get")
     console.find("tr[data-item]:not([hidden]) a[href*='/try?']").click()
-    console.until("h1", "/setup/secured")
+    console.wait_for_text("h1", "/setup/secured")
     console.find("form.try button").click()
-    console.until("#answer", "200")
+    console.wait_for_text("#answer", "200")
     assert "example.org" in console.text("#answer")
     console.find("#answer details:last-of-type summary").click()
     assert faults(console.browser, axe) == []
     console.find("#answer .outcome a").click()
-    console.until("main", "Authorization")
+    console.wait_for_text("main", "Authorization")
     assert "Bearer ••••••" in console.text("main")
     assert complaints(console.browser) == []
 
@@ -40,18 +40,18 @@ def test_a_setting_is_changed_after_a_preview(console: Console, host: RunningHos
     field = console.find("#value")
     field.clear()
     field.send_keys("501", Keys.ENTER)
-    console.until("#difference", "+requests = 501")
+    console.wait_for_text("#difference", "+requests = 501")
     assert faults(console.browser, axe) == []
     file = host.host.settings.file
     assert file is not None
     assert "requests = 501" not in file.read_text()
     console.find("#difference button").click()
-    console.until("#result", "done")
+    console.wait_for_text("#result", "done")
     assert "requests = 501" in file.read_text()
     console.find("#result button").click()
-    console.until("#difference", "-requests = 501")
+    console.wait_for_text("#difference", "-requests = 501")
     console.find("#difference button").click()
-    console.until("#result", "done")
+    console.wait_for_text("#result", "done")
     assert "requests = 501" not in file.read_text()
     assert complaints(console.browser) == []
 
@@ -59,12 +59,12 @@ def test_a_setting_is_changed_after_a_preview(console: Console, host: RunningHos
 def test_the_palette_finds_a_plugin(console: Console, axe: str) -> None:
     """Ctrl+K, a few letters and Enter lead to the plugin's page, without a mouse."""
     ActionChains(console.browser).key_down(Keys.CONTROL).send_keys("k").key_up(Keys.CONTROL).perform()
-    console.until("dialog.palette li", "Routes")
+    console.wait_for_text("dialog.palette li", "Routes")
     assert faults(console.browser, axe) == []
     console.browser.switch_to.active_element.send_keys("messages plugin")
     console.wait.until(lambda browser: len(browser.find_elements(By.CSS_SELECTOR, "dialog.palette li")) < 5)
     console.browser.switch_to.active_element.send_keys(Keys.ENTER)
-    console.until("h1", "messages")
+    console.wait_for_text("h1", "messages")
     assert complaints(console.browser) == []
 
 
@@ -85,11 +85,11 @@ def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> 
     console.browser.execute_script("window.mark = true")
     console.wait.until(lambda browser: browser.execute_script("return stream?.readyState") == 1)
     host.host.switch("messages", enabled=False)
-    console.until("[data-news]", "disabled: messages")
-    console.until(".state", f"generation {host.host.number}")
+    console.wait_for_text("[data-news]", "disabled: messages")
+    console.wait_for_text(".state", f"generation {host.host.number}")
     assert console.browser.execute_script("return window.mark")
     host.host.switch("messages", enabled=True)
-    console.until("[data-news]", "added: messages")
+    console.wait_for_text("[data-news]", "added: messages")
 
 
 def test_disabling_a_required_plugin_asks_first(console: Console, host: RunningHost) -> None:
@@ -118,4 +118,4 @@ def test_swagger_ui_links_to_the_console(console: Console, host: RunningHost, ax
     assert [each["nodes"] for each in found["violations"]] == []
     assert found["passes"]
     console.find(".back a").click()
-    console.until("h1", "Routes")
+    console.wait_for_text("h1", "Routes")

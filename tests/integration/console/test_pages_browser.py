@@ -160,7 +160,7 @@ def test_a_request_is_readable_on_a_phone(console: Console, host: RunningHost) -
     console.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     console.show("/requests")
     console.find("tbody a.plain").click()
-    console.until("h2", "Headers")
+    console.wait_for_text("h2", "Headers")
     assert console.overflow() <= 0
     look = (
         "return [...document.querySelectorAll(arguments[0])].map((each) => each.getBoundingClientRect()[arguments[1]])"

@@ -41,9 +41,9 @@ def test_rows_are_filtered_by_a_column(console: Console) -> None:
     console.show("/stores/catalog/products")
     Select(console.find("#column")).select_by_visible_text("stock")
     console.find("#value").send_keys("1", Keys.ENTER)
-    console.until("main", "61 rows where stock is “1”")
+    console.wait_for_text("main", "61 rows where stock is “1”")
     console.find("#q").send_keys("TEA-7", Keys.ENTER)
-    console.until("section[aria-label='The row']", "TEA-7")
+    console.wait_for_text("section[aria-label='The row']", "TEA-7")
 
 
 def test_a_row_links_to_related_rows(console: Console, host: RunningHost) -> None:
@@ -51,7 +51,7 @@ def test_a_row_links_to_related_rows(console: Console, host: RunningHost) -> Non
     with host.client("library", "https") as client:
         assert client.get("/mylibrary/setup/login", auth=("user@example.org", "user")).status_code == 200
     console.show("/stores/library-auth/library_logins?column=account&value=user@example.org")
-    console.until("section[aria-label='The row']", "the same in library_users")
+    console.wait_for_text("section[aria-label='The row']", "the same in library_users")
     console.find("section[aria-label='The row'] small a").click()
-    console.until("h1", "library_users")
-    console.until("main", "where account is “user@example.org”")
+    console.wait_for_text("h1", "library_users")
+    console.wait_for_text("main", "where account is “user@example.org”")
