@@ -35,12 +35,12 @@ class Database:
 
     @property
     def url(self) -> str:
-        """What a peer is told."""
+        """The URL in a peer's settings."""
         return self.place if self.engine == "postgresql" else f"sqlite:///{self.place}"
 
     @property
     def settings(self) -> str:
-        """What plughost is told."""
+        """The database in plughost's settings."""
         return f'url = "{self.place}"\n' if self.engine == "postgresql" else ""
 
     def make(self) -> None:

@@ -105,9 +105,9 @@ class Curl(Client):
     def __init__(self, url: str, certificate: Path) -> None:
         """Take what is asked."""
         super().__init__("HTTP/2, kept, busy (curl)", lambda _: 0)
-        told = ["--write-out", "%{http_code} %{http_version} %{time_total}\\n", "--output", os.devnull]
+        options = ["--write-out", "%{http_code} %{http_version} %{time_total}\\n", "--output", os.devnull]
         trusted = ["--cacert", str(certificate), "--http2", "--silent"]
-        self._command = ["curl", *trusted, *told, f"{url}?[1-99999999]"]
+        self._command = ["curl", *trusted, *options, f"{url}?[1-99999999]"]
 
     def run(self, stop: threading.Event) -> None:
         """Ask until stopped."""
@@ -151,7 +151,7 @@ def clients(ports: dict[str, int], certificate: Path) -> list[Client]:
 
 
 def command(folder: Path, *arguments: str) -> Any:
-    """Run a command of plughost; return what it told."""
+    """Run a command of plughost, and return its result."""
     ended = subprocess.run([PLUGHOST, *arguments, "--json"], cwd=folder, check=True, stdout=subprocess.PIPE)
     return json.loads(ended.stdout)
 
@@ -181,8 +181,8 @@ def main() -> None:
         seconds = []
         for _ in range(given.times):
             time.sleep(1.0)
-            told = command(folder, given.command)
-            seconds.append(told["seconds"] if given.command == "restart" else told["seconds"]["total"])
+            message = command(folder, given.command)
+            seconds.append(message["seconds"] if given.command == "restart" else message["seconds"]["total"])
         time.sleep(1.0)
         stop.set()
         for thread in threads:
@@ -194,9 +194,9 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for each in measured:
         lost = {what: count for what, count in each.counts.items() if what not in {"answered", "reconnected"}}
-        told = f"{sum(lost.values())}{f' ({dict(lost)})' if lost else ''}"
+        message = f"{sum(lost.values())}{f' ({dict(lost)})' if lost else ''}"
         total = each.counts["answered"] + sum(lost.values())
-        print(f"| {each.title} | {total} | {told} | {each.counts['reconnected']} | {each.slowest * 1000:.0f} ms |")
+        print(f"| {each.title} | {total} | {message} | {each.counts['reconnected']} | {each.slowest * 1000:.0f} ms |")
 
 
 if __name__ == "__main__":

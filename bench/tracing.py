@@ -61,10 +61,10 @@ def _measure(server: Server, endpoint: str, sample: float, seconds: float) -> fl
     set_traces(server, endpoint, sample)
     for _ in range(2):
         cpu = server.cpu()
-        told = burst(Target(url=server.url(ROWS[0].path)), "http", seconds)
-        if told.failed:
-            raise LoadError(told.why)
-    return told.with_server_costs(server.cpu() - cpu, 0).cpu
+        load = burst(Target(url=server.url(ROWS[0].path)), "http", seconds)
+        if load.failed:
+            raise LoadError(load.why)
+    return load.with_server_costs(server.cpu() - cpu, 0).cpu
 
 
 def _spread(values: list[float]) -> str:

@@ -125,17 +125,17 @@ class Serving:
         self.line = line
         self.process = process
         self.terminal = terminal
-        self.told = ""
+        self.output = ""
         for text in terminal.lines():
-            self.told += text
+            self.output += text
             if "Ctrl+C" in text:
                 break
         else:
-            pytest.fail(f"it does not serve: {self.told}{process.communicate()[1]}")
+            pytest.fail(f"it does not serve: {self.output}{process.communicate()[1]}")
 
     def url(self, site: str = "main") -> str:
         """Return the address of its HTTP listener."""
-        row = next(row for row in self.told.splitlines() if row.split()[:1] == [site])
+        row = next(row for row in self.output.splitlines() if row.split()[:1] == [site])
         return next(word for word in row.split() if word.startswith("http://"))
 
     def end(self, number: int) -> tuple[int, str]:

@@ -64,8 +64,8 @@ def test_plugins_as_json_keeps_its_shape(line: Line) -> None:
     """Programs find the same members for each plugin, whatever its state."""
     line.install("good")
     line.install("bad", BROKEN)
-    told = {each["name"]: each for each in json.loads(line.run("plugins", "--json").output)}
-    assert told["good"] == {
+    report = {each["name"]: each for each in json.loads(line.run("plugins", "--json").output)}
+    assert report["good"] == {
         "name": "good",
         "distribution": "cli-good",
         "version": "1.0",
@@ -77,8 +77,8 @@ def test_plugins_as_json_keeps_its_shape(line: Line) -> None:
         "prefixes": ["/good"],
         "requires": [],
     }
-    assert told["bad"].keys() == told["good"].keys()
-    assert (told["bad"]["state"], told["bad"]["stage"]) == ("failed", "import")
+    assert report["bad"].keys() == report["good"].keys()
+    assert (report["bad"]["state"], report["bad"]["stage"]) == ("failed", "import")
 
 
 def test_without_and_disabled_are_not_imported(line: Line) -> None:
@@ -111,12 +111,12 @@ def test_settings_are_shown_with_sources_and_masked_secrets(line: Line) -> None:
     """Each value has its source; a secret is masked in both forms."""
     line.install("secretive", SECRETS)
     line.configure("grace_time = 5\n[plugins.secretive]\ntoken = 'hunter2'")
-    told = {each["key"]: each for each in json.loads(line.run("settings", "--json").output)}
-    grace = told["grace_time"]
+    report = {each["key"]: each for each in json.loads(line.run("settings", "--json").output)}
+    grace = report["grace_time"]
     assert (grace["value"], grace["default"], grace["source"]) == (5.0, 30.0, "plughost.toml")
     assert grace["description"].startswith("Seconds ")
-    assert told["plugins.secretive.token"]["source"] == "plughost.toml"
-    assert "hunter2" not in json.dumps(told) + line.run("settings").output
+    assert report["plugins.secretive.token"]["source"] == "plughost.toml"
+    assert "hunter2" not in json.dumps(report) + line.run("settings").output
 
 
 @pytest.mark.parametrize("command", ["plugins", "routes", "settings", "check", "reload"])
@@ -152,8 +152,8 @@ def test_check_finds_all_problems_without_opening_a_port(line: Line) -> None:
     assert result.exit_code == 1
     assert len([row for row in result.output.splitlines() if row.startswith("problem: ")]) == 3
     assert result.output.endswith("Plugins that are well: 1 of 4.\n")
-    told = json.loads(line.run("check", "--dev", "--json").output)
-    assert (told["ok"], len(told["problems"]), told["warnings"]) == (False, 3, [])
+    report = json.loads(line.run("check", "--dev", "--json").output)
+    assert (report["ok"], len(report["problems"]), report["warnings"]) == (False, 3, [])
     line.configure('disabled = ["worse"]')
     assert line.run("check", "--dev").output.endswith("Plugins that are well: 1 of 3.\n")
 
@@ -216,8 +216,8 @@ def test_a_broken_plugin_breaks_no_command_but_its_own(line: Line) -> None:
         result = line.run(name, "anything", "--at-all")
         assert (result.exit_code, f"{name} (cli-{name} 1.0): " in result.stderr) == (1, True)
     line.install("mute", "from plughost import hookimpl\n@hookimpl\ndef register_commands():\n    return [print]\n")
-    told = "register_commands: it returned a builtin_function_or_method. Return a list of Command."
-    assert line.run("mute").stderr == f"Error: mute (cli-mute 1.0): {told}\n"
+    message = "register_commands: it returned a builtin_function_or_method. Return a list of Command."
+    assert line.run("mute").stderr == f"Error: mute (cli-mute 1.0): {message}\n"
 
 
 NAMED = """
@@ -230,21 +230,21 @@ def register_commands():
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         ([None], "no command can be called None. Name it by one word."),
         (["two words"], "no command can be called 'two words'. Name it by one word."),
         (["greet", "greet"], "it returned two commands called greet. Give one of them another name."),
     ],
 )
-def test_commands_that_cannot_be_called_are_reported(line: Line, names: list[str | None], told: str) -> None:
+def test_commands_that_cannot_be_called_are_reported(line: Line, names: list[str | None], message: str) -> None:
     """A call fails, and `check` has a warning, since the plugin serves."""
     line.install("named", NAMED.format(names=names))
-    assert line.run("named", "greet").stderr == f"Error: named (cli-named 1.0): register_commands: {told}\n"
+    assert line.run("named", "greet").stderr == f"Error: named (cli-named 1.0): register_commands: {message}\n"
     checked = line.run("check", "--dev")
     assert (checked.exit_code, checked.stdout) == (
         0,
-        f"warning: the commands of named (cli-named 1.0): register_commands: {told}\n1 plugin, all well.\n",
+        f"warning: the commands of named (cli-named 1.0): register_commands: {message}\n1 plugin, all well.\n",
     )
 
 
@@ -253,8 +253,8 @@ def test_an_async_hook_is_reported_without_a_warning_of_python(line: Line) -> No
     line.install("later", "from plughost import hookimpl\n@hookimpl\nasync def register_commands():\n    return []\n")
     result = line.run("later")
     assert result.exit_code == 1
-    told = "import: its hook register_commands is async, and hooks are called without an event loop. Use plain def."
-    assert result.stderr == f"Error: later (cli-later 1.0): {told}\n"
+    message = "import: its hook register_commands is async, and hooks are called without an event loop. Use plain def."
+    assert result.stderr == f"Error: later (cli-later 1.0): {message}\n"
 
 
 def test_the_help_imports_no_disabled_plugin(line: Line) -> None:
@@ -334,8 +334,8 @@ def test_hidden_settings_are_reported(line: Line) -> None:
     line.install("plain", "from plughost import hookimpl\n@hookimpl\ndef register_pages(context):\n    1 / 0\n")
     line.configure('[plugins.wrong]\ntokn = "x"')
     mistake = "plughost.toml: plugins.wrong.tokn: unknown key; did you mean token?"
-    told = line.run("settings").stderr.splitlines()
-    assert [row for row in told if "settings are not shown" in row] == [
+    warnings = line.run("settings").stderr.splitlines()
+    assert [row for row in warnings if "settings are not shown" in row] == [
         "warning: bad is failed, so its settings are not shown: RuntimeError at cli_bad.py:1: broken on purpose",
         f"warning: wrong is failed, so its settings are not shown: {mistake}",
         "warning: needy is blocked, so its settings are not shown: it requires bad (cli-bad 1.0), which is failed",
@@ -360,11 +360,11 @@ def test_the_package_can_be_run_as_the_command() -> None:
 
 def test_the_help_of_a_group_has_whole_sentences(line: Line) -> None:
     """A command's description is not cut off with dots."""
-    told = "Greet everybody who was there at the time, in the language that they were asked for."
-    line.install("greeter", COMMANDS.replace("greet(context):\n", f'greet(context):\n    """{told}"""\n'))
+    message = "Greet everybody who was there at the time, in the language that they were asked for."
+    line.install("greeter", COMMANDS.replace("greet(context):\n", f'greet(context):\n    """{message}"""\n'))
     for group in ("cert", "greeter", "stores"):
         assert "..." not in line.run(group, "--help").output.partition("Commands:")[2]
-    assert told.removesuffix(".") in " ".join(line.run("greeter", "--help").output.split())
+    assert message.removesuffix(".") in " ".join(line.run("greeter", "--help").output.split())
 
 
 def test_sentences_are_wrapped_at_words_and_a_fingerprint_at_bytes(line: Line) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .conftest import Line, Serving
 
-KEEPER = """
+SECRETS_PLUGIN = """
 from pydantic import BaseModel, SecretStr
 from plughost import hookimpl
 
@@ -87,8 +87,8 @@ def test_upgrade_does_not_suggest_purge(line: Line) -> None:
 def test_shared_options_are_accepted_before_and_after_the_command(line: Line, arguments: tuple[str, ...]) -> None:
     """`--config`, `--json` and other shared options mean the same in both places."""
     (line.folder / "other.toml").write_text("grace_time = 7")
-    (told,) = json.loads(line.run(*arguments).output)
-    assert (told["value"], told["source"]) == (7.0, "other.toml")
+    (report,) = json.loads(line.run(*arguments).output)
+    assert (report["value"], report["source"]) == (7.0, "other.toml")
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -141,8 +141,8 @@ def test_init_offers_a_site_to_plugins_with_routes(line: Line) -> None:
     written = (line.folder / "new.toml").read_text()
     assert ("[plugins.good]" in written, "[plugins.idle]" in written) == (True, False)
     line.configure('[plugins.idle]\nsite = "admin"')
-    told = line.run("settings", "plugins.idle").output
-    assert told == 'plugins.idle.site = "admin"  # plughost.toml; by default (not set)\n'
+    output = line.run("settings", "plugins.idle").output
+    assert output == 'plugins.idle.site = "admin"  # plughost.toml; by default (not set)\n'
 
 
 def test_init_overwrites_nothing(line: Line) -> None:
@@ -280,7 +280,7 @@ def test_the_doctor_reports_a_key_of_another_certificate(line: Line, arguments: 
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ("[plugins.keeper]\nusers = [{token = 'hash'}]", ["plugins.keeper.users"]),
         ("[tls]\npassword = 'sesame'", ["tls.password"]),
@@ -289,16 +289,16 @@ def test_the_doctor_reports_a_key_of_another_certificate(line: Line, arguments: 
         ("", []),
     ],
 )
-def test_the_doctor_reports_secrets_that_everybody_can_read(line: Line, settings: str, told: list[str]) -> None:
+def test_the_doctor_reports_secrets_that_everybody_can_read(line: Line, settings: str, message: list[str]) -> None:
     """Secrets in plugins' tables count, too; a URL without a password is none."""
-    line.install("keeper", KEEPER)
+    line.install("keeper", SECRETS_PLUGIN)
     line.configure(settings)
     (line.folder / "plughost.toml").chmod(0o644)
     line.folder.chmod(0o755)
     found = json.loads(line.run("doctor", "--dev", "--json").output)
-    advice = ["Let the host's user alone read it: chmod 600 plughost.toml"] * len(told)
+    advice = ["Let the host's user alone read it: chmod 600 plughost.toml"] * len(message)
     assert [each["todo"] for each in found if each["about"] == "permissions"] == advice
-    assert all(key in str(found) for key in told)
+    assert all(key in str(found) for key in message)
     line.folder.chmod(0o750)
     assert "permissions" not in {each["about"] for each in json.loads(line.run("doctor", "--dev", "--json").output)}
 
@@ -364,8 +364,8 @@ def test_a_traceback_on_a_terminal_begins_in_the_plugin(line: Line, serving: Cal
     early = [("hello.py", "5"), ("hello.py", "2")]
     late = [("hello.py", "2"), ("hello.py", "4")]
     assert re.findall(r'File ".*?([^/"]*)", line (\d+)', errors) == [*early, *late]
-    told = line.run("plugins", "--dev", "--why", "hello").output
-    assert re.findall(r'File ".*?([^/"]*)", line (\d+)', told) == late
+    output = line.run("plugins", "--dev", "--why", "hello").output
+    assert re.findall(r'File ".*?([^/"]*)", line (\d+)', output) == late
 
 
 @pytest.mark.parametrize("command", ["plugins", "routes", "settings", "doctor", "check", "stores"])

@@ -72,9 +72,9 @@ def test_damaged_distributions_crash_no_command(line: Line, arguments: tuple[str
     """Whatever the dist-info folders on the path contain, no command that reads them ends in a traceback."""
     line.install("good")
     damage(line)
-    code, told = run(line, *arguments)
-    assert "Traceback" not in told, told
-    assert code in {0, 1}, told
+    code, output = run(line, *arguments)
+    assert "Traceback" not in output, output
+    assert code in {0, 1}, output
 
 
 def test_damage_is_reported_and_affects_no_other_plugin(line: Line) -> None:
@@ -83,16 +83,16 @@ def test_damage_is_reported_and_affects_no_other_plugin(line: Line) -> None:
     damage(line)
     states = {each["name"]: each["state"] for each in plugins(line)}
     assert (states["good"], states["x"]) == ("active", "failed")
-    _, told = run(line, "plugins")
-    assert "a_line_without_an_equals_sign-1.0.dist-info is damaged: entry_points.txt can't be read" in told
-    assert "the line 'no target' has no =" in told
-    assert "x (one-name-twice 1.0) is failed.\n  metadata: its distribution names two objects for it" in told
+    _, output = run(line, "plugins")
+    assert "a_line_without_an_equals_sign-1.0.dist-info is damaged: entry_points.txt can't be read" in output
+    assert "the line 'no target' has no =" in output
+    assert "x (one-name-twice 1.0) is failed.\n  metadata: its distribution names two objects for it" in output
 
 
 def plugins(line: Line) -> list[dict[str, Any]]:
     """Return the output of `plughost plugins --json`."""
-    told: list[dict[str, Any]] = json.loads(run(line, "plugins", "--json")[1])
-    return told
+    report: list[dict[str, Any]] = json.loads(run(line, "plugins", "--json")[1])
+    return report
 
 
 BROKEN = "raise {}('broken on purpose')\n"
@@ -114,25 +114,25 @@ def test_a_broken_optional_library_crashes_no_command(line: Line, error: str) ->
         (line.packages / module).mkdir(parents=True)
         (line.packages / module / "__init__.py").write_text(BROKEN.format(error))
     (line.folder / "plughost.toml").write_text(LIBRARIES)
-    told = {arguments: run(line, *arguments) for arguments in LOOKING if arguments[0] != "lock"}
-    for arguments, (code, text) in told.items():
+    results = {arguments: run(line, *arguments) for arguments in LOOKING if arguments[0] != "lock"}
+    for arguments, (code, text) in results.items():
         assert "Traceback" not in text, text
         assert code in {0, 1}, f"{arguments}: {text}"
     for command in ("check", "plugins"):
-        assert f"rate_limits.storage: redis can't be imported ({error}: broken on purpose)" in told[command,][1]
+        assert f"rate_limits.storage: redis can't be imported ({error}: broken on purpose)" in results[command,][1]
         if ZSTD != "compression.zstd":  # Python's own module, from 3.14 on, can't be broken
-            assert f"sites.library.compression.encodings: {ZSTD} can't be imported" in told[command,][1]
-        assert told[command,][0] == 1
-    assert "/good" in told["routes",][1]
+            assert f"sites.library.compression.encodings: {ZSTD} can't be imported" in results[command,][1]
+        assert results[command,][0] == 1
+    assert "/good" in results["routes",][1]
 
 
 @pytest.mark.parametrize(("command", "code"), [("status", 1), ("drain", 1), ("check", 2), ("--help", 0)])
 def test_an_inaccessible_settings_file_is_reported(line: Line, command: str, code: int) -> None:
     """Commands that need it name the file and the system's error, without a traceback."""
     file = line.folder / ("x" * 300 + ".toml")  # longer than allowed, which has an effect for root, too
-    ended, told = run(line, command, PLUGHOST_CONFIG=str(file))
-    assert "Traceback" not in told
-    assert (f"{file}: it can't be read: " in told, ended) == (code != 0, code)
+    ended, output = run(line, command, PLUGHOST_CONFIG=str(file))
+    assert "Traceback" not in output
+    assert (f"{file}: it can't be read: " in output, ended) == (code != 0, code)
 
 
 @pytest.mark.parametrize("settings", ["colour = 1", 'data_dir = "data"\n[sites', "disabled = 3", "\0", 'strict = "'])
@@ -142,9 +142,9 @@ def test_status_works_with_unusable_settings(line: Line, serving: Serve, setting
     line.configure('data_dir = "data"')
     host = serving()
     (line.folder / "plughost.toml").write_text(f'data_dir = "data"\n{settings}\n')
-    code, told = run(line, "status")
-    assert "Warning: plughost.toml: " in told
-    assert f"is serving, process {host.process.pid}" in told
+    code, output = run(line, "status")
+    assert "Warning: plughost.toml: " in output
+    assert f"is serving, process {host.process.pid}" in output
     assert code == 0
 
 
@@ -156,7 +156,7 @@ def test_why_explains_why_a_distribution_is_no_plugin(line: Line) -> None:
     for name, text in points.items():
         write_package(line.packages, f"plughost-{name}", {}, entry_points=text)
     damage(line)
-    for name, told in {
+    for name, message in {
         "good": "good (cli-good 1.0) is active, and serves /good on the site main.",
         "cli-good": "good (cli-good 1.0) is active",
         "bad": "bad (cli-bad 1.0) is failed.\n  import: RuntimeError",
@@ -167,8 +167,8 @@ def test_why_explains_why_a_distribution_is_no_plugin(line: Line) -> None:
         "gooood": "; did you mean good?",
     }.items():
         code, text = run(line, "plugins", "--why", name)
-        assert told in text
-        assert code == (0 if "good (" in told else 1)
+        assert message in text
+        assert code == (0 if "good (" in message else 1)
     assert "plughost-typo: its entry point t is in the group plughost.plugin" in run(line, "plugins")[1]
 
 
@@ -178,8 +178,8 @@ def test_a_plugin_without_an_entry_point_is_a_warning(line: Line) -> None:
     for name, requires in {"mine": ["plughost"], "library": ["plughost"], "user": ["plughost-library"]}.items():
         write_package(line.packages, f"plughost-{name}", {}, requires=requires)
     for command in ("plugins", "check"):
-        told = run(line, command)[1]
+        output = run(line, command)[1]
         assert (
-            "warning: plughost-mine is installed, and is no plugin: it has no entry point in plughost.plugins" in told
+            "warning: plughost-mine is installed, and is no plugin: it has no entry point in plughost.plugins" in output
         )
-        assert told.count("is no plugin") == 1
+        assert output.count("is no plugin") == 1

@@ -52,8 +52,8 @@ def test_the_doctor_keeps_roots_settings_readable_for_the_host(line: Line, data:
     (line.folder / "plughost.toml").chmod(0o644)
     line.folder.chmod(0o755)
     found = json.loads(line.run("doctor", "--json").output)
-    (told,) = [each["todo"] for each in found if each["about"] == "permissions"]
-    assert f"chgrp {NOBODY} plughost.toml && chmod 640 plughost.toml" in told
+    (remedy,) = [each["todo"] for each in found if each["about"] == "permissions"]
+    assert f"chgrp {NOBODY} plughost.toml && chmod 640 plughost.toml" in remedy
 
 
 def test_a_failed_command_leaves_no_file_of_root(line: Line, data: Path) -> None:
@@ -97,6 +97,6 @@ def test_an_inaccessible_folder_says_nothing_about_a_host(line: Line, stranger: 
     """The command neither affirms nor denies that a host runs on another user's data folder."""
     result = line.run("status")
     assert result.exit_code == 1
-    told = f"Error: The data folder {stranger} is another user's, who alone can tell whether a host runs on it: "
-    assert result.output == f"{told}run this command as that user.\n"
+    message = f"Error: The data folder {stranger} is another user's, who alone can tell whether a host runs on it: "
+    assert result.output == f"{message}run this command as that user.\n"
     assert "this user can't tell whether there is one" in " ".join(line.run("doctor").output.split())

@@ -102,11 +102,11 @@ def test_it_prints_addresses_and_plugins(line: Line, serving: Serve) -> None:
     line.install("bad", "raise RuntimeError('broken on purpose')")
     host = serving()
     assert httpx.get(f"{host.url()}/good", trust_env=False).json()["word"] == "good"
-    told = [row.split() for row in host.told.splitlines()]
-    assert ["good", "1.0", "active", "/good"] in told
-    assert next(row for row in told if row[:1] == ["bad"])[2] == "failed"
-    assert told[-1] == ["Press", "Ctrl+C", "to", "stop."]
-    assert not any(row.endswith(" ") for row in host.told.splitlines())
+    rows = [row.split() for row in host.output.splitlines()]
+    assert ["good", "1.0", "active", "/good"] in rows
+    assert next(row for row in rows if row[:1] == ["bad"])[2] == "failed"
+    assert rows[-1] == ["Press", "Ctrl+C", "to", "stop."]
+    assert not any(row.endswith(" ") for row in host.output.splitlines())
 
 
 LOUD = """
@@ -138,8 +138,8 @@ def test_without_a_terminal_all_output_is_json(line: Line) -> None:
     wait_until(lambda: is_running(line.folder / "plughost-data"))
     assert send_command(line.folder / "plughost-data", "reload")["swapped"]
     process.send_signal(signal.SIGTERM)
-    told, errors = process.communicate(timeout=60)
-    assert (process.returncode, told) == (0, "")
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, "")
     logged = {event["event"]: event for event in events(errors)}
     assert logged.keys() >= {"started", "announcement", "reload", "stopping", "stopped", "plugin does not serve"}
     assert "an error ended a thread" in logged
@@ -166,7 +166,7 @@ def test_a_json_log_on_a_terminal_is_only_json(line: Line, serving: Serve) -> No
     line.configure("[log]\nformat = 'json'")
     line.install("good")
     host = serving()
-    assert "good" in host.told
+    assert "good" in host.output
     _, errors = host.end(signal.SIGTERM)
     assert [event["event"] for event in events(errors)] == ["started", "stopping", "stopped"]
 
@@ -274,11 +274,11 @@ def test_a_command_during_the_start_is_executed(line: Line) -> None:
     line.install("starting", STARTING)
     process = line.start("serve", "--dev")
     wait_until((line.folder / "ports-are-open").exists)
-    with socket.socket(socket.AF_UNIX) as asking, asking.makefile() as told:
+    with socket.socket(socket.AF_UNIX) as asking, asking.makefile() as answers:
         asking.connect(str(socket_path(line.folder / "plughost-data")))
         asking.sendall(b'{"command": "reload"}\n')
         (line.folder / "go-on").touch()
-        assert json.loads(told.readline())["problems"] == []
+        assert json.loads(answers.readline())["problems"] == []
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 0
@@ -318,7 +318,7 @@ def test_a_second_host_on_the_data_folder_is_refused(line: Line, serving: Serve)
 def test_without_a_plugin_it_waits(serving: Serve) -> None:
     """It opens no port, and says how to install a plugin."""
     host = serving()
-    assert "No plugin mounts a route, so no port is open. Install one:" in host.told
+    assert "No plugin mounts a route, so no port is open. Install one:" in host.output
     assert host.end(signal.SIGTERM)[0] == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.cli.conftest import Line, Serving
 
-KEEPER: Final = """
+STORE_PLUGIN: Final = """
 from pathlib import Path
 
 from plughost import Operation, Route, RouteGroup, Store, hookimpl
@@ -51,12 +51,12 @@ def register_routes(context):
 """
 
 
-def install_keeper(line: Line, name: str) -> None:
+def install_store_plugin(line: Line, name: str) -> None:
     """Install a plugin with a store of its name; all have the same prefix."""
     steps = line.packages / name / "sqlite"
     steps.mkdir(parents=True)
     (steps / "0001_first.sql").write_text(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY);")
-    line.install(name, KEEPER.replace("NAME", name))
+    line.install(name, STORE_PLUGIN.replace("NAME", name))
 
 
 def listed(line: Line) -> list[str]:
@@ -69,43 +69,43 @@ def listed(line: Line) -> list[str]:
     [
         ("raise RuntimeError('broken on purpose')", "import: RuntimeError at cli_broken.py:1: broken on purpose."),
         (UNDECLARED, "register_stores: RuntimeError at cli_broken.py:7: it declares nothing."),
-        (KEEPER.replace("NAME", "kept"), "conflict: "),
+        (STORE_PLUGIN.replace("NAME", "kept"), "conflict: "),
     ],
     ids=["import", "hook", "conflict"],
 )
 def test_a_plugin_with_unknown_stores_is_named_with_the_reason(line: Line, source: str, reason: str) -> None:
     """Other plugins' stores are listed, the reason is that of `plughost plugins`, and the exit code is 1."""
-    install_keeper(line, "kept")
+    install_store_plugin(line, "kept")
     line.install("broken", source)
-    told = line.run("stores")
-    assert told.exit_code == 1
-    assert f": its stores are unknown: {reason}" in told.stderr
-    assert "cli-broken 1.0" in told.stderr or "cli-kept 1.0" in told.stderr
+    result = line.run("stores")
+    assert result.exit_code == 1
+    assert f": its stores are unknown: {reason}" in result.stderr
+    assert "cli-broken 1.0" in result.stderr or "cli-kept 1.0" in result.stderr
     assert line.run("stores", "check").exit_code == 1
 
 
 def test_a_plugin_that_lacks_a_requirement_is_named(line: Line) -> None:
     """It was never imported, so its stores are unknown, too."""
-    line.install("broken", KEEPER, requires=("nowhere",))
-    told = line.run("stores")
-    assert told.exit_code == 1
-    assert "it requires nowhere, and it is not installed" in told.stderr
-    assert "No installed plugin keeps anything" not in told.stdout
+    line.install("broken", STORE_PLUGIN, requires=("nowhere",))
+    result = line.run("stores")
+    assert result.exit_code == 1
+    assert "it requires nowhere, and it is not installed" in result.stderr
+    assert "No installed plugin keeps anything" not in result.stdout
 
 
 def test_a_store_with_an_invalid_url_is_named(line: Line) -> None:
     """It can't be listed, and the message says what to correct."""
-    install_keeper(line, "kept")
+    install_store_plugin(line, "kept")
     line.configure('[stores.urls]\nkept = "mysql://localhost/kept"\n')
-    told = line.run("stores")
-    assert told.exit_code == 1
-    assert "use a postgresql:// URL" in told.stderr
+    result = line.run("stores")
+    assert result.exit_code == 1
+    assert "use a postgresql:// URL" in result.stderr
 
 
 def test_the_stores_of_plugins_that_fail_later_are_listed(line: Line) -> None:
     """Two plugins with one prefix exclude each other, such as when either is disabled; each has its store."""
-    install_keeper(line, "one")
-    install_keeper(line, "two")
+    install_store_plugin(line, "one")
+    install_store_plugin(line, "two")
     line.configure('disabled = ["two"]')
     assert listed(line) == ["one", "two"]
     assert line.run("stores").exit_code == 0
@@ -114,17 +114,19 @@ def test_the_stores_of_plugins_that_fail_later_are_listed(line: Line) -> None:
 
 def test_a_plugin_that_fails_after_declaring_its_stores_is_named(line: Line) -> None:
     """Its store is listed with the reason why nothing serves it, and can be inspected."""
-    install_keeper(line, "kept")
-    line.install("kept", KEEPER.replace("NAME", "kept").replace("    return [RouteGroup", "    raise LookupError #"))
-    told = line.run("stores")
-    assert "kept" in told.stdout
-    assert "cli-kept 1.0) does not serve: register_routes: LookupError" in told.stderr
-    assert told.exit_code == 0
+    install_store_plugin(line, "kept")
+    line.install(
+        "kept", STORE_PLUGIN.replace("NAME", "kept").replace("    return [RouteGroup", "    raise LookupError #")
+    )
+    result = line.run("stores")
+    assert "kept" in result.stdout
+    assert "cli-kept 1.0) does not serve: register_routes: LookupError" in result.stderr
+    assert result.exit_code == 0
 
 
 def test_no_word_is_broken_on_a_terminal_of_80_columns(line: Line, serving: Callable[..., Serving]) -> None:
     """A table's name and its number of rows are on one line, whatever else is left out."""
-    install_keeper(line, "keptforeveryrevokedtoken")
+    install_store_plugin(line, "keptforeveryrevokedtoken")
     serving().end(signal.SIGTERM)
     shown = line.on_terminal(120, "stores")
     assert any(str(line.folder) in row and row.endswith(".sqlite3") for row in shown), shown  # to be copied
@@ -135,24 +137,24 @@ def test_no_word_is_broken_on_a_terminal_of_80_columns(line: Line, serving: Call
 
 def test_a_failing_plugin_without_stores_is_not_named(line: Line) -> None:
     """Without `register_stores` there is nothing to report."""
-    install_keeper(line, "kept")
+    install_store_plugin(line, "kept")
     line.install("broken", ROUTES)
-    told = line.run("stores")
-    assert (told.exit_code, told.stderr) == (0, "")
+    result = line.run("stores")
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_store_with_only_its_log_left_is_damaged(line: Line, serving: Callable[..., Serving]) -> None:
     """The log of a killed host shows that the file was deleted, and a backup can replace it."""
-    install_keeper(line, "kept")
+    install_store_plugin(line, "kept")
     line.configure('data_dir = "data"')
     host = serving()
     backup = str(line.folder / "backup")
     assert line.run("stores", "backup", "kept", backup).exit_code == 0
     host.end(signal.SIGKILL)
     (line.folder / "data" / "stores" / "kept.sqlite3").unlink()
-    told = line.run("stores", "check")
-    assert told.exit_code == 1
-    assert "kept.sqlite3 was deleted, and not its log, kept.sqlite3-wal: restore a backup" in told.stdout
+    result = line.run("stores", "check")
+    assert result.exit_code == 1
+    assert "kept.sqlite3 was deleted, and not its log, kept.sqlite3-wal: restore a backup" in result.stdout
     assert line.run("stores").exit_code == 1
     assert line.run("stores", "restore", "--yes", "kept", backup).exit_code == 0
     assert line.run("stores", "check").stdout == "kept: in order\n"
@@ -160,15 +162,15 @@ def test_a_store_with_only_its_log_left_is_damaged(line: Line, serving: Callable
 
 def test_check_reports_a_deleted_file(line: Line, serving: Callable[..., Serving]) -> None:
     """A store that was never opened is sound; a served one whose file is deleted is not."""
-    install_keeper(line, "kept")
+    install_store_plugin(line, "kept")
     assert line.run("stores", "check").exit_code == 0
     host = serving()
     (file,) = line.folder.rglob("kept.sqlite3")
     for each in (file, *file.parent.glob("kept.sqlite3-*")):  # its log may be missing, too
         each.unlink()
-    told = line.run("stores", "check")
-    assert told.exit_code == 1
-    told_in_one = told.stdout.replace("\n", " ")
+    result = line.run("stores", "check")
+    assert result.exit_code == 1
+    told_in_one = result.stdout.replace("\n", " ")
     assert f"kept: a host serves it, but its file is gone: put {file} or a backup back" in told_in_one
     host.end(signal.SIGTERM)
     assert line.run("stores", "check").exit_code == 0
@@ -176,19 +178,19 @@ def test_check_reports_a_deleted_file(line: Line, serving: Callable[..., Serving
 
 def test_check_reports_an_edited_migration(line: Line) -> None:
     """If it was already applied, a warning names the file and what to do; it is no problem."""
-    install_keeper(line, "kept")
+    install_store_plugin(line, "kept")
     line.serve().end(signal.SIGTERM)
     assert line.run("check", "--dev").output == "1 plugin, all well.\n"
     (line.packages / "kept" / "sqlite" / "0001_first.sql").write_text("CREATE TABLE kept (id INTEGER, text TEXT);")
-    told = line.run("check", "--dev")
-    assert (told.exit_code, told.output.count("warning: ")) == (0, 1)
-    assert "the store kept: the migration sqlite/0001_first.sql was edited after it had been applied" in told.output
-    assert "Undo the edit" in told.output
+    result = line.run("check", "--dev")
+    assert (result.exit_code, result.output.count("warning: ")) == (0, 1)
+    assert "the store kept: the migration sqlite/0001_first.sql was edited after it had been applied" in result.output
+    assert "Undo the edit" in result.output
 
 
 def test_a_failed_migration_names_its_plugin_and_its_store_once(line: Line) -> None:
     """A row of the check is short."""
-    install_keeper(line, "kept")
+    install_store_plugin(line, "kept")
     (line.packages / "kept" / "sqlite" / "0002_wrong.sql").write_text("ALTER TABLE nothing ADD COLUMN text TEXT;")
-    told = line.run("check", "--dev").output.splitlines()[0]
-    assert (told.count("plugin"), told.count("store kept"), told.count("(cli-kept")) == (0, 1, 1)
+    message = line.run("check", "--dev").output.splitlines()[0]
+    assert (message.count("plugin"), message.count("store kept"), message.count("(cli-kept")) == (0, 1, 1)

@@ -33,23 +33,23 @@ def check(page: Path, text: str) -> tuple[int, str]:
 def test_a_link_with_a_404_is_broken(host: RunningHost, tmp_path: Path) -> None:
     """The exit code is 1, and the broken link's page is named; a valid link is not reported."""
     well, broken = f"{host.url()}/messages", f"{host.url()}/nothing"
-    code, told = check(tmp_path / "page.md", f"[one]({well}#part) and <{broken}>, `{NOBODY}`")
+    code, output = check(tmp_path / "page.md", f"[one]({well}#part) and <{broken}>, `{NOBODY}`")
     assert code == 1
-    assert f"BROKEN: {broken}: 404 Not Found (in {tmp_path / 'page.md'})" in told
-    assert "2 links: 1 well, 1 broken, 0 unknown." in told
+    assert f"BROKEN: {broken}: 404 Not Found (in {tmp_path / 'page.md'})" in output
+    assert "2 links: 1 well, 1 broken, 0 unknown." in output
 
 
 def test_an_unreachable_server_fails_nothing(tmp_path: Path) -> None:
     """Without a network, all links are reported as unknown, and the exit code is 0."""
-    code, told = check(tmp_path / "page.md", f"[one]({NOBODY})\n```\n<http://127.0.0.1:2/>\n```\n")
+    code, output = check(tmp_path / "page.md", f"[one]({NOBODY})\n```\n<http://127.0.0.1:2/>\n```\n")
     assert code == 0
-    assert f"unknown: {NOBODY}: " in told
-    assert "is there a network here?" in told
+    assert f"unknown: {NOBODY}: " in output
+    assert "is there a network here?" in output
 
 
 def test_a_server_that_refuses_programs_fails_nothing(host: RunningHost, tmp_path: Path) -> None:
     """A link that requires credentials may still be valid."""
     link = f"{host.url('library')}/mylibrary/setup/secured"
-    code, told = check(tmp_path / "page.md", f"[one]({link})")
+    code, output = check(tmp_path / "page.md", f"[one]({link})")
     assert code == 0
-    assert f"unknown: {link}: 401 Unauthorized" in told
+    assert f"unknown: {link}: 401 Unauthorized" in output

@@ -280,7 +280,7 @@ ERR:           0
 
 
 @pytest.mark.parametrize(
-    ("allowed", "told", "chosen"),
+    ("allowed", "interrupts", "chosen"),
     [
         ({0, 1, 3, 4}, INTERRUPTS, [3, 0]),
         ({0, 1, 4}, INTERRUPTS, [0, 4]),
@@ -289,15 +289,15 @@ ERR:           0
         ({0, 1}, "", [0, 1]),
     ],
 )
-def test_the_shared_processor_is_one_with_few_interrupts(allowed: set[int], told: str, chosen: list[int]) -> None:
+def test_the_shared_processor_is_one_with_few_interrupts(allowed: set[int], interrupts: str, chosen: list[int]) -> None:
     """It belongs to the less interrupted half of the allowed ones; without the system's counters, any will do."""
-    assert least_interrupted(allowed, told) == chosen
+    assert least_interrupted(allowed, interrupts) == chosen
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
 def test_the_counters_of_this_system_are_understood() -> None:
     """Linux's interrupt counters can be parsed, and one of its processors is shared."""
-    told = Path("/proc/interrupts").read_text(encoding="ascii")
+    interrupts = Path("/proc/interrupts").read_text(encoding="ascii")
     allowed = os.sched_getaffinity(0)
-    assert len(least_interrupted(allowed, told)) == (len(allowed) + 1) // 2
+    assert len(least_interrupted(allowed, interrupts)) == (len(allowed) + 1) // 2
     assert Processor(shared=True)._number in allowed

@@ -265,7 +265,7 @@ def test_active_http2_clients_are_sent_away(serve: Serve, gate: Gate) -> None:
     """They can't receive `Connection: close`: their requests in flight are answered, then all get GOAWAY."""
     served = serve(gate, LANES[3])
     answered = threading.Event()
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     def ask() -> None:
         client = served.client()
@@ -274,7 +274,7 @@ def test_active_http2_clients_are_sent_away(serve: Serve, gate: Gate) -> None:
                 assert client.get("/more").status_code == 200
                 answered.set()
             except (httpx.TransportError, h2.exceptions.ProtocolError) as error:
-                told.append(error)
+                errors.append(error)
                 return
 
     asking = threading.Thread(target=ask)
@@ -284,7 +284,7 @@ def test_active_http2_clients_are_sent_away(serve: Serve, gate: Gate) -> None:
     draining.join(20)
     asking.join(20)
     assert draining.answered is True
-    assert len(told) == 1
+    assert len(errors) == 1
 
 
 def test_a_disconnected_client_is_not_cut_off(serve: Serve, lane1: Lane, gate: Gate) -> None:
@@ -361,15 +361,15 @@ def test_http2_clients_are_not_sent_away_before_their_answer(
         connection.sendall(http2.data_to_send())
         gate.wait_until_entered()
         draining = Draining(served)
-        told: list[type] = []
+        received: list[type] = []
         for number in itertools.count():
             if number == 150:
                 gate.opened.set()
             http2.ping(number.to_bytes(8, "big"))
             connection.sendall(http2.data_to_send())
-            told += map(type, http2.receive_data(connection.recv(65536)))
-            if h2.events.StreamEnded in told or h2.events.ConnectionTerminated in told:
+            received += map(type, http2.receive_data(connection.recv(65536)))
+            if h2.events.StreamEnded in received or h2.events.ConnectionTerminated in received:
                 break
-        assert h2.events.ConnectionTerminated not in told[: told.index(h2.events.StreamEnded)]
+        assert h2.events.ConnectionTerminated not in received[: received.index(h2.events.StreamEnded)]
     draining.join(20)
     assert draining.answered is True

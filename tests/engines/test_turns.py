@@ -33,9 +33,9 @@ def test_peek_returns_the_job_that_pop_returns(dispatcher: Dispatcher) -> None:
     for each in [Task(dispatcher, lambda: None) for _ in range(3)]:
         backlog.add(each)
     for _ in range(3):
-        told = backlog.peek()
-        assert told is not None
-        assert backlog.pop() is told
+        job = backlog.peek()
+        assert job is not None
+        assert backlog.pop() is job
 
 
 def test_a_slow_job_starts_no_thread_while_nothing_waits(

@@ -42,7 +42,7 @@ class Speaker:
         self.word = word
         self.prefix = prefix
         self.site = site
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -53,17 +53,17 @@ class Speaker:
     @hookimpl
     def started(self, context: PluginContext[Any]) -> None:
         """Record the call."""
-        self.told.append("started")
+        self.calls.append("started")
 
     @hookimpl
     def draining(self, context: PluginContext[Any]) -> None:
         """Record the call."""
-        self.told.append("draining")
+        self.calls.append("draining")
 
     @hookimpl
     def stopping(self, context: PluginContext[Any]) -> None:
         """Record the call."""
-        self.told.append("stopping")
+        self.calls.append("stopping")
 
 
 class Plugin:

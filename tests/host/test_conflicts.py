@@ -83,7 +83,7 @@ CONFLICTS: dict[str, tuple[Plugin | Speaker, Plugin | Speaker, str]] = {
 @pytest.mark.parametrize("what", CONFLICTS)
 def test_the_second_claim_fails_and_names_the_first(what: str) -> None:
     """The later plugin fails with a conflict that names the earlier one; the earlier one and all others serve."""
-    first, second, told = CONFLICTS[what]
+    first, second, message = CONFLICTS[what]
     installed = [
         plugin_distribution("a-first", first),
         plugin_distribution("b-second", second),
@@ -93,7 +93,7 @@ def test_the_second_claim_fails_and_names_the_first(what: str) -> None:
         assert client.get("/c").status_code == 200
         failure = reason(host, "b-second")
         assert failure.startswith("failed: conflict: ")
-        assert all(each in failure for each in ("a-first (plughost-a-first 1.0)", told))
+        assert all(each in failure for each in ("a-first (plughost-a-first 1.0)", message))
         assert ("another prefix" in failure) == (what in ("prefix", "template", "nested template", "falcon"))
         if what not in ("store", "table"):  # which have no migrations here
             assert reason(host, "a-first") == "active: None"
@@ -215,14 +215,14 @@ UNMOUNTABLE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("declare", "told"), UNMOUNTABLE)
-def test_a_group_that_cannot_be_mounted_fails_with_the_reason(declare: Any, told: str) -> None:
+@pytest.mark.parametrize(("declare", "message"), UNMOUNTABLE)
+def test_a_group_that_cannot_be_mounted_fails_with_the_reason(declare: Any, message: str) -> None:
     """The failure of `register_routes` names the group and what is wrong with it."""
     plugin = Plugin(register_routes=lambda context: [declare()])
     with running_host(distributions=[plugin_distribution("bad", plugin)]) as host:
         failure = reason(host, "bad")
     assert failure.startswith("failed: register_routes: route group '")
-    assert told in failure
+    assert message in failure
 
 
 class Traces:

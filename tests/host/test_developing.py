@@ -155,14 +155,14 @@ def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         (b"with-hyphens.py", "No module named 'missing_library'"),
         (b"Some words.py", "the entry point's name 'Some words' must be lower-case words joined by hyphens"),
         (b"name\xff.py", r"the entry point's name 'name\\udcff' must be lower-case words joined by hyphens"),
     ],
 )
-def test_a_faulty_file_fails_with_the_reason(folder: Path, name: bytes, told: str) -> None:
+def test_a_faulty_file_fails_with_the_reason(folder: Path, name: bytes, message: str) -> None:
     """The reason blames the file's content or its name, and other plugins serve."""
     plugins = folder / "plugins"
     plugins.mkdir()
@@ -171,7 +171,7 @@ def test_a_faulty_file_fails_with_the_reason(folder: Path, name: bytes, told: st
     with running_host(settings={"plugins_dir": str(plugins)}, distributions=[]) as host:
         states = {each.name: each.reason or each.state for each in host.host.view.plugins}
     assert states.pop("good") == "active"
-    assert [told in each for each in states.values()] == [True]
+    assert [message in each for each in states.values()] == [True]
 
 
 @pytest.mark.parametrize("source", ["def x(:", "raise SystemExit", "1 / 0", _MISPLACED, _CLAIMED_TWICE, _UNADVISED])
@@ -201,13 +201,13 @@ def test_a_file_with_the_name_of_an_installed_plugin_is_reported(folder: Path) -
 
 
 @pytest.mark.parametrize(
-    ("folder", "address", "told"),
+    ("folder", "address", "message"),
     [("nowhere", "127.0.0.1", "there is no folder"), (".", "0.0.0.0", "not served while others can reach 0.0.0.0")],
 )
-def test_ignored_single_files_are_reported(folder: str, address: str, told: str, tmp_path: Path) -> None:
+def test_ignored_single_files_are_reported(folder: str, address: str, message: str, tmp_path: Path) -> None:
     """A missing folder is a warning, and so is a folder whose files others can change."""
     settings = tmp_path / "plughost.toml"
     settings.write_text(f'plugins_dir = "{folder}"\naddress = "{address}"\n')
     (warning,) = Discovery(list).discover(read_settings(settings), dev=True).warnings
     assert warning.startswith("plugins_dir: ")
-    assert told in warning
+    assert message in warning

@@ -129,8 +129,8 @@ def test_a_distribution_that_lacks_its_entry_point_is_reported(tmp_path: Path) -
     entry = plugin_entry("top", "top")
     write_package(tmp_path, "plughost-top", {}, requires=["plughost", "plughost-base"], entry_points=entry)
     write_package(tmp_path, "lost", {}, requires=["plughost"])
-    told = "plughost-lost is installed, and is no plugin: it has no entry point in plughost.plugins"
-    assert Environment(metadata.distributions(path=[str(tmp_path)])).warnings == (told,)
+    message = "plughost-lost is installed, and is no plugin: it has no entry point in plughost.plugins"
+    assert Environment(metadata.distributions(path=[str(tmp_path)])).warnings == (message,)
 
 
 def test_a_cycle_of_requirements_is_sorted_by_name() -> None:
@@ -140,14 +140,14 @@ def test_a_cycle_of_requirements_is_sorted_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requires", "told"),
+    ("requires", "message"),
     [
         ("ghost-library", "it requires ghost-library, and it is not installed"),
         ("plughost-z>=2", "it requires plughost-z>=2, and 1.0 is installed"),
         ("plughost>=99", "it requires plughost>=99, and "),
     ],
 )
-def test_a_dependency_problem_is_reported_before_import(requires: str, told: str) -> None:
+def test_a_dependency_problem_is_reported_before_import(requires: str, message: str) -> None:
     """A missing or too old dependency, such as the host, blocks the plugin before its import."""
     installed = [
         plugin_distribution("a", AssertionError("it was imported"), requires=[requires]),
@@ -155,7 +155,7 @@ def test_a_dependency_problem_is_reported_before_import(requires: str, told: str
         metadata.distribution("plughost"),
     ]
     with running_host(distributions=installed) as host:
-        assert reason(host, "a").startswith(f"blocked: dependency: {told}")
+        assert reason(host, "a").startswith(f"blocked: dependency: {message}")
         assert reason(host, "z") == "active: None"
 
 

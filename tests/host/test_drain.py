@@ -28,7 +28,7 @@ class Ticks:
     def __init__(self, *, listens: bool = True) -> None:
         """Prepare the stream."""
         self.ended = threading.Event()
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self._listens = listens
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -49,14 +49,14 @@ class Ticks:
     @hookimpl
     def draining(self, context: Any) -> None:
         """End the stream."""
-        self.told.append("draining")
+        self.calls.append("draining")
         if self._listens:
             self.ended.set()
 
     @hookimpl
     def stopping(self, context: Any) -> None:
         """Record the call."""
-        self.told.append("stopping")
+        self.calls.append("stopping")
 
 
 class Reader:
@@ -110,7 +110,7 @@ def test_a_plugin_ends_its_own_streams_at_a_reload(word: str, scheme: str, engin
         report = host.host.reload()
         assert (getattr(report, word), report.cut_off) == (("ticks",), ())
         assert (reader.join(), reader.lines[-1]) == ("complete", "bye")
-        assert (ticks.told, other.told) == (["draining", "stopping"], [])
+        assert (ticks.calls, other.calls) == (["draining", "stopping"], [])
 
 
 @each_listener
@@ -121,7 +121,7 @@ def test_plugins_end_their_own_streams_at_the_stop(scheme: str, engine: str) -> 
         reader = Reader(host, scheme)
         assert host.host.stop()
         assert (reader.join(), reader.lines[-1]) == ("complete", "bye")
-    assert ticks.told == ["draining", "stopping"]
+    assert ticks.calls == ["draining", "stopping"]
 
 
 @each_listener
@@ -131,9 +131,9 @@ def test_a_reload_reports_what_it_cut_off_and_when(scheme: str, engine: str) -> 
     with hosting(installed, engine=engine, grace_time=0.25) as host:
         reader = Reader(host, scheme)
         del installed[0]
-        (told,) = host.host.reload().cut_off
-        found = re.fullmatch(r"1 of ticks, after (\d+\.\d) s \(the setting grace_time is 0\.25 s\)", told)
-        assert found, told
+        (message,) = host.host.reload().cut_off
+        found = re.fullmatch(r"1 of ticks, after (\d+\.\d) s \(the setting grace_time is 0\.25 s\)", message)
+        assert found, message
         assert float(found[1]) >= 0.2
         assert reader.join() == "RemoteProtocolError"
 
@@ -144,8 +144,10 @@ def test_a_reload_reports_cut_off_requests_of_a_closed_site() -> None:
     with hosting(installed, grace_time=0.25) as host:
         reader = Reader(host)
         del installed[0]
-        (told,) = host.host.reload().cut_off
-        assert re.fullmatch(r"requests on the site main, after \d+\.\d s \(the setting grace_time is 0\.25 s\)", told)
+        (message,) = host.host.reload().cut_off
+        assert re.fullmatch(
+            r"requests on the site main, after \d+\.\d s \(the setting grace_time is 0\.25 s\)", message
+        )
         assert reader.join() == "RemoteProtocolError"
 
 
@@ -178,8 +180,8 @@ def test_a_reload_waits_for_requests_inside_removed_middleware() -> None:
     with hosting(installed, grace_time=0.25) as host:
         reader = Reader(host)
         del installed[1]
-        (told,) = host.host.reload().cut_off
-        assert told.startswith("1 of ticks, after ")
+        (message,) = host.host.reload().cut_off
+        assert message.startswith("1 of ticks, after ")
         assert reader.join() == "RemoteProtocolError"
 
 
@@ -192,4 +194,4 @@ def test_a_failing_draining_hook_affects_no_other_plugin() -> None:
 
     with hosting([plugin_distribution("bad", Plugin(draining=fail)), plugin_distribution("ticks", ticks)]) as host:
         assert host.host.stop()
-    assert ticks.told == ["draining", "stopping"]
+    assert ticks.calls == ["draining", "stopping"]

@@ -66,8 +66,8 @@ def test_the_authenticator_of_a_plugin_that_fails_later_is_withdrawn(bad: dict[s
     ]
     with running_host(distributions=installed) as host, host.client() as client:
         assert reason(host, "offers").startswith("failed: ")
-        told = "failed: register_routes: nobody names principals. Install an authenticator."
-        assert reason(host, "guarded") == told
+        message = "failed: register_routes: nobody names principals. Install an authenticator."
+        assert reason(host, "guarded") == message
         assert client.get("/good").status_code == 200
         assert client.get("/guarded").status_code == 404
     assert [each.asked for each in Guarded.made] == [1, 1]
@@ -131,8 +131,8 @@ def test_a_misspelt_setting_of_a_plugin_is_reported() -> None:
     plugin = Plugin(register_settings=lambda *_: create_model("Settings", limit=(int, 1)))
     settings = {"plugins": {"limited": {"limitt": 2}}}
     with running_host(distributions=[plugin_distribution("limited", plugin)], settings=settings) as host:
-        told = "plugins.limited.limitt: unknown key; did you mean limit? Mend the table [plugins.limited]."
-        assert reason(host, "limited").endswith(told)
+        message = "plugins.limited.limitt: unknown key; did you mean limit? Mend the table [plugins.limited]."
+        assert reason(host, "limited").endswith(message)
 
 
 def test_the_place_of_a_failure_is_where_the_plugin_raised() -> None:
@@ -172,7 +172,7 @@ def test_the_failure_names_the_faulty_line_of_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """It is the line that the author must correct, not a library's or that of the importing module."""
-    source, told = MISTAKES[name]
+    source, message = MISTAKES[name]
     package = name.replace("-", "_")
     parts = f'"""Parts."""\n{source.replace("{package}", package)}'
     modules = {"__init__": "", "plugin": f"import {package}.parts\n", "parts": parts}
@@ -181,7 +181,7 @@ def test_the_failure_names_the_faulty_line_of_a_module(
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     with running_host([name]) as host:
-        assert told.replace("{package}", package) in reason(host, name)
+        assert message.replace("{package}", package) in reason(host, name)
 
 
 def test_the_failure_names_the_line_of_a_plugin_beside_the_host(tmp_path: Path) -> None:
@@ -220,13 +220,13 @@ def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
 def test_skipping_an_unknown_plugin_is_a_warning() -> None:
     """The warning for a misspelt name suggests the most similar one."""
     with running_host(distributions=with_good_plugin(ImportError("x")), settings={"disabled": ["godo"]}) as host:
-        told = "godo is to be skipped, and no plugin of this name is installed; did you mean good?"
+        message = "godo is to be skipped, and no plugin of this name is installed; did you mean good?"
         assert host.host.generation is not None
-        assert told in host.host.generation.warnings
+        assert message in host.host.generation.warnings
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"strict": True}, "bad is failed"),
         ({"settings": {"strict": True}}, "bad is failed"),
@@ -240,10 +240,10 @@ def test_skipping_an_unknown_plugin_is_a_warning() -> None:
         ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
     ],
 )
-def test_a_host_without_a_mandatory_plugin_refuses_to_start(options: dict[str, Any], told: str) -> None:
+def test_a_host_without_a_mandatory_plugin_refuses_to_start(options: dict[str, Any], message: str) -> None:
     """`strict` and `required` refuse the start, name the plugin, and leave no port open."""
     with (
-        pytest.raises(GenerationRefused, match=told),
+        pytest.raises(GenerationRefused, match=message),
         running_host(distributions=with_good_plugin(ImportError("x")), **options),
     ):
         pass
@@ -253,17 +253,17 @@ def test_a_file_without_permission_is_named() -> None:
     """The operator must correct this, not the plugin's author."""
     kept = Plugin(register_checks=raising(PermissionError(13, "Permission denied", "/var/lib/plughost/plugins")))
     with running_host(distributions=[plugin_distribution("kept", kept)]) as host:
-        told = reason(host, "kept")
-    assert told.endswith("Let the user that runs plughost read and write /var/lib/plughost/plugins.")
+        message = reason(host, "kept")
+    assert message.endswith("Let the user that runs plughost read and write /var/lib/plughost/plugins.")
 
 
 def test_looking_up_a_store_by_its_name_is_reported() -> None:
     """Only the declaration says which types the store's operations have, and which plugin owns it."""
     asking = Plugin(register_routes=lambda context: context.store("notes"))
     with running_host(distributions=[plugin_distribution("asking", asking)]) as host:
-        told = reason(host, "asking")
-    assert "it asks for the store 'notes', and may use none." in told
-    assert told.endswith("give the declaration, not its name.")
+        message = reason(host, "asking")
+    assert "it asks for the store 'notes', and may use none." in message
+    assert message.endswith("give the declaration, not its name.")
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,9 @@ def test_an_entry_point_to_nothing_is_reported(
     files = {"astray_some/__init__.py": ""}
     write_package(tmp_path, "plughost-astray", files, entry_points=plugin_entry("astray", target))
     with running_host(distributions=list(metadata.distributions(path=[str(tmp_path)]))) as host:
-        told = reason(host, "astray")
+        message = reason(host, "astray")
     advice = "Point it at a module of plughost-astray, or at an object there, and install that again."
-    assert told == f"failed: import: its entry point leads to {target}, and {why}. {advice}"
+    assert message == f"failed: import: its entry point leads to {target}, and {why}. {advice}"
 
 
 def test_a_missing_import_of_a_module_is_no_fault_of_the_entry_point(

@@ -101,8 +101,8 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "changed", "told"), TOLD)
-def test_a_likely_mistake_is_explained(kind: type[Any], changed: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("kind", "changed", "message"), TOLD)
+def test_a_likely_mistake_is_explained(kind: type[Any], changed: dict[str, Any], message: str) -> None:
     """The reason names the value's place, and what it has to be."""
     with running_host(distributions=[plugin_distribution("bad", declaring(kind, **changed))]) as host:
-        assert told in reason(host, "bad")
+        assert message in reason(host, "bad")

@@ -88,10 +88,10 @@ def test_a_failure_names_the_place_in_the_plugin() -> None:
     for error in (LookupError("no shelf."), SyntaxError("no shelf")):
         bad = hook_of("register_routes", raising(error))
         with running_host(distributions=with_good_plugin(bad)) as host:
-            told = reason(host, "bad")
-        assert f"{type(error).__name__} at plugins.py:" in told
-        assert ": no shelf. The traceback" in told
-        assert "disable the plugin" in told
+            message = reason(host, "bad")
+        assert f"{type(error).__name__} at plugins.py:" in message
+        assert ": no shelf. The traceback" in message
+        assert "disable the plugin" in message
 
 
 def test_an_exception_without_a_readable_text_is_reported() -> None:
@@ -220,7 +220,7 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("hook", "rubbish", "told"),
+    ("hook", "rubbish", "message"),
     [
         ("register_settings", 7, "it returned 7. Return the pydantic model class of the plugin's settings."),
         ("register_authenticator", 7, "it returned 7. Return a callable that takes a request."),
@@ -231,10 +231,10 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
         ("register_pages", range, "it returned <class 'range'>. Return a list of Page."),
     ],
 )
-def test_the_failure_says_what_a_hook_must_return(hook: str, rubbish: Any, told: str) -> None:
+def test_the_failure_says_what_a_hook_must_return(hook: str, rubbish: Any, message: str) -> None:
     """The reason names the returned value, and what to return instead."""
     with running_host(distributions=with_good_plugin(hook_of(hook, lambda: rubbish))) as host:
-        assert reason(host, "bad") == f"failed: {hook}: {told}"
+        assert reason(host, "bad") == f"failed: {hook}: {message}"
 
 
 @pytest.mark.parametrize("hook", BUILD_HOOKS)
@@ -246,7 +246,7 @@ def test_a_forgotten_return_is_reported(hook: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugin", "told"),
+    ("plugin", "message"),
     [
         (
             Plugin(register_router=lambda context: []),
@@ -264,11 +264,11 @@ def test_a_forgotten_return_is_reported(hook: str) -> None:
         (7, "implements no hook"),
     ],
 )
-def test_a_plugin_without_valid_hooks_is_reported(plugin: object, told: str) -> None:
+def test_a_plugin_without_valid_hooks_is_reported(plugin: object, message: str) -> None:
     """An unknown hook, an unknown argument and the lack of any hook are failures that name the mistake."""
     with running_host(distributions=with_good_plugin(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
-        assert told in reason(host, "bad")
+        assert message in reason(host, "bad")
 
 
 @dataclass

@@ -117,12 +117,12 @@ def test_a_job_runs_at_the_start_and_in_each_period() -> None:
 
 
 @pytest.mark.parametrize(
-    ("every", "told"),
+    ("every", "shown"),
     [(86400, "every day"), (7200, "every 2 hours"), (90, "every 90 s"), (0.5, "every 0.5 s"), (1, "every 1 s")],
 )
-def test_an_interval_is_shown_in_its_largest_unit(every: float, told: str) -> None:
+def test_an_interval_is_shown_in_its_largest_unit(every: float, shown: str) -> None:
     """People read hours more easily than thousands of seconds."""
-    assert Job(name="sweep", run=print, every=every).schedule == told
+    assert Job(name="sweep", run=print, every=every).schedule == shown
 
 
 def test_a_cron_time_follows_its_time_zone() -> None:
@@ -156,7 +156,7 @@ def test_a_running_job_is_not_started_again() -> None:
 def test_a_jobs_exception_is_reported_and_it_runs_again() -> None:
     """A failure is in the view, the events and the health until a run succeeds."""
     trouble: list[Exception] = [ValueError("no disk")]
-    told: list[Any] = []
+    events: list[Any] = []
 
     def work(run: JobRun) -> None:
         if trouble:
@@ -164,7 +164,7 @@ def test_a_jobs_exception_is_reported_and_it_runs_again() -> None:
 
     plugin = with_jobs(Job(name="work", run=work, every=1))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
-        host.host.events.subscribe(told.append)
+        host.host.events.subscribe(events.append)
         host.advance(1)
         wait_until(lambda: job(host).failures == 1)
         assert "ValueError" in job(host).error
@@ -173,7 +173,7 @@ def test_a_jobs_exception_is_reported_and_it_runs_again() -> None:
         host.advance(1)
         wait_until(lambda: job(host).runs == 1)
         assert check.check().up
-    assert [(each.name, each.fields.get("outcome")) for each in told if each.name.startswith("job")] == [
+    assert [(each.name, each.fields.get("outcome")) for each in events if each.name.startswith("job")] == [
         ("job_started", None),
         ("job", "failed"),
         ("job_started", None),
@@ -261,11 +261,11 @@ def test_every_due_run_is_run_or_counted_as_missed(when: dict[str, Any]) -> None
         if run.due.minute % 3 == 0:
             raise ValueError("each third time")
 
-    def told() -> int:
+    def counted() -> int:
         return job(host).runs + job(host).failures + job(host).missed
 
     def settled() -> bool:
-        return told() == beats or (held.is_set() and job(host).running_since is not None)
+        return counted() == beats or (held.is_set() and job(host).running_since is not None)
 
     beats = 0
     changing = Changing(lambda: Job(name="work", run=work, **when))
@@ -280,7 +280,7 @@ def test_every_due_run_is_run_or_counted_as_missed(when: dict[str, Any]) -> None
                 held.clear()
             wait_until(settled)
         held.clear()
-        wait_until(lambda: told() == beats)
+        wait_until(lambda: counted() == beats)
         assert job(host).missed > 0
         assert job(host).failures > 0
 
@@ -373,7 +373,7 @@ def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({}, "it is never due; give it every, cron or at_start"),
         *(({"every": each}, f"every {each} is no number of seconds from") for each in (0, 5e-324, 1e13)),
@@ -386,9 +386,9 @@ def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
         ({"every": 1, "name": "a b"}, "a name is made of"),
     ],
 )
-def test_a_job_that_cannot_run_is_refused(given: dict[str, Any], told: str) -> None:
+def test_a_job_that_cannot_run_is_refused(given: dict[str, Any], message: str) -> None:
     """The plugin fails, and the reason names the job and what to do."""
     plugin = with_jobs(Job(**{"name": "odd", "run": Runs(), **given}))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)]) as host:
-        assert told in reason(host, "a")
+        assert message in reason(host, "a")
         assert "register_jobs: job '" in reason(host, "a")

@@ -58,14 +58,14 @@ def test_a_plugin_that_does_not_serve_is_one_line(tmp_path: Path) -> None:
     log = (tmp_path / "log").open("w")
     with log, running_host(distributions=installed, logger=make_logger(LogSettings(format="json"), log)):
         lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    told = [line for line in lines if line["event"] == "plugin does not serve"]
-    assert [(line["plugin"], line["state"], line["reason"].partition(":")[0]) for line in told] == [
+    failures = [line for line in lines if line["event"] == "plugin does not serve"]
+    assert [(line["plugin"], line["state"], line["reason"].partition(":")[0]) for line in failures] == [
         ("import (plughost-import 1.0)", "failed", "import"),
         ("needy (plughost-needy 1.0)", "blocked", "dependency"),
         ("store (plughost-store 1.0)", "failed", "store"),
     ]
-    assert ["no lamp" in line.get("exception", "none") for line in told] == [True, False, False]
-    assert "exception" not in told[1]
+    assert ["no lamp" in line.get("exception", "none") for line in failures] == [True, False, False]
+    assert "exception" not in failures[1]
 
 
 def test_lines_that_a_plugin_logs_have_the_request_id(tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ def test_requests_are_logged_while_the_host_runs(form: Literal["json", "text"], 
     file = tmp_path / "log"
     with file.open("w", encoding="utf-8") as stream:
         logger = make_logger(LogSettings(format=form), stream)
-        told = plugin_distribution("told", serving(Bound(), "/told"))
-        with running_host(settings={"log": {"access": True}}, distributions=[told], logger=logger) as host:
+        plugin = plugin_distribution("told", serving(Bound(), "/told"))
+        with running_host(settings={"log": {"access": True}}, distributions=[plugin], logger=logger) as host:
             with host.client() as client:
                 for number in range(300):
                     headers = {"X-Request-ID": f"told-{number}", "X-Order": f"order-{number}"}

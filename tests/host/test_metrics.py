@@ -42,7 +42,7 @@ def test_series_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda metrics: metrics.counter("Seen", ""), "name or label 'Seen'"),
         (lambda metrics: metrics.gauge("seen", "", ["plugin"]), "name or label 'plugin'"),
@@ -52,9 +52,9 @@ def test_series_are_bounded() -> None:
         (lambda metrics: (metrics.counter("seen", ""), metrics.gauge("seen", "")), "makes the metric 'seen' twice"),
     ],
 )
-def test_a_metric_that_cannot_be_shown_is_refused(make: Callable[[Metrics], object], told: str) -> None:
+def test_a_metric_that_cannot_be_shown_is_refused(make: Callable[[Metrics], object], message: str) -> None:
     """The message names the metric."""
-    with pytest.raises(PluginError, match=told):
+    with pytest.raises(PluginError, match=message):
         make(Metrics())
 
 

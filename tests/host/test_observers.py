@@ -75,19 +75,19 @@ def test_an_observer_receives_requests_and_their_answers() -> None:
         with host.client(scheme="https", http2=True) as secure:
             secure.head("/say")
         wait_until(lambda: len(watcher.targets) == 5)
-    told = [each for batch in watcher.batches for each in batch]
-    assert [(each.plugin, each.route, each.method, each.target, each.code) for each in told] == [
+    requests = [each for batch in watcher.batches for each in batch]
+    assert [(each.plugin, each.route, each.method, each.target, each.code) for each in requests] == [
         ("speaker", "/say", "GET", "/say?with=%20", 200),
         ("fails", "/fails", "GET", "/fails", 500),
         ("speaker", "/say/*", "GET", "/say/nothing/there", 404),
         ("", "", "GET", "/nowhere", 404),
         ("speaker", "/say", "HEAD", "/say", 200),
     ]
-    assert [each.protocol for each in told] == [*["HTTP/1.1"] * 4, "HTTP/2"]
-    assert {each.site for each in told} == {"main"}
-    assert told[0].request_id == answer.headers["X-Request-ID"]
-    assert all(each.seconds > 0 for each in told)
-    assert sorted(told) == told
+    assert [each.protocol for each in requests] == [*["HTTP/1.1"] * 4, "HTTP/2"]
+    assert {each.site for each in requests} == {"main"}
+    assert requests[0].request_id == answer.headers["X-Request-ID"]
+    assert all(each.seconds > 0 for each in requests)
+    assert sorted(requests) == requests
 
 
 def test_an_invalid_status_counts_as_the_status_sent_instead() -> None:
@@ -197,8 +197,8 @@ def test_an_observer_that_raises_is_logged_and_affects_no_other(error: type[Base
         assert client.get("/say").status_code == 200
         wait_until(lambda: watcher.targets == ["/say"])
         assert observers_threads()
-    (told,) = [each for each in log.calls if "observer failed" in each.args]
-    assert (told.kwargs["plugin"], told.kwargs["observer"]) == ("a-fails", "watcher")
+    (entry,) = [each for each in log.calls if "observer failed" in each.args]
+    assert (entry.kwargs["plugin"], entry.kwargs["observer"]) == ("a-fails", "watcher")
 
 
 def test_an_observer_that_hangs_delays_no_request() -> None:
@@ -319,8 +319,8 @@ def test_slow_observers_receive_the_first_requests_and_a_warning_is_logged() -> 
     del watcher.batches[-1]
     assert len(watcher.targets) == 1 + 16_384
     assert watcher.targets[-1] == "/say?16383"
-    (told,) = [each for each in log.calls if each.method_name == "warning"]
-    assert told.kwargs["plugins"] == ["slow"]
+    (warning,) = [each for each in log.calls if each.method_name == "warning"]
+    assert warning.kwargs["plugins"] == ["slow"]
 
 
 def test_an_invalid_observer_fails_its_plugin() -> None:

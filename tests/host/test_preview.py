@@ -33,7 +33,7 @@ def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
     assert [group.prefix for _, group in preview.sites["main"].groups] == ["/say"]
     assert [plugin.state for plugin in preview.plugins] == ["active"]
     assert [(str(listener), port) for listener, port in preview.listeners.items()] == [("http://[::1]:8123", 8123)]
-    assert speaker.told == []
+    assert speaker.calls == []
     assert host.generation is None
 
 

@@ -40,7 +40,7 @@ def test_a_removed_plugin_is_gone_after_its_stopping_hook() -> None:
         del installed[1]
         assert host.host.reload().removed == ("two",)
         assert client.get("/two").status_code == 404
-        assert gone.told == ["started", "draining", "stopping"]
+        assert gone.calls == ["started", "draining", "stopping"]
 
 
 def test_a_changed_plugin_answers_as_its_new_version() -> None:
@@ -146,8 +146,8 @@ def test_a_changed_plugin_shows_new_facts() -> None:
     reasons = ["no lamp", ""]
 
     def start(context: Any) -> None:
-        if told := reasons.pop(0):
-            raise RuntimeError(told)
+        if reason := reasons.pop(0):
+            raise RuntimeError(reason)
 
     plugin = limited()
     vars(plugin)["started"] = hookimpl(start)
@@ -219,10 +219,10 @@ def in_background(function: Callable[[], Any]) -> tuple[threading.Thread, list[A
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_slow_request_is_answered_by_the_code_that_it_reached(scheme: str) -> None:
     """The old code answers a request in flight and the new code later ones; `stopping` is called after that request."""
-    told: list[str] = []
+    calls: list[str] = []
     slow = Slow("old")
     old = serving(slow)
-    vars(old)["stopping"] = hookimpl(lambda context: told.append(f"stopping after {slow.count}"))
+    vars(old)["stopping"] = hookimpl(lambda context: calls.append(f"stopping after {slow.count}"))
     installed = [plugin_distribution("one", old)]
     with running_host(distributions=installed) as host, host.client(scheme=scheme) as client:
         asking, responses = in_background(lambda: client.get("/say").json())
@@ -232,13 +232,13 @@ def test_a_slow_request_is_answered_by_the_code_that_it_reached(scheme: str) -> 
         wait_until(lambda: host.host.number == 2)
         with host.client(scheme=scheme) as other:
             assert other.get("/say").json()["word"] == "new"
-        assert told == []
+        assert calls == []
         slow.go_on.set()
         for thread in (asking, reloading):
             thread.join(30)
         assert responses == [{"word": "old", "count": 1}]
         assert reports[0].changed == ("one",)
-        assert told == ["stopping after 1"]
+        assert calls == ["stopping after 1"]
 
 
 def test_concurrent_reloads_run_one_after_another() -> None:
@@ -258,7 +258,7 @@ def test_a_stopped_host_reloads_no_more() -> None:
         report = host.host.reload()
         assert (report.swapped, report.problems) == (False, ("the host is stopped, not serving",))
         assert host.host.stop()
-    assert speaker.told == ["started", "draining", "stopping"]
+    assert speaker.calls == ["started", "draining", "stopping"]
 
 
 def settings_file(host: RunningHost) -> Path:
@@ -273,10 +273,10 @@ def test_invalid_settings_change_nothing() -> None:
     with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host, host.client() as client:
         file = settings_file(host)
         good = file.read_text()
-        for bad, told in ((f"adress = 1\n{good}", "did you mean address?"), ("x =", "not valid TOML")):
+        for bad, message in ((f"adress = 1\n{good}", "did you mean address?"), ("x =", "not valid TOML")):
             file.write_text(bad)
             report = host.host.reload()
-            assert (report.swapped, told in report.problems[0]) == (False, True)
+            assert (report.swapped, message in report.problems[0]) == (False, True)
         file.unlink()
         assert "there is no such file" in host.host.reload().problems[0]
         file.write_text(good)

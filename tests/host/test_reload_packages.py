@@ -133,12 +133,12 @@ def test_an_import_that_hangs_is_named_when_the_next_one_waits(folder: Path, mon
         install(folder, "base", "__import__('sys').go_on.wait()", "1.0")
         assert "Mend the plugin, or raise" in host.host.reload().failed[0][1]
         install(folder, "base", "'mended'", "2.0")
-        told = host.host.reload().failed[0][1]
+        message = host.host.reload().failed[0][1]
         go_on.set()
         for thread in {*threading.enumerate()} - before:  # the imports would end in the middle of another test
             if thread.name == "base:import":
                 thread.join()
-    assert "waited for an earlier import, which has not returned either. Mend the plugin, then restart" in told
+    assert "waited for an earlier import, which has not returned either. Mend the plugin, then restart" in message
 
 
 def test_an_installation_just_after_the_folder_was_read_is_found(folder: Path) -> None:

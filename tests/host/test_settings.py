@@ -64,7 +64,7 @@ def problems(text: str, folder: Path, **environment: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("adress = '::1'", "plughost.toml: adress: unknown key; did you mean address?"),
         ("[sites.main]\nhttp_prt = 1", "plughost.toml: sites.main.http_prt: unknown key; did you mean http_port?"),
@@ -118,9 +118,9 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("x = " + "[" * 20000, "it is not valid TOML"),
     ],
 )
-def test_a_mistake_in_the_file_is_reported(text: str, told: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_is_reported(text: str, message: str, tmp_path: Path) -> None:
     """The message has the file, the dotted key and, for an unknown key, the most similar known one."""
-    assert told in problems(text, tmp_path)
+    assert message in problems(text, tmp_path)
 
 
 def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("PLUGHOST_GRACE_TIME", "long", "environment: PLUGHOST_GRACE_TIME: "),
         ("PLUGHOST_SITES__MAIN__HTTP_PORT", "x", "environment: PLUGHOST_SITES__MAIN__HTTP_PORT: "),
@@ -151,9 +151,9 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
         ("PLUGHOST_PLUGINS__SHOP__SITE", "moon", "environment: PLUGHOST_PLUGINS__SHOP__SITE: "),
     ],
 )
-def test_a_mistake_in_the_environment_names_the_variable(name: str, value: str, told: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_environment_names_the_variable(name: str, value: str, message: str, tmp_path: Path) -> None:
     """The message blames the variable, not the file."""
-    assert told in problems("", tmp_path, **{name: value})
+    assert message in problems("", tmp_path, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ def test_the_prefix_does_not_count_for_similarity(name: str, advice: str, tmp_pa
 def test_a_table_of_a_plugin_that_is_not_installed_is_a_warning(tmp_path: Path) -> None:
     """Plugins may be removed while their tables stay; for a misspelt table, the most similar name is suggested."""
     settings = read("[plugins.shpo]\nx = 1\n[plugins.catalog_v1]\n", tmp_path)
-    told = ["plughost.toml: plugins.shpo: no such plugin is installed; did you mean shop?"]
-    assert settings.unknown_plugins(["shop", "catalog-v1"]) == told
+    warnings = ["plughost.toml: plugins.shpo: no such plugin is installed; did you mean shop?"]
+    assert settings.unknown_plugins(["shop", "catalog-v1"]) == warnings
 
 
 def test_a_plugin_may_not_use_the_hosts_keys(tmp_path: Path) -> None:
@@ -341,18 +341,18 @@ def test_reading_again_keeps_start_only_settings(tmp_path: Path) -> None:
     """Settings that are read at start only keep their values and are reported; the rest is new."""
     settings = read("address = '::1'\n", tmp_path)
     (tmp_path / "plughost.toml").write_text("address = '::2'\ngrace_time = 1\n[log]\nlevel = 'error'\n")
-    again, told = settings.reread()
+    again, warnings = settings.reread()
     assert (again.host.address, again.host.log.level, again.host.grace_time) == ("::1", "info", 1)
-    assert [line.split()[2] for line in told] == ["address", "log"]
+    assert [line.split()[2] for line in warnings] == ["address", "log"]
 
 
 def test_of_the_tls_settings_only_the_policy_is_read_at_start_only(tmp_path: Path) -> None:
     """A new certificate file is used at once; a new policy is reported, and the old one stays."""
     settings = read("[tls]\ncertificate = 'a.pem'\n", tmp_path)
     (tmp_path / "plughost.toml").write_text("[tls]\ncertificate = 'b.pem'\npolicy = 'modern'\n")
-    again, told = settings.reread()
+    again, warnings = settings.reread()
     assert (again.host.tls.certificate, again.host.tls.policy) == (Path("b.pem"), "intermediate")
-    assert told == ("the setting tls.policy changed, and is read at start only",)
+    assert warnings == ("the setting tls.policy changed, and is read at start only",)
 
 
 def test_the_start_only_keys_exist() -> None:

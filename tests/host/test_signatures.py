@@ -197,13 +197,13 @@ class Posts:
 
 
 @pytest.mark.parametrize(
-    ("declared", "told"),
+    ("declared", "message"),
     [
         (["GET"], "answers POST, which the operations of the Route lack: add an Operation for each"),
         (["GET", "POST", "PUT"], "no responder for PUT"),
     ],
 )
-def test_operations_and_responders_must_match(declared: list[str], told: str) -> None:
+def test_operations_and_responders_must_match(declared: list[str], message: str) -> None:
     """The reason names the method of a responder without an operation, or of an operation without a responder."""
     group = group_of(Posts())
     operation = group.routes[0].operations["GET"]
@@ -212,4 +212,4 @@ def test_operations_and_responders_must_match(declared: list[str], told: str) ->
     vars_of_route.update(dict.fromkeys(declared, operation))
     plugin = Small(register_routes=lambda context: [group])
     with running_host(distributions=[plugin_distribution("bad", plugin)]) as host:
-        assert told in reason(host, "bad")
+        assert message in reason(host, "bad")

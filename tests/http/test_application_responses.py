@@ -29,9 +29,9 @@ def test_a_request_id_is_kept(reached: Reached, given: str) -> None:
 def test_another_request_id_is_replaced(reached: Reached, given: str) -> None:
     """An X-Request-ID of any other form is replaced by a new well-formed one."""
     headers = [(b"X-Request-ID", given.encode())]
-    told = [reached.client.get("/table/items/a", headers=headers).headers["x-request-id"] for _ in range(2)]
-    assert len(set(told)) == 2
-    assert all(each.isalnum() and 16 <= len(each) <= 128 for each in told)
+    request_ids = [reached.client.get("/table/items/a", headers=headers).headers["x-request-id"] for _ in range(2)]
+    assert len(set(request_ids)) == 2
+    assert all(each.isalnum() and 16 <= len(each) <= 128 for each in request_ids)
 
 
 @pytest.mark.parametrize(("asked", "served"), [(None, "1.2"), ("1.0", "1.0"), ("1", "1.2"), ("1.2", "1.2")])

@@ -95,10 +95,10 @@ def test_every_double_is_in_range(number: float) -> None:
 
 def test_brackets_in_strings_do_not_nest() -> None:
     """Brackets after an escaped quote don't either; those after the string do."""
-    told = '[\\"{' * 200
-    assert decode(encode({told: [told]})) == {told: [told]}
+    text = '[\\"{' * 200
+    assert decode(encode({text: [text]})) == {text: [text]}
     with pytest.raises(MalformedJSON) as refused:
-        decode(b"[" + encode(told) + b", " + b"[" * 200)
+        decode(b"[" + encode(text) + b", " + b"[" * 200)
     assert "nested deeper than 100" in str(refused.value.description)
 
 

@@ -48,8 +48,8 @@ class Load:
         """Start two clients for each lane: one keeps its connection, one closes it after each exchange."""
         for lane in lanes:
             for keep in (True, False):
-                told = f"{name} over {lane}, {'kept' if keep else 'closing'}"
-                thread = threading.Thread(target=self._run, args=(told, ask, lane, keep))
+                label = f"{name} over {lane}, {'kept' if keep else 'closing'}"
+                thread = threading.Thread(target=self._run, args=(label, ask, lane, keep))
                 self._threads.append(thread)
                 thread.start()
 

@@ -141,7 +141,7 @@ def _migration(number: int, key: str) -> str:
     return f"ALTER TABLE notes ADD COLUMN more_{number} INTEGER NOT NULL DEFAULT 0"
 
 
-class Lot:
+class HostRunner:
     """A host on a folder that is started and killed, and the commands beside it; no plugin but notes and health serves.
 
     Attributes:
@@ -237,7 +237,7 @@ def zygote(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def lot(folder: Path, settings: Mapping[str, Any], server: str = "waitress") -> Iterator[Lot]:
+def host_runner(folder: Path, settings: Mapping[str, Any], server: str = "waitress") -> Iterator[HostRunner]:
     """Return a host that does not run yet; it is killed at the end.
 
     Args:
@@ -246,7 +246,7 @@ def lot(folder: Path, settings: Mapping[str, Any], server: str = "waitress") -> 
         server: The engine of its listener.
     """
     with zygote(folder) as process:
-        made = Lot(folder, process, settings, server)
+        made = HostRunner(folder, process, settings, server)
         try:
             yield made
         finally:

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.integration.notes import Lot, Version, zygote
+from tests.integration.notes import HostRunner, Version, zygote
 
 from plughost.testing import store_settings
 
@@ -34,8 +34,8 @@ STEPS: Final = 15
 SERVERS: Final = ("waitress", "granian")
 
 
-TAKEN_UP: Final = st.sampled_from(["nothing", "reload", "reload", "start"])
-"""What follows at once on a change of what is installed; it may also be taken up later."""
+NEXT_ACTION: Final = st.sampled_from(["nothing", "reload", "reload", "start"])
+"""What follows at once after a change of the installed version; the host may also notice it later."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Backup:
 
 
 class Operation(RuleBasedStateMachine):
-    """A host with the plugin notes, and what it is to be like.
+    """A host with the plugin notes, and its expected state.
 
     Attributes:
-        installed: The version on the disk; None where none is installed.
-        served: The version that the running host serves; None where it serves none.
+        installed: The version on the disk, or None.
+        served: The version that the running host serves, or None.
         schema: The schema of the store; 0 before the first version was served.
         rows: The notes that were acknowledged.
-        expected: The state that the running host is to show of the plugin, and a part of its reason.
+        expected: The plugin's expected state in the running host, and a part of the reason.
     """
 
     def __init__(self, process: subprocess.Popen[str], folder: Path, engine: str, server: str) -> None:
@@ -73,9 +73,9 @@ class Operation(RuleBasedStateMachine):
         self._stack = ExitStack()
         shutil.rmtree(folder / "data", ignore_errors=True)
         stores = self._stack.enter_context(store_settings(engine))
-        self.lot = Lot(folder, process, stores, server)
-        self._stack.callback(self.lot.kill)
-        self.lot.uninstall()
+        self.host_runner = HostRunner(folder, process, stores, server)
+        self._stack.callback(self.host_runner.kill)
+        self.host_runner.uninstall()
 
     def teardown(self) -> None:
         """Check that a good version finds all data, whatever came before."""
@@ -96,35 +96,35 @@ class Operation(RuleBasedStateMachine):
         self.start()
         self.write(3)
 
-    @rule(more=st.integers(0, 2), then=TAKEN_UP)
+    @rule(more=st.integers(0, 2), then=NEXT_ACTION)
     def install_good(self, more: int, then: str) -> None:
         """Install, upgrade or restore a good version, which may migrate the store."""
         self._install(Version(max(1, self.schema + more), next(self._numbers)), then)
 
-    @rule(bad_sql=st.booleans(), then=TAKEN_UP)
+    @rule(bad_sql=st.booleans(), then=NEXT_ACTION)
     def install_bad(self, bad_sql: bool, then: str) -> None:
         """Upgrade to a version that fails in its migration or elsewhere."""
         self._install(Version(self.schema + 1, next(self._numbers), broken=not bad_sql, bad_sql=bad_sql), then)
 
     @precondition(lambda self: self.schema > 1)
-    @rule(then=TAKEN_UP)
+    @rule(then=NEXT_ACTION)
     def downgrade(self, then: str) -> None:
         """Install a version that does not know the store's schema."""
         self._install(Version(self.schema - 1, next(self._numbers)), then)
 
-    @rule(then=TAKEN_UP)
+    @rule(then=NEXT_ACTION)
     def uninstall(self, then: str) -> None:
         """Remove the plugin."""
-        self.lot.uninstall()
+        self.host_runner.uninstall()
         self.installed = None
-        self._take_up(then)
+        self._act(then)
 
     def _install(self, version: Version, then: str = "nothing") -> None:
-        version.install(self.lot.packages)
+        version.install(self.host_runner.packages)
         self.installed = version
-        self._take_up(then)
+        self._act(then)
 
-    def _take_up(self, then: str) -> None:
+    def _act(self, then: str) -> None:
         if then == "reload" and self.running:
             self.reload()
         elif then == "start":
@@ -138,54 +138,54 @@ class Operation(RuleBasedStateMachine):
     @rule()
     def start(self) -> None:
         """Start the host."""
-        self.lot.start()
-        self._took_up(self._outcome())
+        self.host_runner.start()
+        self._expect(self._outcome())
 
     @precondition(lambda self: self.running)
     @rule()
     def kill(self) -> None:
         """Kill the host with kill -9."""
-        self.lot.kill()
+        self.host_runner.kill()
         self.served = None
 
     @precondition(lambda self: self.running)
     @rule()
     def reload(self) -> None:
         """Reload; if the serving plugin would fail, this is refused and changes nothing."""
-        report = self.lot.ask("reload")
+        report = self.host_runner.ask("reload")
         state, reason = self._outcome()
         if self.served is not None and state == "failed":
             assert not report["swapped"], report
             assert report["problems"], report
-            assert any(part in told for _, told in report["failed"] for part in reason.split("|")), report
+            assert any(part in message for _, message in report["failed"] for part in reason.split("|")), report
             return
         assert report["swapped"], report
         assert report["ok"] == (state != "failed"), report
-        self._took_up((state, reason))
+        self._expect((state, reason))
 
     @precondition(lambda self: self.installed is not None and not self.disabled)
     @rule()
     def disable(self) -> None:
         """Disable the plugin; a running host does it at once."""
-        code, told = self.lot.run("disable", "notes")
-        assert code == 0, told
+        code, output = self.host_runner.run("disable", "notes")
+        assert code == 0, output
         self.disabled = True
         if self.running:
-            self._took_up(self._outcome())
+            self._expect(self._outcome())
 
     @precondition(lambda self: self.installed is not None and self.disabled)
     @rule()
     def enable(self) -> None:
         """Enable the plugin; if it fails, the command says so."""
-        code, told = self.lot.run("enable", "notes")
+        code, output = self.host_runner.run("enable", "notes")
         self.disabled = False
         state, reason = self._outcome()
         if not self.running:
-            assert code == 0, told
+            assert code == 0, output
             return
-        assert code == (1 if state == "failed" else 0), told
-        assert state != "failed" or any(part in " ".join(told.split()) for part in reason.split("|")), told
-        self._took_up((state, reason))
+        assert code == (1 if state == "failed" else 0), output
+        assert state != "failed" or any(part in " ".join(output.split()) for part in reason.split("|")), output
+        self._expect((state, reason))
 
     # Data.
 
@@ -193,20 +193,20 @@ class Operation(RuleBasedStateMachine):
     @rule(number=st.integers(1, 5))
     def write(self, number: int) -> None:
         """Add notes: each is acknowledged, or refused because the service doesn't exist."""
-        with self.lot.client() as client:
+        with self.host_runner.client() as client:
             for _ in range(number):
                 text = f"note {next(self._numbers)}"
                 status = client.post("/notes", json={"text": text}).status_code
-                assert status == (404 if self.served is None else 201), self.lot.output.read_text()[-4000:]
+                assert status == (404 if self.served is None else 201), self.host_runner.output.read_text()[-4000:]
                 self.rows |= {text} if status == 201 else set()
 
     @precondition(lambda self: self.can_back_up and self.fits and self.schema)
     @rule()
     def backup(self) -> None:
         """Back up the store, whether or not the host runs."""
-        file = self.lot.folder / f"backup-{next(self._numbers)}"
-        code, told = self.lot.run("stores", "backup", "notes", str(file))
-        assert code == 0, told
+        file = self.host_runner.folder / f"backup-{next(self._numbers)}"
+        code, output = self.host_runner.run("stores", "backup", "notes", str(file))
+        assert code == 0, output
         self.backups.append(Backup(file, self.rows, self.schema))
 
     @precondition(lambda self: self.fits and self.backups)
@@ -214,8 +214,8 @@ class Operation(RuleBasedStateMachine):
     def restore(self, data: st.DataObject) -> None:
         """Restore a backup; while the host serves the store, this is refused and changes nothing."""
         backup = data.draw(st.sampled_from(self.backups))
-        code, told = self.lot.run("stores", "restore", "--yes", "notes", str(backup.file))
-        assert code == (0 if self.served is None else 1), told
+        code, output = self.host_runner.run("stores", "restore", "--yes", "notes", str(backup.file))
+        assert code == (0 if self.served is None else 1), output
         if self.served is None:
             self.rows, self.schema = backup.rows, backup.schema
 
@@ -224,17 +224,17 @@ class Operation(RuleBasedStateMachine):
         """The host serves the installed version with all acknowledged notes, or says what it doesn't serve and why."""
         if not self.running:
             return
-        state, reason = self.lot.state()
+        state, reason = self.host_runner.state()
         wanted, parts = self.expected
-        assert state == wanted, (state, reason, self.lot.output.read_text()[-4000:])
+        assert state == wanted, (state, reason, self.host_runner.output.read_text()[-4000:])
         assert any(part in reason for part in parts.split("|")), reason
         if self.served is not None:
-            assert sorted(self.lot.notes()) == sorted(self.rows)
+            assert sorted(self.host_runner.notes()) == sorted(self.rows)
 
     @property
     def running(self) -> bool:
         """Whether the host runs."""
-        return self.lot.process is not None
+        return self.host_runner.process is not None
 
     @property
     def fits(self) -> bool:
@@ -255,7 +255,7 @@ class Operation(RuleBasedStateMachine):
         ]
         return ("failed", "|".join(reasons)) if reasons else ("active", "")
 
-    def _took_up(self, outcome: tuple[str | None, str]) -> None:
+    def _expect(self, outcome: tuple[str | None, str]) -> None:
         self.expected = outcome
         self.served = self.installed if outcome[0] == "active" else None
         if self.served is not None:

@@ -56,8 +56,8 @@ def test_a_lasting_crowd_is_logged_once_by_each_listener(tmp_path: Path, engine:
                         stack.enter_context(socket.create_connection(address, timeout=20))
                 wait_until(lambda: answers(host))
         host.stop()
-    told = host.errors.read_text().splitlines()
+    lines = host.errors.read_text().splitlines()
     for port in (host.port("main", scheme) for scheme in ("http", "https")):
-        assert sum("accepts" in line and f"port {port} " in line for line in told) <= 1, told
-    assert any("accepts little" in line for line in told), told
-    assert not [line for line in told if "connection limit" in line]
+        assert sum("accepts" in line and f"port {port} " in line for line in lines) <= 1, lines
+    assert any("accepts little" in line for line in lines), lines
+    assert not [line for line in lines if "connection limit" in line]

@@ -63,17 +63,17 @@ class Target:
         return self.path.replace("{}", value)
 
 
-Some = Callable[[], list[Target]]
+NextRoutes = Callable[[], list[Target]]
 Clients = dict[tuple[str, Lane], httpx.Client]
 
 
 @dataclass
-class Enemy:
-    """Sends what no well-meaning client would, and looks at the answers.
+class HostileClient:
+    """Sends requests that no well-meaning client would, and checks the answers.
 
     Attributes:
         clients: A client for each site and lane.
-        wrong: What was not as it should be.
+        wrong: Descriptions of wrong answers.
     """
 
     clients: Clients
@@ -100,13 +100,13 @@ class Enemy:
             named = [(name.encode() if isinstance(name, str) else name, value) for name, value in headers]
             request = client.build_request(method, "/", headers=named, content=content)
             request.extensions["target"] = path
-            told = f"{lane} {method[:20]} {path[:80]!r} {[(name, value[:60]) for name, value in named]}"
+            description = f"{lane} {method[:20]} {path[:80]!r} {[(name, value[:60]) for name, value in named]}"
             try:
                 answer = client.send(request)
             except httpx.HTTPError as error:
-                self.wrong.append(f"{told}: {type(error).__name__}: {error}")
+                self.wrong.append(f"{description}: {type(error).__name__}: {error}")
             else:
-                self.wrong += [f"{told}: {answer.status_code}: {fault}" for fault in faults(answer, target)]
+                self.wrong += [f"{description}: {answer.status_code}: {fault}" for fault in faults(answer, target)]
 
 
 def faults(answer: httpx.Response, target: Target) -> Iterator[str]:
@@ -162,7 +162,7 @@ def targets(host: RunningHost) -> list[Target]:
 
 
 @pytest.fixture
-def some(targets: list[Target]) -> Callable[[], list[Target]]:
+def next_routes(targets: list[Target]) -> Callable[[], list[Target]]:
     """Return a function that returns each plugin's next route.
 
     The route of metrics comes only every tenth time: its answer grows with each kind of request. Without
@@ -197,11 +197,11 @@ def clients(host: RunningHost) -> Iterator[Clients]:
 
 
 @pytest.fixture
-def enemy(clients: Clients) -> Iterator[Enemy]:
+def hostile_client(clients: Clients) -> Iterator[HostileClient]:
     """A sender of hostile requests; afterwards, all answers must have been right and the host must still serve."""
-    enemy = Enemy(clients)
-    yield enemy
-    assert enemy.wrong == [], "\n".join(enemy.wrong[:40])
+    hostile_client = HostileClient(clients)
+    yield hostile_client
+    assert hostile_client.wrong == [], "\n".join(hostile_client.wrong[:40])
     serves(clients)
 
 
@@ -213,76 +213,76 @@ def serves(clients: Clients) -> None:
             assert client.get(path).status_code == 200, (lane, path)
 
 
-def test_methods(enemy: Enemy, targets: list[Target]) -> None:
+def test_methods(hostile_client: HostileClient, targets: list[Target]) -> None:
     """Every method is sent, whether or not a route has it."""
     for target in targets:
         for method in hostile.METHODS:
-            enemy.send(target, method)
-            enemy.send(target, method, content=b"{}")
+            hostile_client.send(target, method)
+            hostile_client.send(target, method, content=b"{}")
 
 
-def test_bodies(enemy: Enemy, targets: list[Target]) -> None:
+def test_bodies(hostile_client: HostileClient, targets: list[Target]) -> None:
     """Bodies are malformed, nested, absurd or oversized, with and without a length."""
     json_type = [(b"Content-Type", b"application/json")]
     for target in targets:
         for method in sorted(target.methods & {"POST", "PUT"}):
             for body in hostile.BODIES:
-                enemy.send(target, method, headers=json_type, content=body)
+                hostile_client.send(target, method, headers=json_type, content=body)
             for size in (hostile.MIB + 1, 3 * hostile.MIB):
-                enemy.send(target, method, headers=json_type, content=b'{"sku": "' + b"x" * size)
-                enemy.send(
+                hostile_client.send(target, method, headers=json_type, content=b'{"sku": "' + b"x" * size)
+                hostile_client.send(
                     target, method, headers=json_type, content=iter([b'{"sku": "', *[b"x" * 65536] * (size // 65536)])
                 )
-            enemy.send(target, method, headers=json_type, content=iter([b"{", b'"sku"']))
+            hostile_client.send(target, method, headers=json_type, content=iter([b"{", b'"sku"']))
 
 
-def test_content_types(enemy: Enemy, targets: list[Target]) -> None:
+def test_content_types(hostile_client: HostileClient, targets: list[Target]) -> None:
     """Bodies have other media types, or malformed ones."""
     for target in targets:
         for method in sorted(target.methods & {"POST", "PUT"}) or ["GET"]:
             for kind in hostile.CONTENT_TYPES if method != "GET" else hostile.CONTENT_TYPES[:3]:
-                enemy.send(target, method, headers=[(b"Content-Type", kind)], content=b'{"sku": "a"}')
+                hostile_client.send(target, method, headers=[(b"Content-Type", kind)], content=b'{"sku": "a"}')
 
 
 @pytest.mark.parametrize("name", hostile.HEADERS)
-def test_headers(enemy: Enemy, some: Some, name: str) -> None:
+def test_headers(hostile_client: HostileClient, next_routes: NextRoutes, name: str) -> None:
     """Header fields have meaningless values."""
     for value in hostile.HEADERS[name]:
-        for target in some():
+        for target in next_routes():
             for method in sorted(target.methods - {"HEAD"}):
-                enemy.send(target, method, headers=[(name, value)], content=None if method == "GET" else b"{}")
+                hostile_client.send(target, method, headers=[(name, value)], content=None if method == "GET" else b"{}")
 
 
-def test_logins(enemy: Enemy, targets: list[Target]) -> None:
+def test_logins(hostile_client: HostileClient, targets: list[Target]) -> None:
     """Credentials are invalid."""
     (login,) = (target for target in targets if target.path.endswith("/setup/login"))
     for value in hostile.LOGINS:
-        enemy.send(login, headers=[(b"Authorization", value)])
+        hostile_client.send(login, headers=[(b"Authorization", value)])
 
 
-def test_queries(enemy: Enemy, some: Some) -> None:
+def test_queries(hostile_client: HostileClient, next_routes: NextRoutes) -> None:
     """Query strings of all kinds."""
     for query in hostile.QUERIES:
-        for target in some():
-            enemy.send(target, raw=f"{target.at()}?{query}")
+        for target in next_routes():
+            hostile_client.send(target, raw=f"{target.at()}?{query}")
 
 
-def test_fields_of_paths(enemy: Enemy, targets: list[Target]) -> None:
+def test_fields_of_paths(hostile_client: HostileClient, targets: list[Target]) -> None:
     """Ids and SKUs are impossible."""
     for target in targets:
         if "{}" in target.path:
             for value in hostile.FIELDS:
                 for method in sorted(target.methods - {"HEAD"}):
-                    enemy.send(
+                    hostile_client.send(
                         target, method, raw=target.at(value), content=b"{}" if method in {"POST", "PUT"} else None
                     )
 
 
-def test_paths(enemy: Enemy, some: Some) -> None:
+def test_paths(hostile_client: HostileClient, next_routes: NextRoutes) -> None:
     """Paths have additions or another spelling."""
     for tail in hostile.TAILS:
-        for target in some():
-            enemy.send(target, raw=f"{target.at()}{tail}")
+        for target in next_routes():
+            hostile_client.send(target, raw=f"{target.at()}{tail}")
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 import pytest
-from tests.integration.notes import Lot, Version, lot
+from tests.integration.notes import HostRunner, Version, host_runner
 
 from plughost._api.errors import NotRunning
 from plughost.testing import store_settings
@@ -55,7 +55,7 @@ class Writers:
     _answered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     _threads: list[threading.Thread] = field(default_factory=list)
 
-    def begin(self, host: Lot) -> None:
+    def begin(self, host: HostRunner) -> None:
         """Start writing."""
         self.responses.clear()
         self._answered = threading.Semaphore(0)
@@ -84,7 +84,7 @@ class Writers:
         for thread in self._threads:
             thread.join()
 
-    def check(self, host: Lot) -> None:
+    def check(self, host: HostRunner) -> None:
         """Check that every acknowledged note is there, and none twice or from nowhere."""
         listed = host.notes()
         assert len(listed) == len(set(listed)), "a note is there twice"
@@ -92,7 +92,7 @@ class Writers:
         assert set(listed) <= self.sent
 
 
-def change(host: Lot, target: Version | None, *, look: bool) -> None:
+def change(host: HostRunner, target: Version | None, *, look: bool) -> None:
     """Install a version or none, and reload while the host lives, with or without a check of the stores."""
     if target is None:
         host.uninstall()
@@ -117,7 +117,7 @@ def target_of(kind: str, now: Version) -> Version | None:
     return versions.get(kind)
 
 
-def settle(host: Lot, now: Version, target: Version | None) -> Version:
+def settle(host: HostRunner, now: Version, target: Version | None) -> Version:
     """Check that the host serves what is installed or says why not, and restore a good version; return it."""
     state, reason = host.state()
     if target is not None and target.good and target.schema >= now.schema:
@@ -128,8 +128,8 @@ def settle(host: Lot, now: Version, target: Version | None) -> Version:
     elif target.good and state == "active":  # it was downgraded to the store's schema
         return target
     else:
-        told = {"broken": "broken on purpose", "bad_sql": "nonsense"}
-        expected = next((text for name, text in told.items() if getattr(target, name)), "newer")
+        messages = {"broken": "broken on purpose", "bad_sql": "nonsense"}
+        expected = next((text for name, text in messages.items() if getattr(target, name)), "newer")
         assert state == "failed", (state, reason)
         assert expected in reason, reason
     again = Version(now.schema, now.build + 2)
@@ -152,7 +152,7 @@ def test_acknowledged_notes_survive_kill_9_in_a_change(engine: str, batch: int, 
     now = Version(1)
     target: Version | None = now
     server = SERVERS[(batch + ENGINES.index(engine)) % 2]  # each with both
-    with store_settings(engine) as settings, lot(tmp_path, settings, server) as host:
+    with store_settings(engine) as settings, host_runner(tmp_path, settings, server) as host:
         now.install(host.packages)
         for number in range(batch * BATCH, min(CHANGES, (batch + 1) * BATCH)):
             host.start()

@@ -41,7 +41,7 @@ class Prober:
 
     Attributes:
         seen: What each probe found: a status, or `refused`.
-        reasons: Why the host was not ready, each as it was told.
+        reasons: The reasons why the host was not ready, as they were reported.
     """
 
     def __init__(self, host: HostProcess, scheme: str) -> None:

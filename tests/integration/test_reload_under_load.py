@@ -110,8 +110,8 @@ class Stage:
     def reload(self, **expected: list[str]) -> None:
         """Reload, and check that exactly this has changed."""
         report = self.host.ask("reload")
-        told = {key: report[key] for key in ("added", "changed", "disabled", "removed") if report[key]}
-        assert (report["ok"], told) == (True, expected), report
+        changes = {key: report[key] for key in ("added", "changed", "disabled", "removed") if report[key]}
+        assert (report["ok"], changes) == (True, expected), report
 
     def cycle(self) -> None:
         """Install, disable, enable, upgrade and uninstall messages."""
@@ -190,7 +190,7 @@ def test_messages_is_installed_and_removed_under_load(stage: Stage) -> None:
         listed = client.get("/messages")
         created = client.post("/messages", json={"content": "hello"})
         deleted = client.delete(f"/messages/{created.json().get('id', 1)}")
-        return " ".join((told(listed, 200), told(created, 201), told(deleted, 204)))
+        return " ".join((check_answer(listed, 200), check_answer(created, 201), check_answer(deleted, 204)))
 
     def cycles(number: int) -> Held:
         with Load(stage.host) as load:
@@ -214,7 +214,7 @@ def test_messages_is_installed_and_removed_under_load(stage: Stage) -> None:
     assert_no_growth(before, after)
 
 
-def told(answer: httpx.Response, status: int) -> str:
+def check_answer(answer: httpx.Response, status: int) -> str:
     """Return whether messages answered; fail if the answer is neither its own nor a clean 404."""
     if answer.status_code == status:
         return "itself"

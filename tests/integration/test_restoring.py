@@ -78,8 +78,8 @@ def test_a_host_with_a_damaged_store_serves_the_restored_backup(tmp_path: Path, 
     with host_process(tmp_path, settings) as host, host.client() as client:
         assert client.post("/messages", json={"content": "kept"}).status_code == 201
         assert _stores(tmp_path, "backup", STORE, "copy")[0] == 0
-        code, told = _stores(tmp_path, "restore", "--yes", STORE, "copy")
-        assert (code, "stop it first, or disable the plugin there" in told) == (1, True)
+        code, output = _stores(tmp_path, "restore", "--yes", STORE, "copy")
+        assert (code, "stop it first, or disable the plugin there" in output) == (1, True)
         _damage(tmp_path, url)
         wait_until(lambda: client.post("/messages", json={"content": "lost"}).status_code == 503)
         with Load(host, pause=0.01) as load:
@@ -106,8 +106,8 @@ def test_a_deleted_file_that_is_still_open_can_be_saved(tmp_path: Path) -> None:
         wait_until(lambda: client.get("/q/health/ready").status_code == 503)
         for _ in range(3):
             assert client.post("/messages", json={"content": "refused"}).status_code == 503
-        code, told = _stores(tmp_path, "restore", "--yes", STORE, "copy")
-        assert (code, "stop it first, or disable the plugin there" in told) == (1, True)
+        code, output = _stores(tmp_path, "restore", "--yes", STORE, "copy")
+        assert (code, "stop it first, or disable the plugin there" in output) == (1, True)
         held = Path("/proc", str(host.process.pid), "fd")
         saved = tmp_path / "saved"
         for descriptor in held.iterdir():

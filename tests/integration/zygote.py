@@ -1,4 +1,4 @@
-"""A process that has imported the host and forks one for each line it is told: a start takes a tenth of the time.
+"""A process that has imported the host and forks one for each line of input: a start takes a tenth of the time.
 
 `zygote.py` reads requests from its standard input, a line of JSON each, and answers with a line: `{"start": ARGUMENTS,
 "folder": FOLDER}` with a process id, `{"wait": PROCESS}` with an exit code.
@@ -36,13 +36,13 @@ def main() -> None:
         asked: dict[str, Any] = json.loads(line)
         if "wait" in asked:
             _, status = os.waitpid(asked["wait"], 0)
-            told = os.waitstatus_to_exitcode(status)
+            answer = os.waitstatus_to_exitcode(status)
         else:
-            told = os.fork()
-            if not told:
+            answer = os.fork()
+            if not answer:
                 _move(Path(asked["folder"]))
                 command(asked["start"])
-        sys.stdout.write(f"{told}\n")
+        sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
 
 

@@ -170,9 +170,9 @@ class Sandbox:
 
     def json(self, *arguments: str | Path, code: int = 0) -> Any:
         """Run `plughost` with arguments and `--json`; return the result."""
-        told = self.run(*arguments, "--json", code=code)
+        output = self.run(*arguments, "--json", code=code)
         # If no running host can log it, a command's audit event is on its standard error.
-        return json.loads(re.sub(r'^\{"what":.*\n', "", told, flags=re.MULTILINE))
+        return json.loads(re.sub(r'^\{"what":.*\n', "", output, flags=re.MULTILINE))
 
     def files(self) -> dict[str, bytes]:
         """Return every file of the environment that Python has not generated."""

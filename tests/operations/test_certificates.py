@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from .environments import PATIENCE, Sandbox, Served
-from .wheels import build_wheel, speaker
+from .wheels import build_wheel, speaker_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,7 +171,7 @@ def asking(host: Served, path: str, *, keep: bool) -> Iterator[Counter[int]]:
 def serving(sandbox: Sandbox) -> Iterator[Served]:
     """A host with the certificate of `first.test`, and plugins that report on it."""
     (sandbox.folder / "plughost.toml").write_text(_SETTINGS)
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     sandbox.put(build_wheel(sandbox.wheels, "plughost-slow", "1.0", {"slow.py": _SLOW}, plugins={"slow": "slow"}))
     put_certificate(sandbox, "first.test")
     with sandbox.serving() as host:
@@ -199,14 +199,14 @@ def test_a_reload_uses_the_new_certificate_and_loses_no_request(sandbox: Sandbox
         threading.Event().wait(0.01)
     with asking(serving, "/greeter", keep=True) as kept, asking(serving, "/greeter", keep=False) as fresh:
         put_certificate(sandbox, "second.test")
-        told: list[str] = []
-        reload = threading.Thread(target=lambda: told.append(sandbox.run("reload")))
+        output: list[str] = []
+        reload = threading.Thread(target=lambda: output.append(sandbox.run("reload")))
         reload.start()
         while shown_by(serving) != "second.test":
             pass
         (sandbox.folder / "go").touch()
         reload.join()
-    assert "for second.test, until" in told[0]
+    assert "for second.test, until" in output[0]
     assert slow.answer()[0] == 200
     assert set(kept) == set(fresh) == {200}
     assert serving.status()["certificate"]["names"] == ["second.test"]
@@ -281,7 +281,7 @@ def test_an_unusable_certificate_is_refused_and_the_old_one_stays(
 ) -> None:
     """The plugins are reloaded, the certificate isn't: the report says why, and the exit code is 1."""
     replace(sandbox)
-    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "other", "1.0", "other"))
     report = json.loads(sandbox.run("reload", "--json", code=1))
     assert report["swapped"]
     assert report["added"] == ["other"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from .environments import PATIENCE, Sandbox, Supplies
-from .wheels import speaker
+from .wheels import speaker_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("way", ["folder", "finder"])
 def test_installed_or_saved_code_is_served_automatically(sandbox: Sandbox, tmp_path: Path, way: str) -> None:
     """A new plugin is found, an edit takes effect, an error keeps the last good version, others keep their memory."""
-    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "other", "1.0", "other"))
     project = tmp_path / "project"
     project.mkdir()
     source = project / "edited.py"
@@ -125,14 +125,14 @@ def test_a_missing_entry_point_is_reported_by_a_reload(sandbox: Sandbox, tmp_pat
         (info / "METADATA").write_text(f"{(info / 'METADATA').read_text()}Requires-Dist: plughost\n")
         (info / "entry_points.txt").unlink()
         (info / "RECORD").write_text("_edited.pth,,\n")
-        told = "plughost-edited is installed, and is no plugin: it has no entry point in plughost.plugins"
-        wait_until(lambda: told in (sandbox.folder.parent / "host.log").read_text())
+        message = "plughost-edited is installed, and is no plugin: it has no entry point in plughost.plugins"
+        wait_until(lambda: message in (sandbox.folder.parent / "host.log").read_text())
 
 
 @pytest.mark.parametrize("load", ["start", "reload"])
 def test_a_save_during_a_load_is_served_next(sandbox: Sandbox, tmp_path: Path, load: str) -> None:
     """Code saved while the host imports it, at the start or after an installation, is imported again."""
-    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
+    sandbox.put(speaker_wheel(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
     project = tmp_path / "project"
     project.mkdir()
     (project / "edited.py").write_text(SAVED_MEANWHILE)
@@ -156,7 +156,7 @@ def test_a_save_of_a_single_file_during_the_start_is_served_next(sandbox: Sandbo
 
 def test_the_sources_of_a_plugin_whose_first_load_was_refused_are_watched(sandbox: Sandbox, tmp_path: Path) -> None:
     """When its author has corrected the plugin, it is served."""
-    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
+    sandbox.put(speaker_wheel(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
     project = tmp_path / "project"
     project.mkdir()
     (project / "edited.py").write_text("this is no Python")
@@ -169,7 +169,7 @@ def test_the_sources_of_a_plugin_whose_first_load_was_refused_are_watched(sandbo
 
 def test_a_load_during_an_installation_is_repeated_afterwards(sandbox: Sandbox, tmp_path: Path) -> None:
     """The host notices the installer's last files, even in an existing metadata folder."""
-    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
+    sandbox.put(speaker_wheel(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
     project = tmp_path / "project"
     project.mkdir()
     (project / "edited.py").write_text(SOURCE)

@@ -9,7 +9,7 @@ import pytest
 from plughost import NotRunning
 
 from .environments import PATIENCE
-from .wheels import broken, speaker
+from .wheels import broken_wheel, speaker_wheel
 
 if TYPE_CHECKING:
     from .environments import Sandbox, Served
@@ -24,7 +24,7 @@ def reload_and_kill(sandbox: Sandbox, host: Served) -> None:
 
 def test_a_host_that_does_not_start_says_why(sandbox: Sandbox) -> None:
     """If the host refuses to start, the test's failure has the end of the host's log."""
-    sandbox.put(broken(sandbox.wheels, "broken", "1.0"))
+    sandbox.put(broken_wheel(sandbox.wheels, "broken", "1.0"))
     with pytest.raises(AssertionError, match="did not start") as raised, sandbox.serving("--strict"):
         pass
     assert "this version is broken" in raised.value.__notes__[0]
@@ -32,7 +32,7 @@ def test_a_host_that_does_not_start_says_why(sandbox: Sandbox) -> None:
 
 def test_a_host_that_ends_badly_says_what_it_logged(sandbox: Sandbox) -> None:
     """If the host was killed, the test's failure has the end of the host's log."""
-    sandbox.put(speaker(sandbox.wheels, "good", "1.0", "word"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "good", "1.0", "word"))
     with pytest.raises(NotRunning) as raised, sandbox.serving() as host:
         reload_and_kill(sandbox, host)
     assert '"event":"reload"' in raised.value.__notes__[0]

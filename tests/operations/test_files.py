@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .wheels import speaker
+from .wheels import speaker_wheel
 
 if TYPE_CHECKING:
     from .environments import Sandbox
@@ -20,16 +20,16 @@ def _own(sandbox: Sandbox, *names: str) -> None:
 
 def test_changed_added_and_removed_files_are_found(sandbox: Sandbox) -> None:
     """`plughost check --files` names each; byte code that Python has written since is accepted."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files={"speaking_greeter/more.py": "x = 1\n"}))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files={"speaking_greeter/more.py": "x = 1\n"}))
     _own(sandbox, "outside.pth")
     assert "all well" in sandbox.run("check", "--files")
     package = sandbox.site / "speaking_greeter"
     (package / "__init__.py").write_text((package / "__init__.py").read_text() + "evil = 1\n")
     (package / "more.py").unlink()
     (package / "evil.py").write_text("evil = 1\n")
-    told = sandbox.run("check", "--files", code=1)
+    output = sandbox.run("check", "--files", code=1)
     for file, fault in (("__init__.py", "was changed"), ("more.py", "is gone"), ("evil.py", "was added")):
-        assert f"problem: plughost-greeter 1.0: {package / file} {fault}" in told
+        assert f"problem: plughost-greeter 1.0: {package / file} {fault}" in output
     assert sandbox.run("check").endswith("all well.\n")
 
 
@@ -50,7 +50,7 @@ STRAYS: Final = {
 def test_code_of_no_distribution_is_found(sandbox: Sandbox, added: str) -> None:
     """This is any code in the plugins' folder that Python would run or import, also beside packages."""
     files = {"module.py": "", "namespace/own.py": ""}
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files=files))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files=files))
     _own(sandbox, "outside.pth")
     (sandbox.site / "_virtualenv.py").write_text("")
     (sandbox.site / "_virtualenv.pth").write_text("import _virtualenv")
@@ -59,9 +59,9 @@ def test_code_of_no_distribution_is_found(sandbox: Sandbox, added: str) -> None:
     assert "all well" in sandbox.run("check", "--files")
     (sandbox.site / added).parent.mkdir(parents=True, exist_ok=True)
     (sandbox.site / added).write_text("#")
-    told = sandbox.run("check", "--files", code=1)
-    assert f"{sandbox.site / STRAYS[added]} was added" in told
-    assert told.count("problem: ") == 1
+    output = sandbox.run("check", "--files", code=1)
+    assert f"{sandbox.site / STRAYS[added]} was added" in output
+    assert output.count("problem: ") == 1
 
 
 def test_a_linked_folder_of_code_is_found(sandbox: Sandbox) -> None:

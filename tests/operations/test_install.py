@@ -10,28 +10,28 @@ from plughost import CommandError
 from plughost_packages.names import to_requirement
 
 from .environments import Sandbox, Supplies
-from .wheels import broken, build_wheel, keeper, speaker
+from .wheels import broken_wheel, build_wheel, speaker_wheel, store_wheel
 
 
 def test_an_installed_plugin_serves_at_once(sandbox: Sandbox) -> None:
     """A short name is enough; the running host serves the plugin when the command returns."""
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
+    sandbox.put(speaker_wheel(sandbox.wheels, "other", "1.0", "other"))
     with sandbox.serving() as host:
         host.get("/other")
-        told = sandbox.run("install", "greeter")
-        assert "plughost-greeter" in told
+        output = sandbox.run("install", "greeter")
+        assert "plughost-greeter" in output
         assert host.get("/greeter").json()["word"] == "hello"
         assert host.get("/other").json()["count"] == 2
 
 
 def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
     """The new version answers, from the same process."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "old"))
     with sandbox.serving() as host:
         assert host.get("/greeter").json()["word"] == "old"
         pid = host.status()["pid"]
-        speaker(sandbox.wheels, "greeter", "2.0", "new")
+        speaker_wheel(sandbox.wheels, "greeter", "2.0", "new")
         assert "nothing to install" in sandbox.run("install", "greeter")
         outcome = sandbox.json("install", "--upgrade", "greeter")
         assert [(each["before"], each["after"]) for each in outcome["changes"]] == [("1.0", "2.0")]
@@ -43,11 +43,11 @@ def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
 @pytest.mark.thorough
 def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
     """Version 2.0 finds the data of 1.0, migrated by its first load and not by a further reload."""
-    sandbox.put(keeper(sandbox.wheels, "1.0"))
+    sandbox.put(store_wheel(sandbox.wheels, "1.0"))
     with sandbox.serving() as host:
         assert host.post("/notes").status_code == 200
         assert host.get("/notes").json() == {"version": "1.0", "notes": 1}
-        keeper(sandbox.wheels, "2.0")
+        store_wheel(sandbox.wheels, "2.0")
         sandbox.run("install", "-U", "keeper")
         assert host.get("/notes").json() == {"version": "2.0", "notes": 2}
         sandbox.run("reload")
@@ -57,14 +57,14 @@ def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
 @pytest.mark.thorough
 def test_an_upgrade_that_would_break_a_serving_plugin_is_reversed(sandbox: Sandbox) -> None:
     """No file of the broken version is left, and the running one continues with its memory."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "old"))
     before = sandbox.files()
     with sandbox.serving() as host:
         host.get("/greeter")
-        broken(sandbox.wheels, "greeter", "2.0")
-        told = sandbox.run("install", "--upgrade", "greeter", code=1)
-        assert "this version is broken" in told
-        assert "all is as it was before" in told
+        broken_wheel(sandbox.wheels, "greeter", "2.0")
+        output = sandbox.run("install", "--upgrade", "greeter", code=1)
+        assert "this version is broken" in output
+        assert "all is as it was before" in output
         assert host.get("/greeter").json() == {"word": "old", "count": 2}
         assert sandbox.files() == before
         sandbox.run("install", "--upgrade", "greeter", "--keep", code=1)
@@ -73,24 +73,28 @@ def test_an_upgrade_that_would_break_a_serving_plugin_is_reversed(sandbox: Sandb
 
 def test_an_installation_that_fails_midway_leaves_nothing(sandbox: Sandbox) -> None:
     """If the last of several distributions can't be unpacked, the earlier ones are restored."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "old"))
     before = sandbox.files()
-    speaker(sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z/data": "SPOIL" * 500})
+    speaker_wheel(
+        sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z/data": "SPOIL" * 500}
+    )
     build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
-    speaker(sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z": "SPOIL"}, damaged=True)
-    told = sandbox.run("install", "--upgrade", "greeter", code=1)
-    assert "pip install failed" in told
+    speaker_wheel(
+        sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z": "SPOIL"}, damaged=True
+    )
+    output = sandbox.run("install", "--upgrade", "greeter", code=1)
+    assert "pip install failed" in output
     assert sandbox.files() == before
 
 
 @pytest.mark.thorough
 def test_a_replaced_version_can_return_without_an_index(sandbox: Sandbox) -> None:
     """The version that an upgrade replaced is kept as a wheel, and serves again on request."""
-    speaker(sandbox.wheels, "greeter", "1.0", "old")
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "old")
     sandbox.run("install", "greeter")
     first = sandbox.files()
     (sandbox.wheels / "plughost_greeter-1.0-py3-none-any.whl").unlink()
-    speaker(sandbox.wheels, "greeter", "2.0", "new")
+    speaker_wheel(sandbox.wheels, "greeter", "2.0", "new")
     sandbox.run("install", "-U", "greeter")
     with sandbox.serving() as host:
         sandbox.run("install", "greeter==1.0")
@@ -104,7 +108,7 @@ def test_a_replaced_version_can_return_without_an_index(sandbox: Sandbox) -> Non
 def test_a_dry_run_changes_nothing(sandbox: Sandbox) -> None:
     """It names each distribution and its version, and installs none of them."""
     build_wheel(sandbox.wheels, "plughost-helper", "3.0", {"helping.py": ""})
-    speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-helper"])
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-helper"])
     before = sandbox.files()
     outcome = sandbox.json("install", "greeter", "--dry-run")
     assert {each["distribution"]: each["after"] for each in outcome["changes"]} == {
@@ -118,8 +122,8 @@ def test_a_dry_run_changes_nothing(sandbox: Sandbox) -> None:
 def test_a_change_of_the_hosts_requirements_needs_a_restart(sandbox: Sandbox) -> None:
     """A change of a distribution that the host also uses is announced, and reported by the reload."""
     wheel = build_wheel(sandbox.wheels, "click", "99.0", {"unused_click.py": ""})
-    told = sandbox.run("install", wheel, "--dry-run")
-    assert "restart needed" in told
+    output = sandbox.run("install", wheel, "--dry-run")
+    assert "restart needed" in output
 
 
 @pytest.mark.thorough
@@ -129,7 +133,7 @@ def test_an_environment_without_pip_can_be_installed_into(tmp_path: Path, suppli
     if not list(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")):
         pytest.skip("this Python comes without a pip")
     sandbox = Sandbox(tmp_path, supplies, pip=False)
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
     sandbox.run("install", "greeter")
     assert sandbox.versions()["plughost_greeter"] == "1.0"
 

@@ -18,7 +18,7 @@ from plughost_packages.pip import pip_command
 from plughost_packages.repacking import repack
 
 from .environments import Sandbox, Supplies
-from .wheels import build_wheel, keeper, speaker
+from .wheels import build_wheel, speaker_wheel, store_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +31,10 @@ def test_a_locked_set_is_reproduced_elsewhere_without_an_index(
     """Lock, bundle, and install from the bundle in a new environment that reaches no index."""
     first, second = (Sandbox(tmp_path / name, supplies, empty=True) for name in ("first", "second"))
     plugins = tmp_path / "plugins"
-    speaker(plugins, "greeter", "1.0", "hello", requires=["plughost-helper"])
+    speaker_wheel(plugins, "greeter", "1.0", "hello", requires=["plughost-helper"])
     build_wheel(plugins, "plughost-helper", "1.0", {"helping.py": ""})
     index: list[str | Path] = ["--find-links", wheelhouse, "--find-links", plugins]
-    local = keeper(tmp_path / "local", "1.0")
+    local = store_wheel(tmp_path / "local", "1.0")
     first.pip("install", *index, "plughost-packages", "plughost-greeter", local)
 
     first.run("lock", *index)
@@ -77,7 +77,7 @@ def test_lock_and_bundle_work_with_an_old_pip(
 ) -> None:
     """The hash of each file is that of the installed wheel, though an old pip doesn't report it."""
     box = Sandbox(tmp_path, supplies, pip=old_pip)
-    wheel = speaker(box.wheels, "greeter", "1.0", "hello")
+    wheel = speaker_wheel(box.wheels, "greeter", "1.0", "hello")
     box.run("install", "greeter")
     box.run("lock", "--find-links", wheelhouse)
     locked = {entry.name: entry.hashes for entry in read_lock(box.folder / "plughost.lock")}
@@ -92,14 +92,14 @@ def test_a_pip_that_is_too_old_is_refused(sandbox: Sandbox, tmp_path: Path) -> N
     folder = tmp_path / "ancient"
     build_wheel(folder, "pip", "21.3", {"pip/__init__.py": "", "pip/__main__.py": ""})
     sandbox.put(folder / "pip-21.3-py3-none-any.whl")
-    told = sandbox.run("install", "greeter", code=1)
-    assert "has pip 21.3, and 22.3 or newer is needed" in told
+    output = sandbox.run("install", "greeter", code=1)
+    assert "has pip 21.3, and 22.3 or newer is needed" in output
 
 
 def test_lock_and_bundle_use_the_places_of_install(sandbox: Sandbox, wheelhouse: Path) -> None:
     """A distribution from a folder that was passed to `install` is found there again, from any current folder."""
     shop = sandbox.folder / "shop"
-    wheel = speaker(shop, "greeter", "1.0", "hello")
+    wheel = speaker_wheel(shop, "greeter", "1.0", "hello")
     sandbox.run("install", "greeter", "--find-links", "shop")
     sandbox.run("lock", "elsewhere.lock", "-f", wheelhouse)
     locked = {entry.name: entry.hashes for entry in read_lock(sandbox.folder / "elsewhere.lock")}
@@ -110,10 +110,10 @@ def test_lock_and_bundle_use_the_places_of_install(sandbox: Sandbox, wheelhouse:
 
 def test_a_distribution_that_pip_cannot_find_is_locked_as_installed(sandbox: Sandbox, wheelhouse: Path) -> None:
     """After `pip install --find-links`, `lock` makes wheels of the installed files, and says which."""
-    speaker(sandbox.folder / "shop", "greeter", "1.0", "hello")
+    speaker_wheel(sandbox.folder / "shop", "greeter", "1.0", "hello")
     sandbox.pip("install", "--no-deps", "--find-links", sandbox.folder / "shop", "plughost-greeter")
-    told = sandbox.run("lock", "--find-links", wheelhouse)
-    assert "since pip finds these nowhere: plughost-greeter." in told
+    output = sandbox.run("lock", "--find-links", wheelhouse)
+    assert "since pip finds these nowhere: plughost-greeter." in output
     made = next((sandbox.folder / "data" / "wheels").glob("plughost_greeter-*.whl"))
     locked = {entry.name: entry.hashes for entry in read_lock(sandbox.folder / "plughost.lock")}
     assert locked["plughost-greeter"] == (hash_of(made),)
@@ -121,9 +121,9 @@ def test_a_distribution_that_pip_cannot_find_is_locked_as_installed(sandbox: San
 
 def test_check_reports_each_difference(sandbox: Sandbox) -> None:
     """A table lists missing, extra and different versions, and the exit code is 1."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "2.0", "hello"))
-    told = sandbox.run("lock", "--dry-run")
-    lines = [f"{name}=={version}" for name, version in re.findall(r"^(\S+) +(\d\S*) *$", told, re.MULTILINE)]
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "2.0", "hello"))
+    output = sandbox.run("lock", "--dry-run")
+    lines = [f"{name}=={version}" for name, version in re.findall(r"^(\S+) +(\d\S*) *$", output, re.MULTILINE)]
     file = sandbox.folder / "plughost.lock"
     file.write_text("\n".join(lines))
     sandbox.run("lock", "--check")
@@ -169,8 +169,8 @@ def _fake(folder: Path, name: str, requires: str = "", **files: str) -> metadata
 
 def test_an_editable_install_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no file whose hash could be locked; the message names it."""
-    told = json.dumps({"url": "file:///src/plughost", "dir_info": {"editable": True}})
-    fake = _fake(tmp_path, "plughost", direct_url_json=told)
+    direct_url = json.dumps({"url": "file:///src/plughost", "dir_info": {"editable": True}})
+    fake = _fake(tmp_path, "plughost", direct_url_json=direct_url)
     monkeypatch.setattr(metadata, "distributions", lambda: [fake])
     with pytest.raises(CommandError, match=r"plughost 1\.0 \(file:///src/plughost\)"):
         lock([], tmp_path / "wheels", lambda _: None)

@@ -18,7 +18,7 @@ import pytest
 
 from .environments import PATIENCE, Sandbox
 from .test_developing import wait_until
-from .wheels import broken, build_wheel, host_wheel, speaker
+from .wheels import broken_wheel, build_wheel, host_wheel, speaker_wheel
 
 _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')
 
@@ -91,7 +91,7 @@ def draining(context):
 @pytest.fixture
 def sandbox(sandbox: Sandbox) -> Sandbox:
     """An environment with one plugin."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     return sandbox
 
 
@@ -176,10 +176,10 @@ def test_a_restart_applies_changes_that_a_reload_cannot(sandbox: Sandbox) -> Non
 def test_a_restart_names_plugins_that_no_longer_serve(sandbox: Sandbox) -> None:
     """The new process serves without them, and the command says why."""
     with sandbox.serving() as host:
-        sandbox.put(broken(sandbox.wheels, "cracked", "1.0"))
-        told = sandbox.run("restart")
-        assert "serves, after" in told
-        assert "cracked is failed: import: " in told
+        sandbox.put(broken_wheel(sandbox.wheels, "cracked", "1.0"))
+        output = sandbox.run("restart")
+        assert "serves, after" in output
+        assert "cracked is failed: import: " in output
         assert host.process.wait(PATIENCE) == 0
 
 
@@ -188,9 +188,9 @@ def test_an_upgraded_host_serves_after_a_restart(sandbox: Sandbox) -> None:
     """Installing another version of the host says that a restart is needed, and the restart starts it."""
     with sandbox.serving() as host:
         host_wheel(sandbox.wheels, "0.99")
-        told = sandbox.run("install", "--upgrade", "plughost", code=1)
-        assert "the host runs on it: restart needed" in told
-        assert "plughost restart" in told
+        output = sandbox.run("install", "--upgrade", "plughost", code=1)
+        assert "the host runs on it: restart needed" in output
+        assert "plughost restart" in output
         assert host.get("/greeter").json()["count"] == 1
         host.restart()
         assert host.status()["version"] == "0.99"
@@ -204,8 +204,8 @@ def test_a_process_that_cannot_serve_replaces_nothing(sandbox: Sandbox) -> None:
         host.get("/greeter")
         settings = sandbox.folder / "plughost.toml"
         settings.write_text(f'required = ["messages"]\n{settings.read_text()}')
-        told = sandbox.run("restart", code=1)
-        assert "the required plugin messages is not installed" in told
+        output = sandbox.run("restart", code=1)
+        assert "the required plugin messages is not installed" in output
         (sandbox.folder / "good.toml").write_text('data_dir = "data"\n')
         settings.write_text("nonsense = 1\n")
         assert "ended with 2" in sandbox.run("restart", "--config", "good.toml", code=1)

@@ -10,7 +10,7 @@ import pytest
 from plughost._api.errors import CommandError
 from plughost._settings.editing import with_value
 
-from .wheels import speaker
+from .wheels import speaker_wheel
 
 if TYPE_CHECKING:
     from .environments import Sandbox
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 def test_a_disabled_plugin_is_gone_and_can_return(sandbox: Sandbox) -> None:
     """The running host applies both at once, and every other line of the settings stays."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"), speaker(sandbox.wheels, "other", "1.0", "other"))
+    sandbox.put(
+        speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"), speaker_wheel(sandbox.wheels, "other", "1.0", "other")
+    )
     settings = sandbox.folder / "plughost.toml"
     before = settings.read_text()
     with sandbox.serving() as host:
         host.get("/other")
-        told = sandbox.run("disable", "greeter")
-        assert "Disabling greeter." in told
+        output = sandbox.run("disable", "greeter")
+        assert "Disabling greeter." in output
         assert host.get("/greeter").status_code == 404
         assert settings.read_text().replace('disabled = ["greeter"]\n', "") == before
         assert sandbox.json("enable", "greeter")["reload"]["added"] == ["greeter"]
@@ -35,7 +37,7 @@ def test_a_disabled_plugin_is_gone_and_can_return(sandbox: Sandbox) -> None:
 def test_concurrent_commands_lose_no_change(sandbox: Sandbox) -> None:
     """All plugins that four concurrent commands disable are disabled: each edits the file that the one before wrote."""
     names = ["one", "two", "three", "four"]
-    sandbox.put(*(speaker(sandbox.wheels, name, "1.0", name) for name in names))
+    sandbox.put(*(speaker_wheel(sandbox.wheels, name, "1.0", name) for name in names))
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(lambda name: sandbox.run("disable", name), names))
     states = {each["name"]: each["state"] for each in sandbox.json("plugins")}
@@ -44,8 +46,8 @@ def test_concurrent_commands_lose_no_change(sandbox: Sandbox) -> None:
 
 def test_dependents_of_a_disabled_plugin_are_blocked_and_named(sandbox: Sandbox) -> None:
     """The command names them, also in a dry run, and the running host blocks them."""
-    sandbox.put(speaker(sandbox.wheels, "base", "1.0", "base"))
-    sandbox.put(speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"]))
+    sandbox.put(speaker_wheel(sandbox.wheels, "base", "1.0", "base"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"]))
     with sandbox.serving() as host:
         assert "top requires base, and is blocked" in sandbox.run("disable", "base", "--dry-run")
         assert host.get("/base").status_code == 200
@@ -57,26 +59,26 @@ def test_dependents_of_a_disabled_plugin_are_blocked_and_named(sandbox: Sandbox)
 
 def test_no_reload_does_not_claim_that_no_host_runs(sandbox: Sandbox) -> None:
     """The next reload applies the change; commands that change something say so."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
-    speaker(sandbox.wheels, "other", "1.0", "other")
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    speaker_wheel(sandbox.wheels, "other", "1.0", "other")
     with sandbox.serving():
         for change in (("disable", "greeter"), ("install", "other")):
-            told = sandbox.run(*change, "--no-reload")
-            assert "No host runs" not in told
-            assert "the next reload or start does" in told
+            output = sandbox.run(*change, "--no-reload")
+            assert "No host runs" not in output
+            assert "the next reload or start does" in output
 
 
 @pytest.mark.thorough
 def test_a_change_that_the_host_refuses_is_reversed(sandbox: Sandbox) -> None:
     """If the running host can't serve with it, the settings file is restored byte for byte."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f"hook_timeout = 5 # seconds\n{settings.read_text()}")
     with sandbox.serving("--strict") as host:
         (sandbox.site / "speaking_greeter" / "__init__.py").unlink()
         (sandbox.site / "plughost_greeter-1.0.dist-info" / "RECORD").write_text("")
         before = settings.read_bytes()
-        speaker(sandbox.wheels, "other", "1.0", "other")
+        speaker_wheel(sandbox.wheels, "other", "1.0", "other")
         sandbox.run("install", "--no-reload", "other")
         assert "as it was before" in sandbox.run("disable", "other", code=1)
         assert settings.read_bytes() == before
@@ -85,7 +87,7 @@ def test_a_change_that_the_host_refuses_is_reversed(sandbox: Sandbox) -> None:
 
 def test_an_unknown_name_is_refused_with_the_most_similar(sandbox: Sandbox) -> None:
     """Nothing is written, and no settings file is created."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     (sandbox.folder / "plughost.toml").unlink()
     assert "did you mean greeter?" in sandbox.run("disable", "greater", code=1)
     assert not (sandbox.folder / "plughost.toml").exists()

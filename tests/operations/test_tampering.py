@@ -21,7 +21,7 @@ from plughost_packages.bundling import read_bundle
 from plughost_packages.locking import LOCK_NAME, Locked, hash_of, read_lock, write_lock
 from plughost_packages.verifying import verify_wheel
 
-from .wheels import build_wheel, speaker
+from .wheels import build_wheel, speaker_wheel
 
 if TYPE_CHECKING:
     from .environments import Sandbox
@@ -88,7 +88,7 @@ def _tamper_wheel(wheel: Path, chance: random.Random) -> None:
 def _any_wheel(folder: Path, chance: random.Random, name: str = "greeter") -> Path:
     version = f"{chance.randrange(9)}.{chance.randrange(99)}"
     files = {f"data{number}.txt": str(chance.random()) for number in range(chance.randrange(1, 9))}
-    return speaker(folder, name, version, f"word {chance.random()}", files=files)
+    return speaker_wheel(folder, name, version, f"word {chance.random()}", files=files)
 
 
 def _is_refused(check: Callable[[], object]) -> bool:
@@ -211,18 +211,18 @@ def test_all_of_a_hundred_tampered_lock_files_are_refused_and_good_ones_accepted
 
 def test_a_tampered_wheel_is_refused_before_any_change(sandbox: Sandbox) -> None:
     """From a folder or by its path, the message names the file, and nothing has changed."""
-    wheel = speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    wheel = speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
     _rewrite(wheel, lambda content: content.update({_code(content): b"evil = 1\n"}))
     before = sandbox.files()
     for given in ("greeter", wheel):
-        told = sandbox.run("install", given, code=1)
-        assert "speaking_greeter/__init__.py is not what its RECORD says" in told
+        output = sandbox.run("install", given, code=1)
+        assert "speaking_greeter/__init__.py is not what its RECORD says" in output
     assert sandbox.files() == before
 
 
 def test_a_tampered_bundle_is_refused_and_a_good_one_installed(sandbox: Sandbox) -> None:
     """Even a carefully rebuilt wheel has another hash than the lock file."""
-    wheel = speaker(sandbox.folder / "bundle", "greeter", "1.0", "hello")
+    wheel = speaker_wheel(sandbox.folder / "bundle", "greeter", "1.0", "hello")
     locked = [Locked(name="plughost-greeter", version="1.0", hashes=(hash_of(wheel),))]
     write_lock(wheel.with_name(LOCK_NAME), locked)
     shutil.copytree(wheel.parent, sandbox.folder / "copy")
@@ -232,8 +232,8 @@ def test_a_tampered_bundle_is_refused_and_a_good_one_installed(sandbox: Sandbox)
         _own_record(content)
 
     _rewrite(wheel, carefully)
-    told = sandbox.run("install", "--bundle", "bundle", code=1)
-    assert "The bundle bundle was changed after it was made: no file has the hash of plughost-greeter==1.0" in told
+    output = sandbox.run("install", "--bundle", "bundle", code=1)
+    assert "The bundle bundle was changed after it was made: no file has the hash of plughost-greeter==1.0" in output
     assert hash_of(sandbox.folder / "copy" / wheel.name)[7:] in sandbox.run("install", "--bundle", "copy")
     assert sandbox.versions()["plughost_greeter"] == "1.0"
 
@@ -241,12 +241,12 @@ def test_a_tampered_bundle_is_refused_and_a_good_one_installed(sandbox: Sandbox)
 def test_file_source_and_hash_are_shown_before_an_installation(sandbox: Sandbox) -> None:
     """Requirements are shown, too, and a dry run shows the same."""
     helper = build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
-    wheel = speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-helper"])
-    told = sandbox.run("install", "greeter", "--dry-run")
+    wheel = speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-helper"])
+    output = sandbox.run("install", "greeter", "--dry-run")
     for each in (helper, wheel):
-        assert each.name in told
-        assert hash_of(each)[7:] in told
-        assert each.as_uri() in told
+        assert each.name in output
+        assert hash_of(each)[7:] in output
+        assert each.as_uri() in output
     changes = sandbox.json("install", "greeter")["changes"]
     assert [each["sha256"] for each in changes] == [hash_of(wheel)[7:], hash_of(helper)[7:]]
     assert "plughost-helper" in sandbox.run("uninstall", "greeter", "--dry-run")  # nobody requested it by name
@@ -273,10 +273,10 @@ def test_no_code_of_a_package_runs_before_it_is_shown(sandbox: Sandbox) -> None:
     """A source distribution is not built, even if it is found as a requirement."""
     mark = sandbox.folder / "was-run"
     _running_source(sandbox.wheels, "plughost-evil", mark)
-    speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-evil"])
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-evil"])
     for name in ("evil", "greeter"):
-        told = sandbox.run("install", name, code=1)
-        assert "Only wheels are taken" in told
+        output = sandbox.run("install", name, code=1)
+        assert "Only wheels are taken" in output
         assert not mark.exists()
 
 
@@ -286,10 +286,10 @@ def test_a_source_distribution_is_built_only_on_request(sandbox: Sandbox) -> Non
     archive = _running_source(sandbox.folder, "plughost-evil", mark)
     shutil.copy(archive, sandbox.folder / "plughost-evil.tgz")
     for given, typed in ((f"plughost-evil @ {archive.as_uri()}", "n\n"), ("plughost-evil.tgz", ""), (archive, "n\n")):
-        told = sandbox.run("install", given, "--dry-run", "--json", code=1, typed=typed)
-        assert "is no wheel: to see what it is, its own code is run" in told
+        output = sandbox.run("install", given, "--dry-run", "--json", code=1, typed=typed)
+        assert "is no wheel: to see what it is, its own code is run" in output
         assert not mark.exists()
-    assert hash_of(archive) in told
+    assert hash_of(archive) in output
     sandbox.run("install", archive, "--dry-run", code=1, typed="y\n")
     assert mark.exists()
     mark.unlink()
@@ -313,13 +313,13 @@ def test_only_configured_indexes_are_searched(sandbox: Sandbox) -> None:
         "https_proxy": "http://127.0.0.1:9",
     }
     further = {"PIP_EXTRA_INDEX_URL": "https://127.0.0.1:9/simple"}  # in addition, pip would search PyPI
-    told = sandbox.run("install", "greeter", code=1, **nowhere, **further)
-    assert "No index was named" in told
-    assert "127.0.0.1" not in told
-    assert "Could not fetch" not in told
-    sandbox.put(speaker(sandbox.folder / "before", "greeter", "0.9", "hi"))
+    output = sandbox.run("install", "greeter", code=1, **nowhere, **further)
+    assert "No index was named" in output
+    assert "127.0.0.1" not in output
+    assert "Could not fetch" not in output
+    sandbox.put(speaker_wheel(sandbox.folder / "before", "greeter", "0.9", "hi"))
     assert "No index or folder was named" in sandbox.run("install", "--upgrade", "greeter", code=1, **nowhere)
-    wheel = speaker(sandbox.folder / "shop", "greeter", "1.0", "hello")
+    wheel = speaker_wheel(sandbox.folder / "shop", "greeter", "1.0", "hello")
     assert hash_of(wheel)[7:] in sandbox.run("install", "-U", "greeter", "-f", "shop", "--dry-run", **nowhere)
     with (sandbox.folder / "plughost.toml").open("a") as file:
         file.write('\n[plugins.packages]\nfind_links = ["shop"]\n')
@@ -331,10 +331,10 @@ def test_a_requirement_with_its_own_url_is_refused(sandbox: Sandbox) -> None:
     """Requirements come from the operator's places, or the operator names them, too."""
     helper = build_wheel(sandbox.folder / "elsewhere", "plughost-helper", "1.0", {"helping.py": ""})
     placed = f"plughost-helper @ {helper.as_uri()}"
-    speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=[placed])
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", requires=[placed])
     before = sandbox.files()
-    told = sandbox.run("install", "greeter", code=1)
-    assert f"nobody else does: plughost-helper from {helper.as_uri()}" in told
+    output = sandbox.run("install", "greeter", code=1)
+    assert f"nobody else does: plughost-helper from {helper.as_uri()}" in output
     assert sandbox.files() == before
     assert hash_of(helper)[7:] in sandbox.run("install", "greeter", placed, "--dry-run")
 
@@ -347,9 +347,9 @@ def test_urls_in_requirements_are_neither_opened_nor_built(sandbox: Sandbox) -> 
         server.setblocking(False)
         there = f"http://127.0.0.1:{server.getsockname()[1]}/{archive.name}"
         for url in (there, archive.as_uri()):
-            speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=[f"plughost-evil @ {url}"])
+            speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", requires=[f"plughost-evil @ {url}"])
             assert f"nobody else does: plughost-evil from {url}" in sandbox.run("install", "greeter", code=1)
-        speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-evil"])
+        speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-evil"])
         constraints = sandbox.folder / "constraints.txt"
         constraints.write_text(f"plughost-evil @ {archive.as_uri()}\n")
         assert "nobody else does" in sandbox.run("install", "greeter", "-c", constraints, code=1)
@@ -367,15 +367,15 @@ def test_disallowed_distributions_are_neither_installed_nor_locked_nor_served(
     allowed = 'allowed = ["plughost-packages", "Plughost_Greeter < 2"]\n'
     settings.write_text(allowed + given)
     for version in ("1.0", "2.0"):
-        speaker(sandbox.wheels, "greeter", version, "hello")
-    speaker(sandbox.wheels, "other", "1.0", "other")
-    told = sandbox.run("install", "other", code=1)
-    assert "plughost-other 1.0 is not allowed: the setting allowed does not name it" in told
+        speaker_wheel(sandbox.wheels, "greeter", version, "hello")
+    speaker_wheel(sandbox.wheels, "other", "1.0", "other")
+    output = sandbox.run("install", "other", code=1)
+    assert "plughost-other 1.0 is not allowed: the setting allowed does not name it" in output
     with sandbox.serving() as host:
         sandbox.run("install", "greeter==1.0")
         assert host.get("/greeter").status_code == 200
-        told = sandbox.run("install", "greeter==2.0", code=1)
-        assert "plughost-greeter 2.0 is not allowed: the setting allowed has Plughost_Greeter<2" in told
+        output = sandbox.run("install", "greeter==2.0", code=1)
+        assert "plughost-greeter 2.0 is not allowed: the setting allowed has Plughost_Greeter<2" in output
         sandbox.pip("install", "--no-deps", "plughost-greeter==2.0")
         assert "plughost-greeter 2.0 is not allowed" in sandbox.run("reload", code=1)
         assert host.get("/greeter").json()["count"] == 2

@@ -7,7 +7,7 @@ import os
 import pwd
 from typing import TYPE_CHECKING
 
-from .wheels import broken, keeper, speaker
+from .wheels import broken_wheel, speaker_wheel, store_wheel
 
 if TYPE_CHECKING:
     from .environments import Sandbox
@@ -17,10 +17,10 @@ def test_changes_of_distributions_are_recorded(sandbox: Sandbox) -> None:
     """Each is one event with versions, user and outcome, even if the running host refused it."""
     with (sandbox.folder / "plughost.toml").open("a") as settings:
         settings.write('\n[log]\naudit = "audit.jsonl"\n')
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
-    speaker(sandbox.wheels, "greeter", "2.0", "hello")
-    keeper(sandbox.wheels, "1.0")
-    broken(sandbox.wheels, "greeter", "3.0")
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
+    speaker_wheel(sandbox.wheels, "greeter", "2.0", "hello")
+    store_wheel(sandbox.wheels, "1.0")
+    broken_wheel(sandbox.wheels, "greeter", "3.0")
     with sandbox.serving():
         sandbox.run("install", "greeter==1.0", "keeper")
         sandbox.run("install", "greeter==2.0", "--dry-run")
@@ -45,7 +45,7 @@ def test_refused_installations_are_recorded_with_the_reason(sandbox: Sandbox) ->
     """They may be disallowed, tampered or not found; no URL's password is written, and a dry run is no event."""
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f'allowed = ["plughost-packages"]\n{settings.read_text()}\n[log]\naudit = "audit.jsonl"\n')
-    speaker(sandbox.wheels, "greeter", "1.0", "hello")
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
     (sandbox.folder / "empty").mkdir()
     sandbox.run("install", "greeter", "--dry-run", code=1)
     for given in (
@@ -75,6 +75,6 @@ def test_a_person_reads_a_refusal_only_once(sandbox: Sandbox) -> None:
     before = settings.read_text()
     for form, times in (("text", 1), ("json", 2)):
         settings.write_text(f'{before}\n[log]\nformat = "{form}"\n')
-        told = sandbox.run("install", "nowhere", code=1)
-        assert told.count("No matching distribution") == times, told
-        assert told.count("outcome") == 1, told
+        output = sandbox.run("install", "nowhere", code=1)
+        assert output.count("No matching distribution") == times, output
+        assert output.count("outcome") == 1, output

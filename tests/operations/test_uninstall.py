@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .test_developing import install_in_place
-from .wheels import build_wheel, keeper, speaker
+from .wheels import build_wheel, speaker_wheel, store_wheel
 
 if TYPE_CHECKING:
     from .environments import Sandbox
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> None:
     """The running host answers 404; installed again, the plugin finds its data."""
-    sandbox.put(keeper(sandbox.wheels, "1.0"), speaker(sandbox.wheels, "other", "1.0", "other"))
+    sandbox.put(store_wheel(sandbox.wheels, "1.0"), speaker_wheel(sandbox.wheels, "other", "1.0", "other"))
     with sandbox.serving() as host:
         host.get("/other")
         host.post("/notes")
-        told = sandbox.run("uninstall", "keeper", "--yes")
-        assert "Their data is kept: the store notes in " in told
+        output = sandbox.run("uninstall", "keeper", "--yes")
+        assert "Their data is kept: the store notes in " in output
         assert host.get("/notes").status_code == 404
         assert "plughost_keeper" not in sandbox.versions()
         sandbox.run("install", "keeper")
@@ -34,7 +34,7 @@ def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> N
 @pytest.mark.thorough
 def test_a_purge_while_a_host_runs(sandbox: Sandbox) -> None:
     """With --purge, the data is dropped after the host has released it; the answer has to be typed."""
-    wheel = keeper(sandbox.wheels, "1.0")
+    wheel = store_wheel(sandbox.wheels, "1.0")
     sandbox.put(wheel)
     store = sandbox.folder / "data" / "stores" / "notes.sqlite3"
     with sandbox.serving() as host:
@@ -42,8 +42,8 @@ def test_a_purge_while_a_host_runs(sandbox: Sandbox) -> None:
         sandbox.run("uninstall", "keeper", "--purge", code=1, typed="no\n")
         assert host.get("/notes").json()["notes"] == 1
         assert "Drop this data" not in sandbox.run("uninstall", "keeper", code=1, typed="n\n")
-        told = sandbox.run("uninstall", "keeper", typed="y\ny\nkeeper\n")
-        assert told.index("Uninstall?") < told.index("Drop this data") < told.index("Dropped the store notes in ")
+        output = sandbox.run("uninstall", "keeper", typed="y\ny\nkeeper\n")
+        assert output.index("Uninstall?") < output.index("Drop this data") < output.index("Dropped the store notes in ")
         assert not store.exists()
         sandbox.put(wheel)
         sandbox.run("reload")
@@ -53,7 +53,7 @@ def test_a_purge_while_a_host_runs(sandbox: Sandbox) -> None:
 @pytest.mark.thorough
 def test_a_failed_purge_restores_the_plugin(sandbox: Sandbox) -> None:
     """If another host serves the data, the plugin is installed again and serves as before."""
-    sandbox.put(keeper(sandbox.wheels, "1.0"))
+    sandbox.put(store_wheel(sandbox.wheels, "1.0"))
     with sandbox.serving() as host:
         host.post("/notes")
         other = sandbox.folder / "other.toml"
@@ -61,8 +61,8 @@ def test_a_failed_purge_restores_the_plugin(sandbox: Sandbox) -> None:
         (sandbox.folder / "other").mkdir()
         (sandbox.folder / "other" / "stores").symlink_to(sandbox.folder / "data" / "stores")
         with sandbox.serving("--config", "other.toml", data="other"):
-            told = sandbox.run("uninstall", "keeper", "--purge", "--yes", code=1)
-        assert "A host serves the store notes" in told
+            output = sandbox.run("uninstall", "keeper", "--purge", "--yes", code=1)
+        assert "A host serves the store notes" in output
         assert host.get("/notes").json()["notes"] == 1
         assert sandbox.versions()["plughost_keeper"] == "1.0"
 
@@ -70,10 +70,10 @@ def test_a_failed_purge_restores_the_plugin(sandbox: Sandbox) -> None:
 @pytest.mark.thorough
 def test_a_required_plugin_stays_unless_forced(sandbox: Sandbox) -> None:
     """The dependents are named; forced, they are blocked and the rest serves; unused distributions are listed."""
-    base = speaker(sandbox.wheels, "base", "1.0", "base", requires=["plughost-helper"])
-    top = speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
+    base = speaker_wheel(sandbox.wheels, "base", "1.0", "base", requires=["plughost-helper"])
+    top = speaker_wheel(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
     helper = build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
-    sandbox.put(base, top, helper, speaker(sandbox.wheels, "other", "1.0", "other"))
+    sandbox.put(base, top, helper, speaker_wheel(sandbox.wheels, "other", "1.0", "other"))
     before = sandbox.files()
     assert "plughost-top 1.0 requires plughost-base" in sandbox.run("uninstall", "base", "--yes", code=1)
     assert "plughost-base, plughost-helper" in sandbox.run("uninstall", "top", "--dry-run")
@@ -97,27 +97,29 @@ def test_the_host_and_its_requirements_cannot_be_uninstalled(sandbox: Sandbox) -
     """A distribution that isn't installed can't either."""
     assert "The host itself runs on plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
     assert "The host itself runs on" in sandbox.run("uninstall", "falcon", "--yes", code=1)
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     assert "did you mean greeter?" in sandbox.run("uninstall", "greater", "--yes", code=1)
 
 
 @pytest.mark.thorough
 def test_a_plugin_that_the_settings_require_is_restored(sandbox: Sandbox) -> None:
     """The running host refuses its removal, and everything is as before."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f'required = ["greeter"]\n{settings.read_text()}')
     before = sandbox.files()
     with sandbox.serving() as host:
-        told = sandbox.run("uninstall", "greeter", "--yes", code=1)
-        assert "the required plugin greeter is not installed" in told
+        output = sandbox.run("uninstall", "greeter", "--yes", code=1)
+        assert "the required plugin greeter is not installed" in output
         assert sandbox.files() == before
         assert host.get("/greeter").json()["count"] == 1
 
 
 def test_debris_of_a_killed_pip_is_ignored_and_removed(sandbox: Sandbox) -> None:
     """Files that pip had renamed serve no plugin, are reported, and are removed by the next change."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"), speaker(sandbox.wheels, "other", "1.0", "other"))
+    sandbox.put(
+        speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"), speaker_wheel(sandbox.wheels, "other", "1.0", "other")
+    )
     info = sandbox.site / "plughost_greeter-1.0.dist-info"
     info.rename(sandbox.site / "~lughost_greeter-1.0.dist-info")
     (sandbox.site / "speaking_greeter").rename(sandbox.site / "~peaking_greeter")
@@ -132,7 +134,7 @@ def test_debris_of_a_killed_pip_is_ignored_and_removed(sandbox: Sandbox) -> None
 
 def test_a_plugin_with_its_own_debris_is_uninstalled(sandbox: Sandbox) -> None:
     """If a killed pip left a second copy of the metadata, both are removed."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     shutil.copytree(sandbox.site / "plughost_greeter-1.0.dist-info", sandbox.site / "~lughost_greeter-1.0.dist-info")
     with sandbox.serving() as host:
         sandbox.run("uninstall", "greeter", "--yes")
@@ -143,12 +145,12 @@ def test_a_plugin_with_its_own_debris_is_uninstalled(sandbox: Sandbox) -> None:
 def test_an_uninstallation_without_effect_is_a_failure(sandbox: Sandbox) -> None:
     """Pip reports success though it changes nothing outside of the environment; the command says where they are."""
     outside = sandbox.folder.parent / "outside"
-    with zipfile.ZipFile(speaker(sandbox.wheels, "greeter", "1.0", "hello")) as archive:
+    with zipfile.ZipFile(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")) as archive:
         archive.extractall(outside)
     (sandbox.site / "more.pth").write_text(f"{outside}\n")
-    told = sandbox.run("uninstall", "greeter", "--yes", code=1)
-    assert "pip reported success without effect" in told
-    assert f"1.0 is installed in {outside}" in told
+    output = sandbox.run("uninstall", "greeter", "--yes", code=1)
+    assert "pip reported success without effect" in output
+    assert f"1.0 is installed in {outside}" in output
 
 
 def test_an_editable_install_is_uninstalled(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ def test_an_editable_install_is_uninstalled(sandbox: Sandbox, tmp_path: Path) ->
 @pytest.mark.parametrize("command", ["uninstall", "lock"])
 def test_a_malformed_distribution_prevents_no_change(sandbox: Sandbox, wheelhouse: Path, command: str) -> None:
     """Despite a line without = in entry_points.txt or a garbage RECORD, the change is made."""
-    sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     for name, file, content in (("a", "entry_points.txt", b"[x]\nno target\n"), ("b", "RECORD", b"\xff\x00,,\n")):
         info = sandbox.site / f"{name}-1.0.dist-info"
         info.mkdir()

@@ -90,7 +90,7 @@ def host_wheel(folder: Path, version: str | None = None) -> Path:
     )
 
 
-def speaker(folder: Path, name: str, version: str, word: str, **options: Any) -> Path:
+def speaker_wheel(folder: Path, name: str, version: str, word: str, **options: Any) -> Path:
     """Write the wheel `plughost-<name>`, whose route `/<name>` answers with a word and the number of requests."""
     package = f"speaking_{name.replace('-', '_')}"
     source = f"""
@@ -114,14 +114,14 @@ def register_routes(context):
     return build_wheel(folder, f"plughost-{name}", version, files, plugins={name: package}, **options)
 
 
-def broken(folder: Path, name: str, version: str) -> Path:
+def broken_wheel(folder: Path, name: str, version: str) -> Path:
     """Write the wheel of a plugin version that can't be imported."""
     package = f"speaking_{name.replace('-', '_')}"
     source = "raise RuntimeError('this version is broken')\n"
     return build_wheel(folder, f"plughost-{name}", version, {f"{package}.py": source}, plugins={name: package})
 
 
-def keeper(folder: Path, version: str) -> Path:
+def store_wheel(folder: Path, version: str) -> Path:
     """Write the wheel of a plugin with notes in a store; version 2.0 migrates it, and answers differently."""
     source = f"""
 from importlib.resources import files

@@ -47,16 +47,16 @@ def test_the_hashes_match_the_files(released: tuple[dict[str, bytes], ...]) -> N
 def test_the_sbom_lists_the_wheels_and_their_requirements(released: tuple[dict[str, bytes], ...]) -> None:
     """Each component has a version and a package URL, each wheel a hash, and every requirement is listed."""
     files = released[0]
-    told = json.loads(files["sbom.cdx.json"])
-    assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
-    components = {each["name"]: each for each in told["components"]}
+    sbom = json.loads(files["sbom.cdx.json"])
+    assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.6")
+    components = {each["name"]: each for each in sbom["components"]}
     for name, data in files.items():
         if name.endswith(".whl"):
             own = components[name.split("-")[0].replace("_", "-")]
             assert own["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}]
     falcon = components["falcon"]
     assert falcon["purl"] == f"pkg:pypi/falcon@{falcon['version']}"
-    needs = {each["ref"]: each.get("dependsOn", []) for each in told["dependencies"]}
+    needs = {each["ref"]: each.get("dependsOn", []) for each in sbom["dependencies"]}
     host = components["plughost"]["bom-ref"]
     assert falcon["bom-ref"] in needs[host]
     assert host in needs[components["plughost-messages"]["bom-ref"]]

@@ -160,18 +160,18 @@ def sqlite_config(tmp_path: Path) -> StoresConfig:
 
 
 @pytest.fixture
-def told() -> list[dict[str, Any]]:
+def log_lines() -> list[dict[str, Any]]:
     """Log events of the stores that `opening` opens."""
     return []
 
 
 @pytest.fixture
-def opening(told: list[dict[str, Any]]) -> Iterator[Callable[..., Stores]]:
+def opening(log_lines: list[dict[str, Any]]) -> Iterator[Callable[..., Stores]]:
     """Return a function that opens stores, which are closed after the test."""
     opened: list[Stores] = []
 
     def tell(logger: Any, level: str, line: Any) -> Any:
-        told.append(dict(line))
+        log_lines.append(dict(line))
         raise structlog.DropEvent
 
     def open_(config: StoresConfig, *declared: Store) -> Stores:

@@ -65,7 +65,7 @@ def test_a_later_loss_is_reported_again(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
     products: Store,
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
     wait_for: Callable[..., None],
 ) -> None:
     """This holds even if no operation has succeeded since the first loss, as the failed one was at fault itself."""
@@ -75,7 +75,7 @@ def test_a_later_loss_is_reported_again(
         with pytest.raises(ZeroDivisionError):
             store.read(lambda db: 1 / 0)
         wait_for(store._availability._is_stable)
-    assert [line["event"] for line in told[1:]] == ["the store is not available"] * 2
+    assert [line["event"] for line in log_lines[1:]] == ["the store is not available"] * 2
 
 
 @pytest.mark.parametrize("method", ["single", "run"])

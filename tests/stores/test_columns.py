@@ -31,7 +31,7 @@ def test_a_missing_column_is_reported(
     config: StoresConfig,
     plain_products: Store,
     wait_for: Callable[..., None],
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
     *,
     away: str,
     back: str,
@@ -39,7 +39,7 @@ def test_a_missing_column_is_reported(
     """The store counts as damaged, not the plugin as faulty, with one log event, until the column is back."""
     store = opening(config, plain_products)["catalog"]
     store.run(add, "a")
-    told.clear()
+    log_lines.clear()
     with store.database.administer() as db:
         db.script(away)
     reads = "SELECT stock FROM products"
@@ -49,12 +49,12 @@ def test_a_missing_column_is_reported(
     with pytest.raises(Damaged, match="no column stock"):
         store.read(Session.rows, reads)
     assert not check(store).up
-    assert [line["event"] for line in told] == ["the store is not available"]
+    assert [line["event"] for line in log_lines] == ["the store is not available"]
     with store.database.administer() as db:
         db.script(back)
     wait_for(lambda: check(store).up)
     assert (store.read(skus), store.read(Session.rows, reads)) == (["a"], [(1,)])
-    assert [line["event"] for line in told[1:]] == ["the store is back"]
+    assert [line["event"] for line in log_lines[1:]] == ["the store is back"]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 can't tell SQLite that what is quoted is a name")
@@ -88,7 +88,7 @@ def test_exhausted_ids_are_reported(
     opening: Callable[..., Stores],
     config: StoresConfig,
     plain_products: Store,
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
     method: str,
 ) -> None:
     """A new row is refused as unavailable, with the cause in the log; the rest of the store is served as before."""
@@ -100,7 +100,7 @@ def test_exhausted_ids_are_reported(
             if config.url is None
             else f"SELECT setval('products_id_seq', {2**63 - 1})"
         )
-    told.clear()
+    log_lines.clear()
     for _ in range(3):
         with pytest.raises(Unavailable) as caught:
             getattr(store, method)(add, "b")
@@ -108,6 +108,6 @@ def test_exhausted_ids_are_reported(
         assert (answer.status_code, answer.headers) == (503, None)
         assert check(store).up
     assert store.run(Session.change, "UPDATE products SET stock = 2") == 1
-    (line,) = told
+    (line,) = log_lines
     assert line["event"] == "the store has no ids left"
     assert "products" in line["reason"]

@@ -187,7 +187,7 @@ def test_a_refused_connection_is_waited_for(few: Few) -> None:
 
 
 def test_a_server_that_refuses_connections_for_too_long_is_unavailable(
-    few: Few, psycopg2: Any, told: list[dict[str, Any]]
+    few: Few, psycopg2: Any, log_lines: list[dict[str, Any]]
 ) -> None:
     """The caller and the log have the reason, the present connections continue, and all are available afterwards."""
     store = few.open(patience=0.3, pool_size=2)
@@ -211,12 +211,12 @@ def test_a_server_that_refuses_connections_for_too_long_is_unavailable(
         assert holding.result() == []
     assert store.figures["connections_in_use"] == 0
     store.single(add, "next")
-    assert [line["event"] for line in told[1:]] == ["the store is busy"]
-    assert "too many connections" in told[1]["reason"]
+    assert [line["event"] for line in log_lines[1:]] == ["the store is busy"]
+    assert "too many connections" in log_lines[1]["reason"]
 
 
 def test_a_server_that_accepts_no_connection_is_reported_like_an_absent_one(
-    few: Few, told: list[dict[str, Any]], wait_for: Callable[..., None]
+    few: Few, log_lines: list[dict[str, Any]], wait_for: Callable[..., None]
 ) -> None:
     """If the user may not log in any more, the log has the cause, and later callers fail at once."""
     store = few.open(patience=2, pause=0.01)
@@ -229,12 +229,12 @@ def test_a_server_that_accepts_no_connection_is_reported_like_an_absent_one(
     wait_for(lambda: check(store).up)
     store.single(add, "after")
     lost, lasting = "the store is not available", "the store is still not available"
-    assert [line["event"] for line in told[1:]] == [lost, lasting, "the store is back"]
-    assert "not permitted to log in" in told[2]["reason"]
+    assert [line["event"] for line in log_lines[1:]] == [lost, lasting, "the store is back"]
+    assert "not permitted to log in" in log_lines[2]["reason"]
 
 
 def test_without_the_right_to_create_tables_a_successful_write_proves_recovery(
-    few: Few, told: list[dict[str, Any]]
+    few: Few, log_lines: list[dict[str, Any]]
 ) -> None:
     """After losing this right, the check can't try whether there is room for a table."""
     store = few.open(patience=5)
@@ -242,7 +242,7 @@ def test_without_the_right_to_create_tables_a_successful_write_proves_recovery(
     with pytest.raises(Unavailable):
         store.run(lambda session: [session.rows("SET TRANSACTION READ ONLY"), add(session, "a")])
     store.single(add, "b")
-    assert [line["event"] for line in told[1:]] == ["the store can't be written", "the store is well again"]
+    assert [line["event"] for line in log_lines[1:]] == ["the store can't be written", "the store is well again"]
     assert check(store).up
 
 

@@ -91,7 +91,7 @@ def test_a_write_with_an_unknown_outcome_says_so(
 
     with pytest.raises(OutcomeUnknown) as lost:
         store.run(add_and_lose_the_server)
-    assert "\n" not in f"{caught.value}{lost.value}", "what PostgreSQL says in several lines is told in one"
+    assert "\n" not in f"{caught.value}{lost.value}", "a message of several lines from PostgreSQL is reported in one"
     proxy.cut_after = None
     proxy.mend()
     assert store.read(skus) == ["commit", "single"]
@@ -220,17 +220,17 @@ def held(config: StoresConfig) -> Iterator[None]:
 
 
 def test_a_store_locked_for_too_long_is_reported(
-    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, told: list[dict[str, Any]]
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, log_lines: list[dict[str, Any]]
 ) -> None:
     """However many operations fail, one event at intervals names the plugin, its store, the place and the cause."""
     store = opening(config, plain_products)["catalog"]
-    told.clear()
+    log_lines.clear()
     with held(config):
         for operation in (store.single, store.run, store.single):
             with pytest.raises(Busy):
                 operation(add, "a")
     store.single(add, "a")
-    (line,) = told
+    (line,) = log_lines
     assert (line["event"], line["store"], line["plugin"]) == ("the store is busy", "catalog", "catalog-plugin")
     assert "lock" in line["reason"]
     assert line["place"] == config.of("catalog").place

@@ -285,20 +285,20 @@ def test_an_inaccessible_folder_is_no_defect(
 
 
 def test_a_file_that_became_read_only_is_reported_once_though_writes_succeed(
-    serving: OpenStore[Session], file: Path, told: list[dict[str, Any]]
+    serving: OpenStore[Session], file: Path, log_lines: list[dict[str, Any]]
 ) -> None:
     """SQLite can still write to an open file; readiness is down until a new connection can write."""
     file.chmod(0o400)
     if os.access(file, os.W_OK):
         pytest.skip("nothing is forbidden to root")
-    told.clear()
+    log_lines.clear()
     for number in range(3):
         assert not check(serving).up
         serving.single(add, str(number))
     file.chmod(0o600)
     serving.single(add, "after")
     assert check(serving).up
-    assert [each["event"] for each in told] == ["the store can't be written", "the store is well again"]
+    assert [each["event"] for each in log_lines] == ["the store can't be written", "the store is well again"]
 
 
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
@@ -310,7 +310,7 @@ def test_a_file_deleted_without_its_log_is_not_created_anew(
     serving: OpenStore[Session],
     *,
     wait_for: Callable[..., None],
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
     when: str,
     cured: str,
 ) -> None:
@@ -327,13 +327,13 @@ def test_a_file_deleted_without_its_log_is_not_created_anew(
         (left.folder / "catalog.sqlite3").unlink()
     log = left.folder / "catalog.sqlite3-wal"
     kept = log.read_bytes()
-    told.clear()
+    log_lines.clear()
     store = opening(left, plain_products)["catalog"]
     for operation in (lambda: store.read(skus), lambda: store.run(add, "lost")):
         with pytest.raises(Damaged, match=r"deleted, .* catalog\.sqlite3-wal: restore a backup, or delete the log"):
             operation()
     assert check(store).data["error"] == "Damaged"
-    assert [line["event"] for line in told] == ["the store is not available"]
+    assert [line["event"] for line in log_lines] == ["the store is not available"]
     assert (log.read_bytes(), (left.folder / "catalog.sqlite3").exists()) == (kept, False)
     other = prepare_stores({"plugin": (plain_products,)}, left)["catalog"]
     assert "was deleted" in (statistics(other).trouble or "")

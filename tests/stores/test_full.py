@@ -50,7 +50,7 @@ def test_a_full_disk_is_reported_once_and_not_ready_until_there_is_room(
     opening: Callable[..., Stores],
     plain_products: Store,
     wait_for: Callable[..., None],
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
 ) -> None:
     """A write that needs no room succeeds meanwhile, which doesn't prove that the store has recovered."""
     disk, config, moved = disk_and_config
@@ -61,7 +61,7 @@ def test_a_full_disk_is_reported_once_and_not_ready_until_there_is_room(
             db.script(moved)
 
     def said() -> list[str]:
-        return [line["event"] for line in told if line["event"] != "the store was migrated"]
+        return [line["event"] for line in log_lines if line["event"] != "the store was migrated"]
 
     def fill(session: Session) -> None:
         for number in range(200):
@@ -82,8 +82,8 @@ def test_a_full_disk_is_reported_once_and_not_ready_until_there_is_room(
                 assert said() == ["the store can't be written"]
             wait_for(lambda: check(store).up)
             assert said() == ["the store can't be written", "the store is well again"]
-            assert told[-1]["seconds"] <= time.monotonic() - begun + 0.1, "it is rounded"
-            told.clear()
+            assert log_lines[-1]["seconds"] <= time.monotonic() - begun + 0.1, "it is rounded"
+            log_lines.clear()
         with full(disk), pytest.raises(Unavailable):
             store.run(fill)
         with ThreadPoolExecutor(8) as threads:
@@ -96,7 +96,7 @@ def test_a_limit_of_file_size_is_reported_like_a_full_disk(
     opening: Callable[..., Stores],
     plain_products: Store,
     wait_for: Callable[..., None],
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
 ) -> None:
     """Like with a quota, nothing of a write is stored, and its outcome is known."""
     store = opening(sqlite_config, plain_products)["catalog"]
@@ -114,4 +114,4 @@ def test_a_limit_of_file_size_is_reported_like_a_full_disk(
     wait_for(lambda: check(store).up)
     store.single(add, "after")
     assert store.read(skus) == ["after", "before"]
-    assert [line["event"] for line in told[1:]] == ["the store can't be written", "the store is well again"]
+    assert [line["event"] for line in log_lines[1:]] == ["the store can't be written", "the store is well again"]

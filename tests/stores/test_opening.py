@@ -158,8 +158,8 @@ def test_subscribers_receive_the_outcome_of_writes(store: OpenStore[Any]) -> Non
     with pytest.raises(ZeroDivisionError):
         store.run(lambda _: 1 / 0)
     store.ping()
-    told = [(each.fields["kind"], each.fields["outcome"]) for each in seen]
-    assert told == [("read", "ok"), ("write", "ok"), ("write", "ok"), ("write", "undone"), ("read", "ok")]
+    outcomes = [(each.fields["kind"], each.fields["outcome"]) for each in seen]
+    assert outcomes == [("read", "ok"), ("write", "ok"), ("write", "ok"), ("write", "undone"), ("read", "ok")]
 
 
 def test_the_drivers_error_is_the_cause_of_a_store_error(

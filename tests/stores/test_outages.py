@@ -90,7 +90,7 @@ def test_the_search_for_a_lost_database_ends_with_the_operations_time(
 
 
 def test_a_read_that_loses_its_connection_is_repeated_within_its_time(
-    store: OpenStore[Any], proxy: Proxy, told: list[dict[str, Any]]
+    store: OpenStore[Any], proxy: Proxy, log_lines: list[dict[str, Any]]
 ) -> None:
     """This holds however often connections are lost or refused meanwhile; the log has one event."""
     attempts: list[int] = []
@@ -107,7 +107,7 @@ def test_a_read_that_loses_its_connection_is_repeated_within_its_time(
     store._availability.handle.sessions.pool.disconnect()
     proxy.attempts, proxy.every = 0, 2
     assert (store.read(read), len(attempts)) == (["before"], 4)
-    assert [line["event"] for line in told[1:]] == ["the store is not available", "the store is back"]
+    assert [line["event"] for line in log_lines[1:]] == ["the store is not available", "the store is back"]
 
 
 def test_a_write_cut_in_the_middle_is_rolled_back_and_not_repeated(store: OpenStore[Any], proxy: Proxy) -> None:
@@ -241,14 +241,14 @@ def test_a_server_whose_disk_fails_is_unavailable(
 
 
 def test_a_problem_found_by_the_health_check_ends_with_a_good_check(
-    store: OpenStore[Any], postgresql: str, psycopg2: Any, wait_for: Any, told: list[dict[str, Any]]
+    store: OpenStore[Any], postgresql: str, psycopg2: Any, wait_for: Any, log_lines: list[dict[str, Any]]
 ) -> None:
     """The log says once that the store can't be written, and once that it has recovered, even without writes."""
     name = urlsplit(postgresql).path[1:]
     end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
 
     def said(event: str) -> int:
-        return sum(line["event"] == event for line in told)
+        return sum(line["event"] == event for line in log_lines)
 
     with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
         server.autocommit = True

@@ -115,7 +115,7 @@ def test_a_policy_that_forbids_a_row_is_reported(
     user: str,
     administrator: Any,
     plain_products: Store,
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
     method: str,
 ) -> None:
     """It is no defect of the plugin: 503, the cause in the log, and other rows are served as before."""
@@ -126,15 +126,15 @@ def test_a_policy_that_forbids_a_row_is_reported(
             "ALTER TABLE products ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
             "CREATE POLICY few ON products USING (true) WITH CHECK (sku <> 'b')"
         )
-        told.clear()
+        log_lines.clear()
         for _ in range(3):
             with pytest.raises(StoreError, match="row-level security policy") as caught:
                 getattr(store, method)(add, "b")
             assert http_error(caught.value).status_code == 503
             assert check(store).up
         store.run(add, "a")
-        assert [line["event"] for line in told] == ["the store forbids a statement"]
-        assert "row-level security policy" in told[0]["reason"]
+        assert [line["event"] for line in log_lines] == ["the store forbids a statement"]
+        assert "row-level security policy" in log_lines[0]["reason"]
 
 
 @pytest.mark.parametrize("code", ["XX000", "57000"], ids=["internal error", "intervention"])
@@ -155,20 +155,20 @@ def test_without_the_right_to_create_tables_room_is_not_assumed(
     user: str,
     administrator: Any,
     plain_products: Store,
-    told: list[dict[str, Any]],
+    log_lines: list[dict[str, Any]],
 ) -> None:
     """The check can't see whether the disk is still full: the log reports no recovery before a write succeeds."""
     administrator.execute(f"GRANT CREATE ON SCHEMA public TO {user}")
     with closing(opening(users_config, plain_products)) as stores:
         store = stores["catalog"]
         administrator.execute(f"REVOKE CREATE ON SCHEMA public FROM {user}")
-        told.clear()
+        log_lines.clear()
         for _ in range(3):
             with pytest.raises(Unavailable):
                 store.run(Session.rows, "DO $$ BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END $$")
             assert (store.read(skus), check(store).up) == ([], True)
         store.single(add, "a")
-        assert [line["event"] for line in told] == ["the store can't be written", "the store is well again"]
+        assert [line["event"] for line in log_lines] == ["the store can't be written", "the store is well again"]
 
 
 def test_a_locked_index_of_the_log_is_busy(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from tests.integration.kit import wait_until
-from tests.upgrades.keeping import ADD, RENAME, create, install, keeping_host, listed
+from tests.upgrades.notes_plugin import ADD, RENAME, create, install, listed, notes_host
 
 if TYPE_CHECKING:
     from tests.integration.kit import HostProcess
@@ -66,7 +66,7 @@ def test_an_upgrade_under_load_loses_nothing_and_answers_no_500(
 ) -> None:
     """Clients get their answer, or 503 with Retry-After; after an additive migration always their answer."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
 
         def upgrade() -> None:
             step, column, declared = upgraded
@@ -80,7 +80,7 @@ def test_an_upgrade_under_load_loses_nothing_and_answers_no_500(
         assert (version, acknowledged - notes) == ("2.0", set())
         host.process.kill()
         host.process.wait()
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         assert acknowledged <= listed(host)[1]
 
 
@@ -89,7 +89,7 @@ def test_a_failed_breaking_migration_leaves_the_older_version_serving(
 ) -> None:
     """It answers the requests that waited, on the schema that it knows."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
 
         def upgrade() -> None:
             install(packages, "2.0", RENAME, "SELECT nonsense FROM nowhere;", declared=BREAKING, column="content")
@@ -106,7 +106,7 @@ def test_a_restart_migrates_after_the_older_process_has_left(
 ) -> None:
     """Until then, the next process answers 503 with Retry-After; then it serves."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         before = create(host, 3)
         install(packages, "2.0", RENAME, column="content", declared=BREAKING)
         url = f"{host.url()}/notes"
@@ -133,7 +133,7 @@ def test_a_restart_into_a_failing_migration_is_refused(
     """The host tries the migration before the older process leaves, so that this one stays."""
     install(packages, "1.0")
     required = {**settings, "required": ["notes"]}
-    with keeping_host(tmp_path, packages, required) as host:
+    with notes_host(tmp_path, packages, required) as host:
         before = create(host, 3)
         install(packages, "2.0", "SELECT nonsense FROM nowhere;", declared=BREAKING)
         answer = host.ask("restart")

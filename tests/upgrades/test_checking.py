@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.upgrades.keeping import ADD, create, install, keeping_host, listed, plughost_command, store_files
+from tests.upgrades.notes_plugin import ADD, create, install, listed, notes_host, plughost_command, store_files
 
 BAD = "UPDATE notes SET text = nowhere.column_of_mine;"
 UNFIT = "CREATE UNIQUE INDEX one_text ON notes (text);"
@@ -20,7 +20,7 @@ def test_check_and_plugins_name_the_file_and_the_reason(
 ) -> None:
     """Whether or not the store exists, bad SQL is a problem of its plugin alone."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         if served:
             create(host, 1)
         else:
@@ -29,8 +29,8 @@ def test_check_and_plugins_name_the_file_and_the_reason(
         before = store_files(tmp_path)
         install(packages, "2.0", ADD, BAD)
         for command, key in ((("check", "--dev"), "problems"), (("plugins",), "")):
-            told = json.loads(plughost_command(tmp_path, packages, *command, "--json", code=1))
-            text = json.dumps(told[key] if key else [each for each in told if each["state"] == "failed"])
+            report = json.loads(plughost_command(tmp_path, packages, *command, "--json", code=1))
+            text = json.dumps(report[key] if key else [each for each in report if each["state"] == "failed"])
             assert "0003_step.sql failed" in text
             assert "nowhere" in text
         install(packages, "2.0", ADD)
@@ -46,12 +46,12 @@ def test_check_tries_a_migration_with_existing_data(
 ) -> None:
     """A unique index that the rows violate fails before anything is upgraded."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
+    with notes_host(tmp_path, packages, settings) as host, host.client() as client:
         for _ in range(2):
             client.post("/notes", json={"text": "twice"}).raise_for_status()
         install(packages, "2.0", UNFIT)
-        told = plughost_command(tmp_path, packages, "check", "--dev", code=1)
-        assert "0002_step.sql failed" in told
+        output = plughost_command(tmp_path, packages, "check", "--dev", code=1)
+        assert "0002_step.sql failed" in output
         assert len(create(host, 1)) == 1
 
 
@@ -59,7 +59,7 @@ def test_check_reports_what_it_could_not_try(tmp_path: Path, packages: Path) -> 
     """An unreachable database is not the plugin's problem, but is reported."""
     install(packages, "1.0")
     away = {"stores": {"url": "postgresql://nobody@127.0.0.1:1/none"}}
-    with keeping_host(tmp_path, packages, away):
-        told = plughost_command(tmp_path, packages, "check", "--dev")
-    assert "warning: the store notes could not be tried" in told
-    assert told.endswith("1 plugin, all well; 1 store could not be tried.\n")
+    with notes_host(tmp_path, packages, away):
+        output = plughost_command(tmp_path, packages, "check", "--dev")
+    assert "warning: the store notes could not be tried" in output
+    assert output.endswith("1 plugin, all well; 1 store could not be tried.\n")

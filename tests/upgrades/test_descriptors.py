@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.upgrades.keeping import ADD, create, install, keeping_host, plughost_command
+from tests.upgrades.notes_plugin import ADD, create, install, notes_host, plughost_command
 
 import plughost
 
@@ -25,7 +25,7 @@ def locks(process: int, file: Path) -> int:
 def test_acknowledged_writes_outlive_an_upgrade_in_place_and_kill_9(tmp_path: Path, packages: Path) -> None:
     """After an upgrade and after commands that open the file, a serving host still has its write-ahead log."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages) as host:
+    with notes_host(tmp_path, packages) as host:
         file = host.data_dir / "stores" / "notes.sqlite3"
         acknowledged = create(host, 5)
         assert locks(host.process.pid, file) > 0
@@ -40,7 +40,7 @@ def test_acknowledged_writes_outlive_an_upgrade_in_place_and_kill_9(tmp_path: Pa
         host.process.kill()
         host.process.wait()
     assert len(acknowledged) == 25
-    with keeping_host(tmp_path, packages) as host, host.client() as client:
+    with notes_host(tmp_path, packages) as host, host.client() as client:
         assert acknowledged <= set(client.get("/notes").json()["notes"])
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from tests.host.packages import plugin_entry, write_package
-from tests.upgrades.keeping import ADD, RENAME, create, install, keeping_host, listed, plughost_command
+from tests.upgrades.notes_plugin import ADD, RENAME, create, install, listed, notes_host, plughost_command
 
 RAISES = "raise RuntimeError('no routes today')"
 READS = "context.stores['notes'].read(lambda db: None)"
 
 
 @pytest.mark.parametrize(
-    ("upgrade", "told"),
+    ("upgrade", "message"),
     [
         ({"steps": (RENAME,), "hook": RAISES}, "no routes today"),
         ({"steps": (RENAME,), "hook": READS}, "stores open after the hooks"),
@@ -25,16 +25,16 @@ READS = "context.stores['notes'].read(lambda db: None)"
     ids=["a hook", "a hook that uses the store", "a later step", "entities"],
 )
 def test_a_failing_version_leaves_the_schema_as_it_was(
-    tmp_path: Path, packages: Path, settings: Mapping[str, Any], upgrade: dict[str, Any], told: str
+    tmp_path: Path, packages: Path, settings: Mapping[str, Any], upgrade: dict[str, Any], message: str
 ) -> None:
     """The older version continues to serve, and the report contains the reason."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         before = create(host, 3)
         steps, others = upgrade["steps"], {key: value for key, value in upgrade.items() if key != "steps"}
         install(packages, "2.0", *steps, **{"column": "content", **others})
         report = host.ask("reload")
-        assert (report["swapped"], told in report["failed"][0][1]) == (False, True), report
+        assert (report["swapped"], message in report["failed"][0][1]) == (False, True), report
         after = create(host, 3)
         assert listed(host) == ("1.0", before | after)
 
@@ -44,7 +44,7 @@ def test_a_version_with_only_new_migrations_applies_them(
 ) -> None:
     """Its declaration is unchanged, but a reload applies the new migrations, and refuses to go back."""
     install(packages, "1.0", pony=False)
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         before = create(host, 3)
         install(packages, "2.0", RENAME, column="content", pony=False)
         assert host.ask("reload")["ok"]
@@ -69,7 +69,7 @@ def test_a_constraint_that_fails_at_commit_prevents_every_commit(
     """If a reload migrates two stores, the first is not committed; `plughost check` finds the error too."""
     for name in ("first", "second"):
         install(packages, "1.0", name=name)
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         install(packages, "2.0", RENAME, name="first", column="content")
         install(packages, "2.0", REFERS, name="second")
         assert "break a constraint" in plughost_command(tmp_path, packages, "check", "--dev", code=1)
@@ -86,7 +86,7 @@ def test_a_second_failing_plugin_undoes_the_firsts_migration(
     """If two plugins are upgraded together, neither is migrated unless both can be."""
     for name in ("first", "second"):
         install(packages, "1.0", name=name)
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         install(packages, "2.0", RENAME, name="first", column="content")
         install(packages, "2.0", "SELECT nonsense FROM nowhere;", name="second")
         assert host.ask("reload")["swapped"] is False
@@ -101,7 +101,7 @@ def test_a_new_plugin_with_a_failing_migration_affects_no_other(
     """At start and when it is added, it alone fails; the other plugins of its site are migrated and serve."""
     install(packages, "1.0", ADD, name="good")
     install(packages, "1.0", "SELECT nonsense FROM nowhere;", name="bad")
-    with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
+    with notes_host(tmp_path, packages, settings) as host, host.client() as client:
         for _ in range(2):
             assert listed(host, "/good")[0] == "1.0"
             assert client.get("/bad").status_code == 404
@@ -112,7 +112,7 @@ def test_a_new_plugin_with_a_failing_migration_affects_no_other(
 def test_a_busy_port_leaves_the_schema_as_it_was(tmp_path: Path, packages: Path, settings: Mapping[str, Any]) -> None:
     """A start that fails at its last step has migrated nothing."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         create(host, 1)
         port = host.port()
         install(packages, "2.0", RENAME, column="content")
@@ -120,7 +120,7 @@ def test_a_busy_port_leaves_the_schema_as_it_was(tmp_path: Path, packages: Path,
         other.mkdir()
         taken = {"main": {"listeners": ["http"], "http_port": port}, "library": {"listeners": ["http"]}}
         shared = {**settings, "sites": taken, "data_dir": str(other)}
-        with pytest.raises(AssertionError, match="Cannot listen"), keeping_host(other, packages, shared):
+        with pytest.raises(AssertionError, match="Cannot listen"), notes_host(other, packages, shared):
             pass
         assert len(listed(host)[1]) == 1
 
@@ -130,16 +130,16 @@ def test_required_plugins_are_refused_before_a_store_is_migrated(
 ) -> None:
     """If another plugin prevents the start, nothing has been migrated, and the older version starts again."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         before = create(host, 1)
         host.stop()
     install(packages, "2.0", RENAME, column="content")
     install(packages, "1.0", name="other", hook=RAISES)
     required = {**settings, "required": ["other"]}
-    with pytest.raises(AssertionError, match="other is failed"), keeping_host(tmp_path, packages, required):
+    with pytest.raises(AssertionError, match="other is failed"), notes_host(tmp_path, packages, required):
         pass
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         assert listed(host) == ("1.0", before)
 
 
@@ -176,7 +176,7 @@ def test_plugins_that_share_a_store_are_upgraded_together(
     """If a plugin that uses another's store fails, the store isn't migrated; later both serve the new one."""
     install(packages, "1.0")
     install_reader(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
+    with notes_host(tmp_path, packages, settings) as host, host.client() as client:
         before = create(host, 2)
         install(packages, "2.0", RENAME, column="content", declared=", breaking=(2,)")
         install_reader(packages, "2.0", RAISES)

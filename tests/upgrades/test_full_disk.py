@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.kit import wait_until
 from tests.stores.disks import full, small_disk
-from tests.upgrades.keeping import RENAME, create, install, keeping_host, listed
+from tests.upgrades.notes_plugin import RENAME, create, install, listed, notes_host
 
 if TYPE_CHECKING:
     from tests.integration.kit import HostProcess
@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def told(host: HostProcess, *, of: str) -> list[dict[str, str]]:
+def log_lines(host: HostProcess, *, of: str) -> list[dict[str, str]]:
     """Return the lines of a host's log about a store."""
     lines = [line for line in host.errors.read_text().splitlines() if f'"{of}"' in line]
     return [json.loads(line) for line in lines if line.startswith("{")]
@@ -34,7 +34,7 @@ def told(host: HostProcess, *, of: str) -> list[dict[str, str]]:
 def test_the_log_reports_a_full_disk_and_its_end_once_each(tmp_path: Path, packages: Path, disk: Path) -> None:
     """Any number of requests may fail with 503 and Retry-After; reading still works."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages) as host, host.client() as client:
+    with notes_host(tmp_path, packages) as host, host.client() as client:
         before = create(host, 3)
         with full(disk):
             for _ in range(5):
@@ -43,18 +43,18 @@ def test_the_log_reports_a_full_disk_and_its_end_once_each(tmp_path: Path, packa
                 assert listed(host) == ("1.0", before)
         after = create(host, 3)
         assert listed(host) == ("1.0", before | after)
-        failed = told(host, of="the store can't be written")
+        failed = log_lines(host, of="the store can't be written")
         assert len(failed) == 1, host.errors.read_text()
         assert failed[0]["store"] == "notes"
         assert failed[0]["place"] == str(disk / "notes.sqlite3")
         assert "disk is full" in failed[0]["reason"]
-        assert len(told(host, of="the store is well again")) == 1
+        assert len(log_lines(host, of="the store is well again")) == 1
 
 
 def test_a_migration_without_space_changes_nothing(tmp_path: Path, packages: Path, disk: Path) -> None:
     """The reload is refused with the reason, the older version serves, and the next attempt succeeds."""
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages) as host:
+    with notes_host(tmp_path, packages) as host:
         before = create(host, 3)
         install(packages, "2.0", RENAME, column="content", declared=", breaking=(2,)")
         with full(disk):

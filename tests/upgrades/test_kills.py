@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.kit import wait_until
-from tests.upgrades.keeping import RENAME, create, install, keeping_host, listed
+from tests.upgrades.notes_plugin import RENAME, create, install, listed, notes_host
 
 from plughost._api.errors import NotRunning
 
@@ -60,7 +60,7 @@ def test_a_host_killed_during_a_migration_has_changed_nothing(
     A PostgreSQL server may take a second to notice, and requests are 503 until then.
     """
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host:
+    with notes_host(tmp_path, packages, settings) as host:
         acknowledged = create(host, 5)
         install(packages, "2.0", RENAME, LONG.replace("(text)", "(content)"), column="content")
 
@@ -75,7 +75,7 @@ def test_a_host_killed_during_a_migration_has_changed_nothing(
         host.process.wait()
         reloading.join()
     install(packages, "1.0")
-    with keeping_host(tmp_path, packages, settings) as host, host.client() as client:
+    with notes_host(tmp_path, packages, settings) as host, host.client() as client:
         wait_until(lambda: client.get("/notes").status_code != 503)
         assert listed(host) == ("1.0", acknowledged)
         more = create(host, 2)

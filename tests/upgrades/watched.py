@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.upgrades.keeping import ADD, install
+from tests.upgrades.notes_plugin import ADD, install
 
 found: set[str] = set()
 

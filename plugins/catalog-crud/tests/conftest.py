@@ -36,8 +36,8 @@ def client(host: RunningHost) -> Iterator[httpx.Client]:
 def create(client: httpx.Client) -> Callable[..., Product]:
     """Create a product, with defaults for the fields that are not given."""
 
-    def create(sku: str, **told: Any) -> Product:
-        answer = client.post("/products", json={"sku": sku, "name": f"Name of {sku}", "price": 1, "stock": 1, **told})
+    def create(sku: str, **fields: Any) -> Product:
+        answer = client.post("/products", json={"sku": sku, "name": f"Name of {sku}", "price": 1, "stock": 1, **fields})
         assert answer.status_code == 201, answer.text
         product: Product = answer.json()
         return product

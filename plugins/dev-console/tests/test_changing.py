@@ -99,10 +99,10 @@ def test_every_tab_is_notified_of_a_reload(start: Start) -> None:
             assert '"generation":1' in next(lines)
             switching = threading.Thread(target=console.host.host.switch, args=["shelf"], kwargs={"enabled": False})
             switching.start()
-            told = next(lines)
+            event = next(lines)
             switching.join()
-        assert '"generation":2' in told
-        assert "disabled: shelf" in told
+        assert '"generation":2' in event
+        assert "disabled: shelf" in event
         with console.client.stream("GET", "/q/dev/events", timeout=60) as stream:
             assert "disabled: shelf" in next(line for line in stream.iter_lines() if line.startswith("data"))
 

@@ -61,8 +61,8 @@ def test_a_used_link_is_refused(console: Console) -> None:
 
 def test_the_host_prints_a_new_link_on_request(console: Console) -> None:
     """The link from the command opens the console."""
-    told = console.host.host.view.answer_query("dev-console", "link")["link"]
-    answer = httpx.get(told)
+    new_link = console.host.host.view.answer_query("dev-console", "link")["link"]
+    answer = httpx.get(new_link)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/q/dev")
 
 
@@ -70,11 +70,11 @@ def test_the_host_prints_a_new_link_on_request(console: Console) -> None:
 def test_head_does_not_use_up_a_link(start: Start, engine: str) -> None:
     """HEAD, which previews and scanners send, starts no session; afterwards the link opens the console once."""
     with start(_settings={"sites": {"main": {"http_engine": engine}}}) as console:
-        told = console.host.host.view.answer_query("dev-console", "link")["link"]
+        new_link = console.host.host.view.answer_query("dev-console", "link")["link"]
         for _ in range(2):
-            looked = httpx.head(told)
+            looked = httpx.head(new_link)
             assert (looked.status_code, "Set-Cookie" in looked.headers) == (303, False)
-        assert [httpx.get(told).status_code for _ in range(2)] == [303, 403]
+        assert [httpx.get(new_link).status_code for _ in range(2)] == [303, 403]
 
 
 def test_the_cookie_is_only_for_the_console(start: Start) -> None:
@@ -164,9 +164,9 @@ def test_a_form_from_another_origin_is_refused(console: Console, headers: dict[s
 
 def test_a_form_without_a_token_is_refused(console: Console) -> None:
     """Another session's token is refused, too."""
-    told = console.host.host.view.answer_query("dev-console", "link")["link"]
+    new_link = console.host.host.view.answer_query("dev-console", "link")["link"]
     with console.host.client() as client:
-        client.get(told)
+        client.get(new_link)
         other = Console(console.host, client).token()
     for token in ("", other, console.token()[:-1]):
         assert console.post("/plugins/shop/state", csrf=token, state="disabled").status_code == 403

@@ -93,8 +93,8 @@ def test_settings_win_over_the_store(run: Run, settings: dict[str, Any], tmp_pat
     users = settings["plugins"]["library-auth"]["users"]
     users.append({**users[0], "email": "Alice@example.org"})
     (tmp_path / "plughost.toml").write_text(tomlkit.dumps({"data_dir": str(tmp_path / "data"), **settings}))
-    told = run("users", "role", ALICE[0], "user").stdout
-    assert told == f"Changed in the store, without effect: as long as the settings have {ALICE[0]}, too, they win.\n"
+    output = run("users", "role", ALICE[0], "user").stdout
+    assert output == f"Changed in the store, without effect: as long as the settings have {ALICE[0]}, too, they win.\n"
     head, alice, bob = run("users", "list").stdout.splitlines()
     at = [head.index(word) for word in ("role", "kept in", "state", "last login", "audit name")]
     assert [alice[: at[0]].strip(), alice[at[1] : at[2]].strip()] == ["Alice@example.org", "settings, store"]

@@ -66,11 +66,11 @@ def test_a_genuine_attestation_is_valid_for_its_file_and_builder_only(tmp_path: 
     """It is verified without a network; another file or another builder is refused."""
     pytest.importorskip("pypi_attestations", reason="the extra attestations is not installed")
     try:
-        told = httpx.get(PROVENANCE, timeout=20)
+        provenance = httpx.get(PROVENANCE, timeout=20)
     except httpx.HTTPError as error:
         pytest.skip(f"PyPI's attestations can't be had here: {error}")
-    if told.status_code != 200:
-        pytest.skip(f"PyPI's attestations can't be had here: {told.status_code}")
+    if provenance.status_code != 200:
+        pytest.skip(f"PyPI's attestations can't be had here: {provenance.status_code}")
     fetched = [
         "download",
         "--quiet",
@@ -83,7 +83,7 @@ def test_a_genuine_attestation_is_valid_for_its_file_and_builder_only(tmp_path: 
     ]
     subprocess.run([sys.executable, "-m", "pip", *fetched], check=True)
     wheel = tmp_path / WHEEL
-    wheel.with_name(f"{WHEEL}.provenance").write_bytes(told.content)
+    wheel.with_name(f"{WHEEL}.provenance").write_bytes(provenance.content)
     for builders in ([], [BUILDER], ["github:somebody/else/release.yml", BUILDER]):
         verify_attestations(wheel, builders, required=True)
     with pytest.raises(CommandError, match="is not valid"):

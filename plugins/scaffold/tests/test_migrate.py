@@ -42,7 +42,7 @@ def store(folder: Path, dialect: str, **steps: str) -> Store:
     return Store(name="notes", migrations=folder, tables=("authors", "notes"))
 
 
-def told(tried: Store, dialect: str) -> list[tuple[str, bool]]:
+def results_of(tried: Store, dialect: str) -> list[tuple[str, bool]]:
     """Return the lines of the result, and whether each is a failure."""
     return [
         (line.text.partition(", ")[2] or line.text, line.failed) for line in check_migrations("notes", tried, dialect)
@@ -54,7 +54,7 @@ def test_every_step_runs_from_each_version_with_rows(dialect: str, tmp_path: Pat
     tried = store(
         tmp_path, dialect, _0001_notes=NOTES, _0002_mood="ALTER TABLE notes ADD COLUMN mood INTEGER NOT NULL;"
     )
-    (failure,) = told(tried, dialect)
+    (failure,) = results_of(tried, dialect)
     assert failure[0].startswith(f"from 0001 with rows: the migration {dialect}/0002_mood.sql failed")
     assert failure[1]
 
@@ -79,7 +79,7 @@ def migrate(session):
 def test_a_table_that_takes_no_rows_is_named(dialect: str, tmp_path: Path) -> None:
     """The result says which tables were tried without rows."""
     strict = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text VARCHAR(5) CHECK (text = 'x'));"
-    lines = told(store(tmp_path, dialect, _0001_notes=strict, _0002_more="DELETE FROM notes;"), dialect)
+    lines = results_of(store(tmp_path, dialect, _0001_notes=strict, _0002_more="DELETE FROM notes;"), dialect)
     assert "no rows could be put into notes" in lines[0][0]
     assert not any(failed for _, failed in lines)
 
@@ -118,14 +118,14 @@ def test_a_new_migration_has_the_next_number(migrations: Path) -> None:
     assert found == items | {"0003_fill_moods.py"}
 
 
-@pytest.mark.parametrize(("kind", "told"), [([], "write_this_step"), (["--python"], "write this step")])
-def test_an_unwritten_step_is_not_applied(migrations: Path, kind: list[str], told: str) -> None:
+@pytest.mark.parametrize(("kind", "message"), [([], "write_this_step"), (["--python"], "write this step")])
+def test_an_unwritten_step_is_not_applied(migrations: Path, kind: list[str], message: str) -> None:
     """A host that reloads meanwhile would record it as done, and never apply its later content."""
     assert migrate("new", "written", "add a mood", *kind).exit_code == 0
     answer = migrate("test", "written")
     assert answer.exit_code == 1
     assert "0002_add_a_mood" in answer.output
-    assert told in answer.output
+    assert message in answer.output
 
 
 def test_a_plugins_databases_are_all_tried(migrations: Path) -> None:

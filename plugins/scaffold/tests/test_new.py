@@ -75,11 +75,11 @@ def test_a_single_file_works_with_the_printed_setting(
 ) -> None:
     """The line for plughost.toml is right in the folder of the command."""
     monkeypatch.chdir(tmp_path)
-    told = CliRunner().invoke(main, ["new", "--file", file]).output
-    setting = re.search(r"plugins_dir = \S+", told)
-    assert setting is not None, told
+    output = CliRunner().invoke(main, ["new", "--file", file]).output
+    setting = re.search(r"plugins_dir = \S+", output)
+    assert setting is not None, output
     Path("plughost.toml").write_text(setting[0])
-    assert "curl http://localhost:8080/hello/Ada" in told
+    assert "curl http://localhost:8080/hello/Ada" in output
     assert "/hello/{who}" in CliRunner().invoke(main, ["routes", "--dev"]).output
 
 

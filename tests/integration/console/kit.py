@@ -131,8 +131,8 @@ class Console:
             const result = document.querySelector("#result:not([data-job])");
             return result && document.activeElement === result ? result.innerText : "";
         """
-        told = f"{button} {row}: "
-        self.wait.until(lambda browser: told in browser.execute_script(look))
+        prefix = f"{button} {row}: "
+        self.wait.until(lambda browser: prefix in browser.execute_script(look))
         return str(self.browser.execute_script(look))
 
     def overflow(self) -> int:

@@ -74,7 +74,7 @@ def _written(kept: dict[str, Any]) -> str:
 
 def differences(kept: dict[str, Any], shown: dict[str, Any]) -> list[str]:
     """Return how a page differs; parts at the lower edge may be in only one of the two."""
-    told = [] if kept["colours"] == shown["colours"] else [f"colours {shown['colours']} for {kept['colours']}"]
+    found = [] if kept["colours"] == shown["colours"] else [f"colours {shown['colours']} for {kept['colours']}"]
     for here, there, verb in ((kept, shown, "is gone"), (shown, kept, "is new")):
         left = [tuple(part) for part in there["parts"]]
         for tag, text, x, y in here["parts"]:
@@ -83,5 +83,5 @@ def differences(kept: dict[str, Any], shown: dict[str, Any]) -> list[str]:
             if near:
                 left.remove(near[0])
             elif y < 1 - TOLERANCE:
-                told.append(f"{tag} {text!r} {f'is elsewhere: {same[0][2:]} and {(x, y)}' if same else verb}")
-    return told
+                found.append(f"{tag} {text!r} {f'is elsewhere: {same[0][2:]} and {(x, y)}' if same else verb}")
+    return found

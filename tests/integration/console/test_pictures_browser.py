@@ -74,8 +74,8 @@ def take(browser: Chrome, name: str, height: int, theme: str = "light", width: i
     browser.execute_script("document.documentElement.style.scrollbarWidth = 'none'")
     # Wait until the page is drawn.
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))")
-    told = {"format": "webp", "quality": 80}
-    keep_or_compare(browser, name, browser.execute_cdp_cmd("Page.captureScreenshot", told)["data"])
+    options = {"format": "webp", "quality": 80}
+    keep_or_compare(browser, name, browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 

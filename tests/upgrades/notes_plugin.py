@@ -125,7 +125,7 @@ def install(
 
 
 @contextmanager
-def keeping_host(folder: Path, packages: Path, settings: Mapping[str, Any] | None = None) -> Iterator[HostProcess]:
+def notes_host(folder: Path, packages: Path, settings: Mapping[str, Any] | None = None) -> Iterator[HostProcess]:
     """Run a host in its own process, with additional packages on its path."""
     http = {"listeners": ["http"]}
     table = {"sites": {"main": http, "library": http}, **(settings or {})}
