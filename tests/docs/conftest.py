@@ -155,7 +155,7 @@ class Session:
         self._status = 0
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a command in the shell; return its exit code and what it printed."""
+        """Run a command in the shell, and return its exit code and output."""
         script = self.folder / ".command"
         script.write_text(self.with_actual_ports(_with_uv(command)) + "\n", encoding="utf-8")
         assert self._shell.stdin is not None
@@ -167,7 +167,7 @@ class Session:
         return self._status, self.with_documented_ports(text)
 
     def serve(self, command: str) -> str:
-        """Start a host in the background, on free ports; return what it prints on start."""
+        """Start a host in the background, on free ports, and return its first output."""
         self.stop_hosts()
         found = _SERVE.fullmatch(command)
         assert found is not None, f"`{command}` is not how a host is started here"

@@ -18,7 +18,7 @@ from plughost.testing import plugin_distribution, running_host
 FOLDER = Path(__file__).parents[2] / "docs" / "operators" / "monitoring"
 
 OF_PROMETHEUS = {"instance", "job"}
-"""Labels of the target, which Prometheus adds; those that a target has of these names become `exported_job` ..."""
+"""Target labels that Prometheus adds; it renames a metric's own label of the same name, to `exported_job` for example."""
 
 
 class Tidying:

@@ -1,4 +1,4 @@
-"""Threads that receive jobs from an engine's channel never stop to receive, whatever holds the threads."""
+"""Threads that receive jobs from an engine's channel never stop receiving, whatever holds the threads."""
 
 from __future__ import annotations
 
