@@ -92,7 +92,7 @@ def test_refusals_are_recorded_with_who_where_and_why(host: HostProcess) -> None
         assert last(host, "refusal")["plugin"] == "messages"
         assert main.get("/messages", headers={"Host": "rebound.example"}).status_code == 400
         event = last(host, "refusal")
-        assert "no host that this site is reached by" in event["reason"]
+        assert "a host that this site does not serve" in event["reason"]
         assert (event["outcome"], event["plugin"], event["path"]) == ("400", "messages", "/messages")
         assert library.get("/mylibrary/setup/secured").status_code == 401
         assert library.get("/mylibrary/setup/login", auth=("user@example.org", "wrong")).status_code == 401
