@@ -42,14 +42,14 @@ def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
 
 def test_private_modules_begin_with_an_underscore() -> None:
     """Every module of the host is one of the five public ones, or a part of its name begins with an underscore."""
-    open_doors = {name for name in _modules() if not any(part.startswith("_") for part in name.split("."))}
-    assert open_doors == PUBLIC
+    public_modules = {name for name in _modules() if not any(part.startswith("_") for part in name.split("."))}
+    assert public_modules == PUBLIC
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_each_public_module_has_a_valid_all(name: str) -> None:
     """Each name in its `__all__` exists."""
-    code = f"import {name} as door; print([each for each in door.__all__ if not hasattr(door, each)])"
+    code = f"import {name} as module; print([each for each in module.__all__ if not hasattr(module, each)])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -18,7 +18,7 @@ from plughost.testing import plugin_distribution, running_host
 FOLDER = Path(__file__).parents[2] / "docs" / "operators" / "monitoring"
 
 OF_PROMETHEUS = {"instance", "job"}
-"""Target labels that Prometheus adds; it renames a metric's own label of the same name, to `exported_job` for example."""
+"""Target labels that Prometheus adds; it renames a metric's own label of the same name, such as to `exported_job`."""
 
 
 class Tidying:

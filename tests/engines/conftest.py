@@ -23,7 +23,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.engines.dispatching import QUEUE, THREADS, Plain
+from tests.engines.dispatching import QUEUE, THREADS, PlainApplication
 
 from plughost._api.host import Listener
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
@@ -176,7 +176,7 @@ def lane(request: pytest.FixtureRequest) -> Lane:
 
 
 @pytest.fixture(params=LANES[:3], ids=str)
-def lane1(request: pytest.FixtureRequest) -> Lane:
+def http1_lane(request: pytest.FixtureRequest) -> Lane:
     """Each way to reach an application over HTTP/1.1."""
     chosen: Lane = request.param
     return chosen
@@ -206,7 +206,9 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
             dispatcher = Dispatcher(threads, share=threads)
             dispatcher.blocking_plugins = blocking_plugins
             stack.callback(dispatcher.close, 2)
-            engine = open_engine(Plain(application), listener, EngineOptions(**options), certificate, dispatcher)
+            engine = open_engine(
+                PlainApplication(application), listener, EngineOptions(**options), certificate, dispatcher
+            )
             engine.start()
             served = Served(chosen, engine, certificate.certificate)
             stack.callback(served.close)

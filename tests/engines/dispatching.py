@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 THREADS, SHARE, QUEUE = 8, 2, 3
 
 
-class Plain:
+class PlainApplication:
     """A WSGI application that belongs to no plugin."""
 
     timed = False
@@ -50,9 +50,9 @@ class Plain:
         return [body]
 
 
-def open_alone(application: WSGIApplication, listener: Listener, tls: TLSFiles | None = None) -> Engine:
+def open_with_own_dispatcher(application: WSGIApplication, listener: Listener, tls: TLSFiles | None = None) -> Engine:
     """Return an engine with its own dispatcher, which starts threads only for requests."""
-    return open_engine(Plain(application), listener, EngineOptions(), tls, Dispatcher(THREADS))
+    return open_engine(PlainApplication(application), listener, EngineOptions(), tls, Dispatcher(THREADS))
 
 
 class Task(Job):
@@ -92,7 +92,7 @@ class Receivers:
         for thread in self._threads:
             thread.start()
 
-    def give(self, job: Job | None) -> None:
+    def send(self, job: Job | None) -> None:
         """Put a job into the channel."""
         self._jobs.append(job)
         self._there.release()
@@ -112,7 +112,7 @@ class Receivers:
         """End the threads."""
         self._dispatcher.remove_group(self.group)
         for _ in self._threads:
-            self.give(None)
+            self.send(None)
         for thread in self._threads:
             thread.join(20)
             assert not thread.is_alive()

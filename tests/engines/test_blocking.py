@@ -44,7 +44,7 @@ def engine(dispatcher: Dispatcher, release: threading.Event) -> Iterator[Receive
 def fill(dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil) -> None:
     """Fill the plugin's places in the blocking pool with requests that wait."""
     for number in range(POOL):
-        engine.give(Task(dispatcher, lambda: release.wait(20), "stored"))
+        engine.send(Task(dispatcher, lambda: release.wait(20), "stored"))
         wait_until(partial(_is_load, dispatcher, number + 1, 0))
 
 
@@ -52,9 +52,9 @@ def test_the_blocking_pool_runs_ten_requests_at_once(dispatcher: Dispatcher, eng
     """They wait for each other, and none of them holds the turn."""
     together = threading.Barrier(POOL + 1, timeout=20)
     for _ in range(POOL):
-        engine.give(Task(dispatcher, together.wait, "stored"))
+        engine.send(Task(dispatcher, together.wait, "stored"))
     done = threading.Event()
-    engine.give(Task(dispatcher, done.set, "other"))
+    engine.send(Task(dispatcher, done.set, "other"))
     assert done.wait(20)
     together.wait()
 
@@ -65,9 +65,9 @@ def test_the_eleventh_request_waits_for_a_place(
     """It waits in its plugin's queue while other plugins are served, and runs after one of the ten has ended."""
     fill(dispatcher, engine, release, wait_until)
     late, done = threading.Event(), threading.Event()
-    engine.give(Task(dispatcher, late.set, "stored"))
+    engine.send(Task(dispatcher, late.set, "stored"))
     wait_until(partial(_is_load, dispatcher, POOL, 1))
-    engine.give(Task(dispatcher, done.set, "other"))
+    engine.send(Task(dispatcher, done.set, "other"))
     assert done.wait(20)
     assert not late.is_set()
     release.set()
@@ -83,10 +83,10 @@ def test_a_full_queue_of_the_blocking_pool_refuses(
     fill(dispatcher, engine, release, wait_until)
     waiting = [Task(dispatcher, lambda: None, "stored") for _ in range(QUEUE)]
     for number, each in enumerate(waiting):
-        engine.give(each)
+        engine.send(each)
         wait_until(partial(_is_load, dispatcher, POOL, number + 1))
     refused = Task(dispatcher, lambda: None, "stored")
-    engine.give(refused)
+    engine.send(refused)
     assert refused.refused.wait(20)
     assert not any(each.refused.is_set() for each in waiting)
     assert dispatcher.loads()["stored"].refused == 1
@@ -101,7 +101,7 @@ def test_a_request_that_queues_too_long_for_the_blocking_pool_is_refused(
     engine = Receivers(dispatcher, POOL + 4, alone=False)
     fill(dispatcher, engine, release, wait_until)
     late = Task(dispatcher, lambda: None, "stored")
-    engine.give(late)
+    engine.send(late)
     assert late.refused.wait(20)
     release.set()
     engine.close()
@@ -121,10 +121,10 @@ def test_a_request_that_computes_elsewhere_frees_its_place(
     for _ in range(3):
         release, begun, done = threading.Event(), threading.Semaphore(0), threading.Event()
         for _ in range(POOL):
-            engine.give(Task(dispatcher, partial(compute, release, begun), "stored"))
+            engine.send(Task(dispatcher, partial(compute, release, begun), "stored"))
         assert all(begun.acquire(timeout=20) for _ in range(POOL))
         assert dispatcher.loads()["stored"] == (0, 0, 0)
-        engine.give(Task(dispatcher, done.set, "stored"))
+        engine.send(Task(dispatcher, done.set, "stored"))
         assert done.wait(20)
         release.set()
         wait_until(lambda: dispatcher.share_of("stored").yielded == 0)
@@ -136,17 +136,17 @@ def test_an_engine_without_a_free_thread_still_answers(
     """The dispatcher's own threads answer instead, and are reused."""
     engine = Receivers(dispatcher, 3, alone=False)
     for number in range(2):
-        engine.give(Task(dispatcher, lambda: release.wait(20), f"slow{number}"))
+        engine.send(Task(dispatcher, lambda: release.wait(20), f"slow{number}"))
         wait_until(lambda name=f"slow{number}": dispatcher.loads()[name].held == 1)  # type: ignore[misc] # a default binds it
     threads = set()
     for _ in range(20):
         done = threading.Event()
 
-        def note(done: threading.Event = done) -> None:
+        def record(done: threading.Event = done) -> None:
             threads.add(threading.current_thread().name)
             done.set()
 
-        engine.give(Task(dispatcher, note, "stored"))
+        engine.send(Task(dispatcher, record, "stored"))
         assert done.wait(20)
         wait_until(partial(_is_load, dispatcher, 0, 0))
     assert threads == {"plughost-requests"}
@@ -178,7 +178,7 @@ def test_the_queues_of_the_turn_and_of_the_blocking_pool_are_separate(
     """A queued read runs when a slow read ends, even while writes fill the blocking pool."""
     fill(dispatcher, engine, release, wait_until)
     write, read = threading.Event(), threading.Event()
-    engine.give(Task(dispatcher, write.set, "stored"))
+    engine.send(Task(dispatcher, write.set, "stored"))
     wait_until(partial(_is_load, dispatcher, POOL, 1))
     slow = threading.Event()
     share = dispatcher.share_of("stored").limit
@@ -205,32 +205,32 @@ def test_threads_share_a_processor_until_a_request_is_slow(
     slow: list[int] = []
     done = threading.Semaphore(0)
 
-    def look(when: str) -> None:
+    def record(when: str) -> None:
         seen[when] = os.sched_getaffinity(0)
         done.release()
 
-    def look_slowly(when: str) -> None:
+    def record_slowly(when: str) -> None:
         about_to_wait(long=True)
         slow.append(threading.get_native_id())
-        look(when)
+        record(when)
 
-    def look_when_overtaken(when: str) -> None:
+    def record_when_overtaken(when: str) -> None:
         thread = threading.get_native_id()
         wait_until(lambda: os.sched_getaffinity(thread) == allowed)
-        look(when)
+        record(when)
 
-    def look_in_a_job() -> None:
+    def record_in_a_job() -> None:
         with dispatcher.processor.unbound():
-            look("in a job")
+            record("in a job")
 
     for plugin in ("stored", "other"):
-        engine.give(Task(dispatcher, partial(look_slowly, f"{plugin}, slow"), plugin))
+        engine.send(Task(dispatcher, partial(record_slowly, f"{plugin}, slow"), plugin))
         assert done.acquire(timeout=20)
-        engine.give(Task(dispatcher, partial(look, plugin), plugin))
+        engine.send(Task(dispatcher, partial(record, plugin), plugin))
         assert done.acquire(timeout=20)
-    engine.give(Task(dispatcher, partial(look_when_overtaken, "stored, overtaken"), "stored"))
+    engine.send(Task(dispatcher, partial(record_when_overtaken, "stored, overtaken"), "stored"))
     assert done.acquire(timeout=20)
-    for last in (partial(look_when_overtaken, "overtaken"), look_in_a_job):
+    for last in (partial(record_when_overtaken, "overtaken"), record_in_a_job):
         submit(dispatcher, last, "other")
         assert done.acquire(timeout=20)
     wait_until(lambda: all(os.sched_getaffinity(thread) == shared for thread in slow))  # they are bound again
@@ -256,13 +256,13 @@ def test_native_threads_avoid_the_shared_processor() -> None:
     allowed = os.sched_getaffinity(0)
     seen: list[set[int]] = []
 
-    def look(bind: Callable[[], None]) -> None:
+    def record(bind: Callable[[], None]) -> None:
         bind()
         seen.append(os.sched_getaffinity(0))
 
     shared, free = Processor(shared=True), Processor(shared=False)
     for bind in (shared.bind, shared.avoid, free.bind, free.avoid):
-        thread = threading.Thread(target=look, args=(bind,))
+        thread = threading.Thread(target=record, args=(bind,))
         thread.start()
         thread.join()
     assert len(seen[0]) == 1

@@ -20,11 +20,11 @@ LIMIT = 10_000
 
 
 def test_a_chunked_body_arrives_with_its_true_length(
-    serve: Serve, lane1: Lane, environ_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, environ_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """Chunks are joined, and CONTENT_LENGTH is their sum."""
     request = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
-    with serve(environ_app, lane1).connect() as connection:
+    with serve(environ_app, http1_lane).connect() as connection:
         _, body = exchange(connection, request)
     assert b'"body": "abcde"' in body
     assert b'"CONTENT_LENGTH": "5"' in body
@@ -62,19 +62,21 @@ def test_a_body_at_the_limit_is_read_and_one_above_is_not(
 
 
 def test_small_chunks_do_not_count_their_framing(
-    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """A body within the limit is accepted, whatever the size of its chunks."""
     chunks = b"1;some=extension\r\nx\r\n" * 1000
     request = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
-    with serve(counting_app, lane1, body_limit=1000).connect() as connection:
+    with serve(counting_app, http1_lane, body_limit=1000).connect() as connection:
         response, body = exchange(connection, request)
     assert (response.status, body) == (200, b"1000 of 1000")
 
 
-def test_a_client_that_is_still_sending_sees_the_413(serve: Serve, lane1: Lane, counting_app: WSGIApplication) -> None:
+def test_a_client_that_is_still_sending_sees_the_413(
+    serve: Serve, http1_lane: Lane, counting_app: WSGIApplication
+) -> None:
     """A client that sends its whole body before it reads finds the 413, not a connection reset."""
-    with serve(counting_app, lane1, body_limit=LIMIT).connect() as connection:
+    with serve(counting_app, http1_lane, body_limit=LIMIT).connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n")
         for _ in range(80):
             connection.sendall(b"x" * 100_000)
@@ -82,23 +84,23 @@ def test_a_client_that_is_still_sending_sees_the_413(serve: Serve, lane1: Lane, 
 
 
 def test_the_connection_ends_cleanly_after_a_refused_body(
-    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """The bytes after a refused body are not parsed as a request."""
     smuggled = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
     request = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n"
-    with serve(counting_app, lane1, body_limit=LIMIT).connect() as connection:
+    with serve(counting_app, http1_lane, body_limit=LIMIT).connect() as connection:
         response, _ = exchange(connection, request + smuggled)
         assert (response.status, response.getheader("Connection")) == (413, "close")
-        connection.shutdown(socket.SHUT_WR) if lane1.scheme == "http" else None
+        connection.shutdown(socket.SHUT_WR) if http1_lane.scheme == "http" else None
         assert connection.recv(1) == b""
 
 
 def test_a_refused_body_that_never_arrives_keeps_no_connection(
-    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """Every client of a crowd is answered, and its connection is closed soon, whatever thread receives it."""
-    served = serve(counting_app, lane1, body_limit=LIMIT)
+    served = serve(counting_app, http1_lane, body_limit=LIMIT)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(served.connect()) for _ in range(40)]
         for connection in opened:
@@ -126,11 +128,11 @@ def test_curl_sees_the_413(
 
 
 def test_expect_continue_is_answered_before_the_body_is_sent(
-    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """A client that waits for 100 gets it, then sends its body."""
     head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
-    with serve(counting_app, lane1).connect() as connection:
+    with serve(counting_app, http1_lane).connect() as connection:
         connection.sendall(head)
         assert connection.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
         response, body = exchange(connection, b"abc")
@@ -138,10 +140,10 @@ def test_expect_continue_is_answered_before_the_body_is_sent(
 
 
 def test_expect_continue_without_a_body_is_answered(
-    serve: Serve, lane1: Lane, counting_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """A request with Expect: 100-continue and no body does not hang."""
-    with serve(counting_app, lane1).connect() as connection:
+    with serve(counting_app, http1_lane).connect() as connection:
         response, _ = exchange(
             connection, b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n"
         )
@@ -157,10 +159,10 @@ def test_the_limit_can_be_changed_while_serving(serve: Serve, lane: Lane, counti
 
 
 def test_an_incomplete_body_reaches_no_application(
-    serve: Serve, lane1: Lane, gate: Gate, wait_until: WaitUntil
+    serve: Serve, http1_lane: Lane, gate: Gate, wait_until: WaitUntil
 ) -> None:
     """A client that disconnects in the middle of its body is dropped, and the next one is served."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
     with served.connect() as connection:
         connection.sendall(b"POST /held HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
     assert served.client().get("/after").text == "/after"

@@ -50,7 +50,7 @@ def connect(served: Served, connections: int) -> list[socket.socket]:
         return opened
 
 
-def ends(connection: socket.socket) -> bool:
+def is_closed(connection: socket.socket) -> bool:
     """Read until the server closes the connection; return False if it is silent for 20 s instead."""
     try:
         while connection.recv(65536):
@@ -142,16 +142,16 @@ def test_clients_that_read_nothing_hold_no_thread(serve: Serve, https_lane: Lane
     ],
     ids=["nothing", "half a header", "half a body", "a whole request"],
 )
-def test_a_silent_connection_is_closed(serve: Serve, lane1: Lane, gate: Gate, said: bytes) -> None:
+def test_a_silent_connection_is_closed(serve: Serve, http1_lane: Lane, gate: Gate, said: bytes) -> None:
     """The server closes it after the idle time-out, whether or not it was used before."""
-    with serve(gate, lane1, idle_timeout=1).connect() as connection:
+    with serve(gate, http1_lane, idle_timeout=1).connect() as connection:
         connection.sendall(said)
-        assert ends(connection)
+        assert is_closed(connection)
 
 
-def test_a_slow_body_is_aborted(serve: Serve, lane1: Lane, gate: Gate) -> None:
+def test_a_slow_body_is_aborted(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """The time limit applies even if its bytes arrive regularly."""
-    with serve(gate, lane1, idle_timeout=10, body_timeout=1).connect() as connection:
+    with serve(gate, http1_lane, idle_timeout=10, body_timeout=1).connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n")
         connection.settimeout(0.1)
         for _ in range(200):
@@ -194,10 +194,10 @@ def test_a_long_request_survives_the_idle_time_out(serve: Serve, lane: Lane, gat
 
 @pytest.mark.parametrize("days", [1, -1], ids=["ahead", "back"])
 def test_setting_the_clock_closes_no_connection(
-    serve: Serve, lane1: Lane, environ_app: WSGIApplication, monkeypatch: pytest.MonkeyPatch, days: int
+    serve: Serve, http1_lane: Lane, environ_app: WSGIApplication, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
     """Idle times don't depend on the time of day: a client that has just been served may send another request."""
-    served = serve(environ_app, lane1, idle_timeout=40)
+    served = serve(environ_app, http1_lane, idle_timeout=40)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", 0)) as client:
         client.sock = served.connect()
         for clock in (time.time, lambda: time.time_ns() / 1e9 + days * 86400):
@@ -208,10 +208,10 @@ def test_setting_the_clock_closes_no_connection(
 
 
 def test_setting_the_clock_back_keeps_no_connection_open(
-    serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle connection is closed on time, whatever happens to the time of day."""
-    with serve(gate, lane1, idle_timeout=1).connect() as connection:
+    with serve(gate, http1_lane, idle_timeout=1).connect() as connection:
         assert exchange(connection, b"GET /asked HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/asked"
         monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 - 86400)
         with contextlib.suppress(ConnectionError):
@@ -220,7 +220,7 @@ def test_setting_the_clock_back_keeps_no_connection_open(
 
 def test_the_newest_bodies_of_the_largest_sender_are_refused(
     serve: Serve,
-    lane1: Lane,
+    http1_lane: Lane,
     counting_app: WSGIApplication,
     exchange: Exchange,
     wait_until: WaitUntil,
@@ -228,7 +228,7 @@ def test_the_newest_bodies_of_the_largest_sender_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """When unfinished bodies use too much memory, these get 503, the log one line, and all others succeed."""
-    served = serve(counting_app, lane1, body_memory=5 * 16 * 1024)
+    served = serve(counting_app, http1_lane, body_memory=5 * 16 * 1024)
     head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nx"
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(served.connect(source)) for source in ("127.0.0.1",) * 5 + ("127.0.0.2",)]
@@ -251,7 +251,7 @@ def test_the_newest_bodies_of_the_largest_sender_are_refused(
 
 
 def test_a_client_that_reads_too_slowly_is_disconnected(
-    serve: Serve, lane1: Lane, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, http1_lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the initial grace, a rate below the minimum ends the response."""
     monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
@@ -268,7 +268,7 @@ def test_a_client_that_reads_too_slowly_is_disconnected(
         start_response("200 OK", [("Content-Type", "text/plain")])
         return endless()
 
-    with serve(application, lane1).connect() as connection:
+    with serve(application, http1_lane).connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         assert closed.wait(20)
 
@@ -292,10 +292,10 @@ def test_idle_connections_make_room_for_a_crowd(serve: Serve, lane: Lane, gate: 
 
 
 def test_a_crowd_from_one_address_costs_others_no_connection(
-    serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange
+    serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange
 ) -> None:
     """At the limit, idle connections of the address with most of them are closed, even if others are older."""
-    served = serve(gate, lane1, connection_limit=16)
+    served = serve(gate, http1_lane, connection_limit=16)
     with served.connect("127.0.0.2") as other:
         assert exchange(other, b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/first"
         opened = connect(served, 40)
@@ -306,10 +306,10 @@ def test_a_crowd_from_one_address_costs_others_no_connection(
 
 
 def test_waiting_requests_are_not_logged(
-    serve: Serve, lane1: Lane, gate: Gate, caplog: pytest.LogCaptureFixture
+    serve: Serve, http1_lane: Lane, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Requests that wait for the only thread are answered, and the log says nothing about them."""
-    served = serve(gate, lane1, threads=1)
+    served = serve(gate, http1_lane, threads=1)
     opened = [served.connect() for _ in range(10)]
     for connection in opened:
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")

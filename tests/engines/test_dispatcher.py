@@ -91,12 +91,12 @@ def test_a_slow_job_yields_the_turn(dispatcher: Dispatcher, release: threading.E
 
 
 @pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "in pool"])
-@pytest.mark.parametrize("says_so", [False, True], ids=["is seen", "says so"])
-def test_a_slow_job_is_notified(dispatcher: Dispatcher, plugin: str, says_so: bool) -> None:
+@pytest.mark.parametrize("says_so", [False, True], ids=["is noticed", "is announced"])
+def test_a_slow_job_is_notified(dispatcher: Dispatcher, plugin: str, is_announced: bool) -> None:
     """The watcher notices it or the job announces it, in turn or in the pool; a quick job is not notified."""
 
     def take_long() -> None:
-        if says_so:
+        if is_announced:
             about_to_wait(long=True)
         assert slow.slow.wait(20)
         done.set()
@@ -106,7 +106,7 @@ def test_a_slow_job_is_notified(dispatcher: Dispatcher, plugin: str, says_so: bo
     engine = Receivers(dispatcher, 3, alone=False)
     slow, quick = Task(dispatcher, take_long, plugin), Task(dispatcher, lambda: None, plugin)
     for each in (quick, slow):
-        engine.give(each)
+        engine.send(each)
     assert done.wait(20)
     engine.close()
     assert not quick.slow.is_set()
@@ -222,7 +222,7 @@ def test_a_job_that_raises_ends_no_thread(
     engine = Receivers(dispatcher, 3, alone=False)
     with caplog.at_level(logging.ERROR):
         for each in (fail, done.set):
-            engine.give(Task(dispatcher, each, plugin))
+            engine.send(Task(dispatcher, each, plugin))
         assert done.wait(20)
         wait_until(lambda: "was not answered" in caplog.text)
     wait_until(partial(_is_load, dispatcher, plugin, 0, 0))

@@ -79,9 +79,9 @@ def test_requests_in_flight_are_answered(
 
 
 @pytest.mark.parametrize("attempt", TRIES)
-def test_sent_requests_are_answered(serve: Serve, lane1: Lane, gate: Gate, attempt: int) -> None:
+def test_sent_requests_are_answered(serve: Serve, http1_lane: Lane, gate: Gate, attempt: int) -> None:
     """This includes requests that wait for a thread, and requests that nobody has read yet."""
-    served = serve(gate, lane1, threads=2)
+    served = serve(gate, http1_lane, threads=2)
     opened = [served.connect() for _ in range(20)]
     for number, connection in enumerate(opened):
         connection.sendall(b"GET /held%d HTTP/1.1\r\nHost: h\r\n\r\n" % number)
@@ -118,9 +118,9 @@ def test_requests_of_a_shared_connection_are_answered(
     assert asyncio.run(ask()) == [f"/held{number}" for number in range(6)]
 
 
-def test_an_active_client_is_told_to_close(serve: Serve, lane1: Lane, gate: Gate) -> None:
+def test_an_active_client_is_told_to_close(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """A connection with further requests is answered during the drain until it receives `Connection: close`."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
     with served.connect() as connection:
         draining: Draining | None = None
         for number in range(100_000):
@@ -148,9 +148,9 @@ def test_idle_connections_do_not_hold_the_drain(serve: Serve, lane: Lane, gate: 
         assert silent.recv(1) == b""
 
 
-def test_unaccepted_connections_do_not_hold_the_drain(serve: Serve, lane1: Lane, gate: Gate) -> None:
+def test_unaccepted_connections_do_not_hold_the_drain(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """At the limit of connections, the drain does not spend its grace on clients that nobody accepts."""
-    served = serve(gate, lane1, connection_limit=10)
+    served = serve(gate, http1_lane, connection_limit=10)
     with contextlib.ExitStack() as stack:
         for _ in range(30):
             stack.enter_context(socket.create_connection(("127.0.0.1", served.engine.port), timeout=20))
@@ -197,7 +197,7 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_drain_waits_for_a_client_that_reads_late(serve: Serve, lane1: Lane, taken: bool) -> None:
+def test_a_drain_waits_for_a_client_that_reads_late(serve: Serve, http1_lane: Lane, taken: bool) -> None:
     """The client pauses for longer than the idle time-out; an answer that is never read does not count as delivered."""
     size = 30_000_000
 
@@ -205,7 +205,7 @@ def test_a_drain_waits_for_a_client_that_reads_late(serve: Serve, lane1: Lane, t
         start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(size))])
         return [bytes(size)]
 
-    served = serve(application, lane1)
+    served = serve(application, http1_lane)
     with served.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         answer = http.client.HTTPResponse(connection)
@@ -219,10 +219,10 @@ def test_a_drain_waits_for_a_client_that_reads_late(serve: Serve, lane1: Lane, t
 
 
 def test_a_drain_waits_for_a_body(
-    serve: Serve, lane1: Lane, gate: Gate, counting_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, gate: Gate, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """A request is answered if the second half of its body arrives during the drain."""
-    served = serve(counting_app, lane1)
+    served = serve(counting_app, http1_lane)
     with served.connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab")
         draining = Draining(served)
@@ -287,9 +287,9 @@ def test_active_http2_clients_are_sent_away(serve: Serve, gate: Gate) -> None:
     assert len(errors) == 1
 
 
-def test_a_disconnected_client_is_not_cut_off(serve: Serve, lane1: Lane, gate: Gate) -> None:
+def test_a_disconnected_client_is_not_cut_off(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """A drain does not count a request whose client left before the answer, although the application continues."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
     with served.connect() as connection:
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
         gate.wait_until_entered()

@@ -57,10 +57,10 @@ def test_an_escaped_slash_differs_from_a_literal_one(serve: Serve, lane: Lane, e
 
 @pytest.mark.parametrize("path", ["//a//b", "/a/", "/a/%2E%2E/b", "/%00", "/%FF%FE", "/a;b=c:d@e", "/%3F%23"])
 def test_unusual_paths_arrive_unchanged(
-    serve: Serve, lane1: Lane, environ_app: WSGIApplication, exchange: Exchange, path: str
+    serve: Serve, http1_lane: Lane, environ_app: WSGIApplication, exchange: Exchange, path: str
 ) -> None:
     """Nothing is collapsed, resolved or re-encoded."""
-    with serve(environ_app, lane1).connect() as connection:
+    with serve(environ_app, http1_lane).connect() as connection:
         response, body = exchange(connection, f"GET {path}?q HTTP/1.1\r\nHost: h\r\n\r\n".encode())
     assert response.status == 200
     seen = json.loads(body)
@@ -69,10 +69,10 @@ def test_unusual_paths_arrive_unchanged(
 
 
 def test_an_absolute_target_is_seen_as_path_and_query(
-    serve: Serve, lane1: Lane, environ_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, environ_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """The authority of an absolute-form target (RFC 9112 3.2.2) is not part of REQUEST_URI."""
-    with serve(environ_app, lane1).connect() as connection:
+    with serve(environ_app, http1_lane).connect() as connection:
         _, body = exchange(connection, b"GET http://h/p%2Fq?r HTTP/1.1\r\nHost: h\r\n\r\n")
     assert b'"REQUEST_URI": "/p%2Fq?r"' in body
     assert b'"PATH_INFO": "/p/q"' in body
@@ -115,17 +115,17 @@ def test_content_type_and_length_have_no_prefix(serve: Serve, lane: Lane, enviro
 
 
 def test_an_http_1_0_request_needs_no_host(
-    serve: Serve, lane1: Lane, environ_app: WSGIApplication, exchange: Exchange
+    serve: Serve, http1_lane: Lane, environ_app: WSGIApplication, exchange: Exchange
 ) -> None:
     """HTTP/1.0 is answered, and the connection is closed."""
-    with serve(environ_app, lane1).connect() as connection:
+    with serve(environ_app, http1_lane).connect() as connection:
         response, body = exchange(connection, b"GET /old HTTP/1.0\r\n\r\n")
         assert response.status == 200
         assert b'"SERVER_PROTOCOL": "HTTP/1.0"' in body
         assert connection.recv(1) == b""
 
 
-class Held:
+class HeldObject:
     """An object that an application puts into the environ, as a host does with the app that answers."""
 
 
@@ -134,10 +134,10 @@ def test_an_answered_request_is_freed(
     serve: Serve, lane: Lane, gate: Gate, wait_until: WaitUntil, in_pool: bool
 ) -> None:
     """Threads that are parked after slow requests keep no reference, so that replaced plugins are freed."""
-    held = weakref.WeakSet[Held]()
+    held = weakref.WeakSet[HeldObject]()
 
     def holding(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        mine = environ["held"] = Held()
+        mine = environ["held"] = HeldObject()
         held.add(mine)
         return gate(environ, start_response)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from tests.engines.conftest import LANES, Lane
-from tests.engines.dispatching import Plain, open_alone
+from tests.engines.dispatching import PlainApplication, open_with_own_dispatcher
 from waitress.server import TcpWSGIServer
 
 from plughost._api.host import Listener
@@ -36,26 +36,26 @@ def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
     return Listener(site="main", scheme=lane.scheme, address=address, port=port, engine=lane.engine)
 
 
-def test_two_engines_on_one_port_are_refused(serve: Serve, lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+def test_two_engines_on_one_port_are_refused(serve: Serve, http1_lane: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """The second one's error names the port and the remedy; the first one continues to serve."""
-    served = serve(gate, lane1)
-    second = open_alone(gate, listener(lane1, served.engine.port), certificate)
+    served = serve(gate, http1_lane)
+    second = open_with_own_dispatcher(gate, listener(http1_lane, served.engine.port), certificate)
     with pytest.raises(ListenError, match=rf"127\.0\.0\.1, port {served.engine.port} .*another program uses the port"):
         second.start()
     assert served.client().get("/first").text == "/first"
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
-def test_an_unavailable_address_is_named(lane1: Lane, certificate: TLSFiles, gate: Gate, address: str) -> None:
+def test_an_unavailable_address_is_named(http1_lane: Lane, certificate: TLSFiles, gate: Gate, address: str) -> None:
     """The message names the address."""
     with pytest.raises(ListenError, match=address):
-        open_alone(gate, listener(lane1, address=address), certificate).start()
+        open_with_own_dispatcher(gate, listener(http1_lane, address=address), certificate).start()
 
 
 def test_waitress_refuses_https(certificate: TLSFiles, gate: Gate) -> None:
     """The message names the engine to set."""
     with pytest.raises(ListenError, match="granian"):
-        open_alone(
+        open_with_own_dispatcher(
             gate,
             Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="waitress"),
             certificate,
@@ -65,7 +65,7 @@ def test_waitress_refuses_https(certificate: TLSFiles, gate: Gate) -> None:
 def test_https_needs_a_certificate(gate: Gate) -> None:
     """Without one, nothing is opened."""
     with pytest.raises(ListenError, match="certificate"):
-        open_alone(
+        open_with_own_dispatcher(
             gate,
             Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
         )
@@ -76,7 +76,7 @@ def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, 
     broken = tmp_path / "key.pem"
     broken.write_text("nothing")
     for key in (broken, tmp_path / "missing.pem"):
-        engine = open_alone(
+        engine = open_with_own_dispatcher(
             gate,
             Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
             TLSFiles(certificate=certificate.certificate, key=key),
@@ -85,15 +85,15 @@ def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, 
             engine.start()
 
 
-def test_an_inherited_socket_is_served(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+def test_an_inherited_socket_is_served(http1_lane: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """An engine uses an inherited listening socket as it is, and serves the clients in its backlog."""
     handed = socket.create_server(("127.0.0.1", 0))
     port = handed.getsockname()[1]
-    engine = open_alone(gate, listener(lane1, port), certificate)
+    engine = open_with_own_dispatcher(gate, listener(http1_lane, port), certificate)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as early:
         engine.start(handed)
         assert engine.port == port
-        if lane1.scheme == "https":
+        if http1_lane.scheme == "https":
             context = ssl.create_default_context(cafile=certificate.certificate)
             early = context.wrap_socket(early, server_hostname="127.0.0.1")  # noqa: PLW2901 - the same connection
         early.sendall(b"GET /early HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
@@ -104,12 +104,12 @@ def test_an_inherited_socket_is_served(lane1: Lane, certificate: TLSFiles, gate:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="file descriptors are counted in /proc")
 def test_starting_and_stopping_leaves_nothing_behind(
-    lane1: Lane, certificate: TLSFiles, gate: Gate, wait_until: WaitUntil
+    http1_lane: Lane, certificate: TLSFiles, gate: Gate, wait_until: WaitUntil
 ) -> None:
     """Ten starts and stops on one port leave no thread and no file descriptor."""
 
     def live(port: int = 0) -> int:
-        engine = open_alone(gate, listener(lane1, port), certificate)
+        engine = open_with_own_dispatcher(gate, listener(http1_lane, port), certificate)
         engine.start()
         with socket.create_connection(("127.0.0.1", engine.port), timeout=20):
             assert engine.drain(5)
@@ -131,7 +131,7 @@ def test_starting_and_stopping_leaves_nothing_behind(
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows native threads")
 def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> None:
     """No thread of granian's is left: it would abort the process when the interpreter ends."""
-    engine = open_alone(gate, listener(Lane("granian", "http")), certificate)
+    engine = open_with_own_dispatcher(gate, listener(Lane("granian", "http")), certificate)
 
     def natives() -> list[str]:
         names = [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]
@@ -143,18 +143,20 @@ def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> 
     assert not natives()
 
 
-def test_an_engine_starts_again_after_its_drain(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+def test_an_engine_starts_again_after_its_drain(http1_lane: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """The same object serves a second time."""
-    engine = open_alone(gate, listener(lane1), certificate)
+    engine = open_with_own_dispatcher(gate, listener(http1_lane), certificate)
     for _ in range(2):
         engine.start()
         socket.create_connection(("127.0.0.1", engine.port), timeout=20).close()
         assert engine.drain(5)
 
 
-def test_draining_an_engine_that_never_started_does_nothing(lane1: Lane, certificate: TLSFiles, gate: Gate) -> None:
+def test_draining_an_engine_that_never_started_does_nothing(
+    http1_lane: Lane, certificate: TLSFiles, gate: Gate
+) -> None:
     """It reports that nothing was lost."""
-    assert open_alone(gate, listener(lane1), certificate).drain(1)
+    assert open_with_own_dispatcher(gate, listener(http1_lane), certificate).drain(1)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")  # its refusal is the point
@@ -219,7 +221,9 @@ def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:
 
 def test_waitress_accepts_many_connections_at_once(environ_app: WSGIApplication, dispatcher: Dispatcher) -> None:
     """With one connection a turn, the last client would wait for as many answers."""
-    engine = WaitressEngine(Plain(environ_app), listener(Lane("waitress", "http")), EngineOptions(), dispatcher)
+    engine = WaitressEngine(
+        PlainApplication(environ_app), listener(Lane("waitress", "http")), EngineOptions(), dispatcher
+    )
     with contextlib.ExitStack() as stack, engine._loop_lock:  # no other thread runs the loop meanwhile
         engine.start()
         stack.callback(engine.drain, 2)
@@ -256,7 +260,7 @@ def test_waitress_trigger_stays_open_while_it_is_in_use(gate: Gate, monkeypatch:
     """A thread may pull it while a drain ends: its byte would reach the next owner of the descriptor."""
     engine = cast(
         "WaitressEngine",
-        open_alone(gate, listener(LANES[0])),
+        open_with_own_dispatcher(gate, listener(LANES[0])),
     )
     engine.start()
     server = engine._server

@@ -80,10 +80,10 @@ def full_disk() -> Iterator[None]:
 
 @pytest.mark.usefixtures("full_disk")
 def test_an_error_in_between_stops_no_engine(
-    serve: Serve, lane1: Lane, gate: Gate, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
+    serve: Serve, http1_lane: Lane, gate: Gate, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged, and requests are still answered."""
-    served = serve(gate, lane1, connection_limit=10)
+    served = serve(gate, http1_lane, connection_limit=10)
     opened = connect(served, 30)
     wait_until(lambda: "failed" in caplog.text)
     assert served.client().get("/on").text == "/on"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Environ, Lane, Serve, Served, WaitUntil
 
 
-class Waits:
+class PausingApplication:
     """An application whose bodies send `one`, pause, and send `two` once they are resumed."""
 
     def __init__(self, seconds: float = 3600) -> None:
@@ -37,7 +37,7 @@ class Waits:
 
 
 class _Body:
-    def __init__(self, application: Waits, seconds: float) -> None:
+    def __init__(self, application: PausingApplication, seconds: float) -> None:
         self._application = application
         self._seconds = seconds
 
@@ -54,7 +54,7 @@ class _Body:
 
 def test_a_body_continues_after_its_pause(serve: Serve, lane: Lane, wait_until: WaitUntil) -> None:
     """The first part arrives at once, the rest after the pause, and the body is closed once."""
-    application = Waits()
+    application = PausingApplication()
     with serve(application, lane).client() as client, client.stream("GET", "/") as answer:
         received = answer.iter_raw()
         assert next(received) == b"one"
@@ -67,7 +67,7 @@ def test_a_body_continues_after_its_pause(serve: Serve, lane: Lane, wait_until: 
 
 def test_a_pause_ends_by_itself(serve: Serve, lane: Lane) -> None:
     """A body continues when its time is over, even if nothing resumes it."""
-    assert serve(Waits(seconds=0.1), lane).client().get("/").text == "onetwo"
+    assert serve(PausingApplication(seconds=0.1), lane).client().get("/").text == "onetwo"
 
 
 def test_a_pause_that_is_already_over_is_none(serve: Serve, lane: Lane) -> None:
@@ -89,7 +89,7 @@ def test_a_pause_that_is_already_over_is_none(serve: Serve, lane: Lane) -> None:
 
 def test_the_body_of_a_disconnected_client_is_closed(serve: Serve, lane: Lane, wait_until: WaitUntil) -> None:
     """A disconnect during a pause is noticed at once, not at the next part."""
-    application = Waits()
+    application = PausingApplication()
     client = serve(application, lane).client()
     with client.stream("GET", "/") as answer:
         received = answer.iter_raw()
@@ -103,7 +103,7 @@ def test_the_body_for_a_client_that_disconnected_earlier_is_closed(
     serve: Serve, lane: Lane, wait_until: WaitUntil
 ) -> None:
     """A disconnect during a slow request is noticed when its response begins."""
-    application, entered, left = Waits(), threading.Event(), threading.Event()
+    application, entered, left = PausingApplication(), threading.Event(), threading.Event()
 
     def slow(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] == "POST":
@@ -130,7 +130,7 @@ def test_paused_bodies_hold_no_thread(serve: Serve, lane: Lane, wait_until: Wait
 
     A request that a busy machine delays by some milliseconds counts as slow, and 64 others may wait for it.
     """
-    application = Waits()
+    application = PausingApplication()
     served = serve(application, lane, threads=1)
     with _Crowd(served, lane) as crowd:
         for _ in range(60):
@@ -207,7 +207,7 @@ def _body_of(connection: socket.socket) -> bytes:
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_drain_cuts_off_paused_bodies(serve: Serve, lane: Lane, wait_until: WaitUntil, ended: bool) -> None:
     """The engine's drain waits for paused bodies until its grace is over."""
-    application = Waits()
+    application = PausingApplication()
     served = serve(application, lane)
     with served.client() as client, client.stream("GET", "/") as answer:
         received = answer.iter_raw()
@@ -218,7 +218,7 @@ def test_a_drain_cuts_off_paused_bodies(serve: Serve, lane: Lane, wait_until: Wa
         assert served.engine.drain(30 if ended else 0.3) is ended
 
 
-def test_a_client_that_reads_nothing_holds_no_thread(serve: Serve, lane1: Lane, wait_until: WaitUntil) -> None:
+def test_a_client_that_reads_nothing_holds_no_thread(serve: Serve, http1_lane: Lane, wait_until: WaitUntil) -> None:
     """One thread answers others while clients of endless responses read nothing."""
     begun = threading.Semaphore(0)
 
@@ -231,7 +231,7 @@ def test_a_client_that_reads_nothing_holds_no_thread(serve: Serve, lane1: Lane, 
         start_response("200 OK", [("Content-Type", "text/plain")])
         return [b"now"] if environ["PATH_INFO"] == "/now" else endless()
 
-    served = serve(application, lane1, threads=1)
+    served = serve(application, http1_lane, threads=1)
     connections = [served.connect() for _ in range(20)]
     try:
         for each in connections:

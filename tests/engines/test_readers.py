@@ -74,7 +74,7 @@ class Reader:
         self._socket.sendall(self._shared.data_to_send())
         self._shared.receive_data(self._socket.recv(1 << 20))
 
-    def take(self, most: int) -> None:
+    def read(self, most: int) -> None:
         """Read at most this many bytes of the response; raise if it was cut off."""
         received = self._socket.recv(most)
         if self._shared is None:
@@ -97,11 +97,11 @@ def test_a_steady_slow_reader_gets_everything(serve: Serve, lane: Lane, monkeypa
     pace = threading.Event()
     with Reader(serve(long_list, lane, idle_timeout=1)) as reader:
         for _ in range(25):
-            reader.take(10_000)
+            reader.read(10_000)
             pace.wait(0.1)
         reader.hurry()
         while not reader.ended:
-            reader.take(1 << 20)
+            reader.read(1 << 20)
         assert reader.taken > PARTS * PART - 1
 
 
@@ -124,7 +124,7 @@ def test_endless_streams_block_no_other_request(
     def read(reader: Reader) -> None:
         reader.hurry()
         while not reader.ended:
-            reader.take(1 << 20)
+            reader.read(1 << 20)
 
     served = serve(application, lane, threads=2, blocking_plugins=blocking_plugins)
     with ExitStack() as stack:
@@ -202,7 +202,7 @@ def test_a_stream_without_a_window_is_aborted(
     with Reader(serve(application, LANES[3])) as reader:
         reader.hurry()
         while reader.taken < 10 * PART:
-            reader.take(1 << 20)
+            reader.read(1 << 20)
 
         def is_given_up() -> bool:
             reader.ping()

@@ -37,12 +37,12 @@ def test_receivers_always_receive(
         for round_ in range(4):
             for engine in engines:
                 name = f"slow{round_}-{id(engine)}"
-                engine.give(Task(dispatcher, lambda: release.wait(20), name))
+                engine.send(Task(dispatcher, lambda: release.wait(20), name))
                 wait_until(partial(holds_one, dispatcher, name))
         for engine in engines:
             for number in range(50):
                 done = threading.Event()
-                engine.give(Task(dispatcher, done.set, f"quick{number}"))
+                engine.send(Task(dispatcher, done.set, f"quick{number}"))
                 assert done.wait(20)
 
 
@@ -71,7 +71,7 @@ def test_receivers_receive_while_work_continues(dispatcher: Dispatcher, alone: b
     with ExitStack() as stack:
         engine = Receivers(dispatcher, 3, alone=alone)
         stack.callback(engine.close)
-        engine.give(lasting)
+        engine.send(lasting)
         assert ended.wait(20)
 
 
@@ -97,7 +97,7 @@ def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) 
         for number in range(4000):
             task = Task(dispatcher, partial(job, number), f"plugin{number % 7}")
             task.has_begun = True  # so that none is refused
-            engines[number % 2].give(task)
+            engines[number % 2].send(task)
         for _ in range(4000):
             assert finished.acquire(timeout=20)
     assert sorted(done) == list(range(4000))
@@ -119,12 +119,12 @@ def test_an_engine_receives_while_another_is_busy(dispatcher: Dispatcher, alone:
             sum(range(100_000))  # long enough for others to arrive
             done[number] += 1
             if sum(done) < 1000:
-                engines[number].give(Task(dispatcher, partial(ask, number)))
+                engines[number].send(Task(dispatcher, partial(ask, number)))
             else:
                 ended.set()
 
         for number in (0, 1) * 20:
-            engines[number].give(Task(dispatcher, partial(ask, number)))
+            engines[number].send(Task(dispatcher, partial(ask, number)))
         assert ended.wait(60)
     assert min(done) > max(done) / 10, done
 

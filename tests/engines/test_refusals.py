@@ -79,10 +79,10 @@ WAITRESS_ONLY = {  # hyper, below granian, repairs some of these, and answers ot
 
 @pytest.mark.parametrize("request_bytes", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_requests_are_400(
-    serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange, request_bytes: bytes
+    serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange, request_bytes: bytes
 ) -> None:
     """RFC 9112 sections 3.2, 5.1 and 6.3; the connection is closed, and the next one is served."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
     with served.connect() as connection:
         response, _ = exchange(connection, request_bytes)
         assert response.status == 400
@@ -107,11 +107,11 @@ def test_waitress_refuses_with_problem_details(
 
 @pytest.mark.parametrize("name", ["empty host", "two hosts"])
 def test_the_adapter_refuses_with_problem_details(
-    serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange, name: str
+    serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange, name: str
 ) -> None:
     """A request that hyper accepts and we refuse gets the usual answer; the request id is kept."""
     request = MALFORMED[name].replace(b"\r\n", b"\r\nX-Request-ID: kept-1\r\n", 1)
-    with serve(gate, lane1).connect() as connection:
+    with serve(gate, http1_lane).connect() as connection:
         response, body = exchange(connection, request)
     assert json.loads(body)["status"] == 400
     assert response.getheader("Content-Type") == "application/problem+json"
@@ -148,9 +148,9 @@ def test_an_address_over_8_kib_is_refused(serve: Serve, lane: Lane, gate: Gate) 
     assert (answer.status_code, answer.json()["title"]) == (414, HTTPStatus.REQUEST_URI_TOO_LONG.phrase)
 
 
-def test_an_address_is_scanned_only_once(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
+def test_an_address_is_scanned_only_once(serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange) -> None:
     """Its content doesn't matter: nobody else is answered meanwhile."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
 
     def ask() -> None:
         for _ in range(40):
@@ -162,9 +162,9 @@ def test_an_address_is_scanned_only_once(serve: Serve, lane1: Lane, gate: Gate, 
         thread.submit(ask).result(20)
 
 
-def test_large_headers_are_refused(serve: Serve, lane1: Lane, gate: Gate, exchange: Exchange) -> None:
+def test_large_headers_are_refused(serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange) -> None:
     """Header lines of 128 KiB are 431 on both engines."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
     begin = b"GET / HTTP/1.1\r\n" + HOST + b"X: "
     with served.connect() as connection:  # exactly as much: if the server leaves bytes unread, it resets the connection
         response, _ = exchange(connection, begin + b"x" * (131_072 - len(begin)))
@@ -181,10 +181,10 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
     ids=["refused", "refused behind another"],
 )
 def test_a_client_that_resets_its_connection_is_no_error(
-    serve: Serve, lane1: Lane, gate: Gate, caplog: pytest.LogCaptureFixture, request_bytes: bytes
+    serve: Serve, http1_lane: Lane, gate: Gate, caplog: pytest.LogCaptureFixture, request_bytes: bytes
 ) -> None:
     """After its disconnect, whether or not its request was refused, nothing is logged and the next one is served."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
     for number in range(60):
         connection = served.connect()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -195,9 +195,9 @@ def test_a_client_that_resets_its_connection_is_no_error(
     assert caplog.records == []
 
 
-def test_a_half_closed_client_is_no_error(serve: Serve, lane1: Lane, gate: Gate) -> None:
+def test_a_half_closed_client_is_no_error(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """A connection that is opened and closed without data leaves nothing behind."""
-    served = serve(gate, lane1)
+    served = serve(gate, http1_lane)
     for _ in range(20):
         served.connect().close()
     assert served.client().get("/next").text == "/next"

@@ -132,7 +132,7 @@ def test_a_disconnect_stops_the_iteration(serve: Serve, lane: Lane) -> None:
     assert len(parts.closed) == 1
 
 
-def test_a_client_that_reads_nothing_holds_no_thread_for_ever(serve: Serve, lane1: Lane) -> None:
+def test_a_client_that_reads_nothing_holds_no_thread_for_ever(serve: Serve, http1_lane: Lane) -> None:
     """A response that nobody reads is aborted after the idle time-out."""
 
     def endless() -> Iterator[bytes]:
@@ -140,7 +140,7 @@ def test_a_client_that_reads_nothing_holds_no_thread_for_ever(serve: Serve, lane
             yield b"x" * 1_000_000
 
     parts = Parts(endless())
-    with serve(answer_with(parts), lane1, idle_timeout=1).connect() as connection:
+    with serve(answer_with(parts), http1_lane, idle_timeout=1).connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         assert parts.done.wait(20)
 
@@ -211,9 +211,9 @@ def test_an_error_in_one_response_does_not_affect_others(serve: Serve, lane: Lan
 
 
 @pytest.mark.parametrize("headers", [[], [("Content-Length", "5")]], ids=["no length", "length"])
-def test_head_has_headers_and_no_body(serve: Serve, lane1: Lane, headers: Headers, exchange: Exchange) -> None:
+def test_head_has_headers_and_no_body(serve: Serve, http1_lane: Lane, headers: Headers, exchange: Exchange) -> None:
     """The connection can be used after a HEAD, or is closed; no bytes of a body arrive."""
-    with serve(answer_with([b"hello"], PLAIN + headers), lane1).connect() as connection:
+    with serve(answer_with([b"hello"], PLAIN + headers), http1_lane).connect() as connection:
         connection.sendall(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         received = b""
         while part := connection.recv(65536):
@@ -240,10 +240,10 @@ def test_statuses_without_a_body_keep_the_connection(serve: Serve, lane: Lane, s
     ids=["204", "304", "HEAD", "stream"],
 )
 def test_a_response_without_a_length_keeps_the_connection(
-    serve: Serve, lane1: Lane, method: str, status: str, body: Iterable[bytes]
+    serve: Serve, http1_lane: Lane, method: str, status: str, body: Iterable[bytes]
 ) -> None:
     """A client that deletes, revalidates or reads a stream can use its connection for the next request."""
-    with serve(answer_with(body, status=status), lane1).connect() as connection:
+    with serve(answer_with(body, status=status), http1_lane).connect() as connection:
         for _ in range(2):
             connection.sendall(f"{method} / HTTP/1.1\r\nHost: h\r\n\r\n".encode())
             response = http.client.HTTPResponse(connection, method=method)
@@ -264,11 +264,11 @@ def test_a_response_without_a_length_keeps_the_connection(
     ],
 )
 def test_a_connection_ends_when_the_client_asks_for_it(
-    serve: Serve, lane1: Lane, version: str, wish: str, closes: bool
+    serve: Serve, http1_lane: Lane, version: str, wish: str, closes: bool
 ) -> None:
     """`close` is respected among other options; HTTP/1.0 closes unless asked to keep the connection (RFC 9112 9.3)."""
     request = f"GET / HTTP/{version}\r\nHost: h\r\n" + (f"Connection: {wish}\r\n" if wish else "") + "\r\n"
-    with serve(answer_with([b"x"]), lane1).connect() as connection:
+    with serve(answer_with([b"x"]), http1_lane).connect() as connection:
         connection.sendall(request.encode())
         response = http.client.HTTPResponse(connection)
         response.begin()
@@ -311,9 +311,9 @@ def test_the_server_names_no_version(serve: Serve, lane: Lane) -> None:
     assert serve(answer_with([b"x"]), lane).client().get("/").headers["Server"] == "plughost"
 
 
-def test_a_connection_serves_request_after_request(serve: Serve, lane1: Lane) -> None:
+def test_a_connection_serves_request_after_request(serve: Serve, http1_lane: Lane) -> None:
     """HTTP/1.1 connections are kept alive."""
-    served = serve(answer_with([b"x"], [*PLAIN, ("Content-Length", "1")]), lane1)
+    served = serve(answer_with([b"x"], [*PLAIN, ("Content-Length", "1")]), http1_lane)
     with served.connect() as connection:
         for _ in range(20):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -322,9 +322,9 @@ def test_a_connection_serves_request_after_request(serve: Serve, lane1: Lane) ->
             assert response.read() == b"x"
 
 
-def test_pipelined_requests_are_answered_in_order(serve: Serve, lane1: Lane, gate: Gate) -> None:
+def test_pipelined_requests_are_answered_in_order(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """Requests that a client sends without waiting are answered one after the other."""
-    with serve(gate, lane1).connect() as connection:
+    with serve(gate, http1_lane).connect() as connection:
         connection.sendall(b"".join(b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n" % n for n in range(10)))
         received = b""
         while not received.endswith(b"/9"):

@@ -68,13 +68,13 @@ def test_parked_threads_are_reused_after_an_engine_has_ended(dispatcher: Dispatc
         submit(dispatcher, done.set, "quick")
         assert done.wait(20)
 
-    engine.give(Task(dispatcher, slow, "slow"))
+    engine.send(Task(dispatcher, slow, "slow"))
     assert done.wait(20)
     engine.close()
     assert len(dispatcher._own_threads) == 1
 
 
-class Turn:
+class TurnLock:
     """A lock that submits jobs once, just before or after its release."""
 
     def __init__(self, before: list[Task], after: list[Task], dispatcher: Dispatcher) -> None:
@@ -103,7 +103,7 @@ def test_a_job_that_arrives_while_the_turn_is_released_runs(
     """The releasing thread runs it, or a thread that takes the turn at that moment."""
     done = threading.Semaphore(0)
     before, after = ([Task(dispatcher, done.release)] if wanted else [] for wanted in (True, taken))
-    dispatcher._turn = Turn(before, after, dispatcher)  # type: ignore[assignment] # it behaves as a lock
+    dispatcher._turn = TurnLock(before, after, dispatcher)  # type: ignore[assignment] # it behaves as a lock
     submit(dispatcher, lambda: release.wait(20), "slow")
     for _ in range(1 + taken):
         assert done.acquire(timeout=20)

@@ -156,7 +156,7 @@ def create(host: HostProcess, number: int, path: str = "/notes") -> set[str]:
         return {text for text in texts if client.post(path, json={"text": text}).status_code == 201}
 
 
-def listed(host: HostProcess, path: str = "/notes") -> tuple[str, set[str]]:
+def list_notes(host: HostProcess, path: str = "/notes") -> tuple[str, set[str]]:
     """Return the version that answers, and the existing notes."""
     with host.client() as client:
         answer = client.get(path)

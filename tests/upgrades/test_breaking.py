@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from tests.integration.kit import wait_until
-from tests.upgrades.notes_plugin import ADD, RENAME, create, install, listed, notes_host
+from tests.upgrades.notes_plugin import ADD, RENAME, create, install, list_notes, notes_host
 
 if TYPE_CHECKING:
     from tests.integration.kit import HostProcess
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BREAKING = ", breaking=(2,)"
 
 
-def busy(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], set[str]]:
+def run_under_load(host: HostProcess, change: Callable[[], Any]) -> tuple[Counter[int], set[str]]:
     """Let clients read and write during a change; return their statuses, and the acknowledged notes."""
     responses: Counter[int] = Counter()
     acknowledged: set[str] = set()
@@ -74,14 +74,14 @@ def test_an_upgrade_under_load_loses_nothing_and_answers_no_500(
             report = host.ask("reload")
             assert report["ok"], report
 
-        responses, acknowledged = busy(host, upgrade)
+        responses, acknowledged = run_under_load(host, upgrade)
         assert set(responses) <= expected, host.errors.read_text()
-        version, notes = listed(host)
+        version, notes = list_notes(host)
         assert (version, acknowledged - notes) == ("2.0", set())
         host.process.kill()
         host.process.wait()
     with notes_host(tmp_path, packages, settings) as host:
-        assert acknowledged <= listed(host)[1]
+        assert acknowledged <= list_notes(host)[1]
 
 
 def test_a_failed_breaking_migration_leaves_the_older_version_serving(
@@ -95,9 +95,9 @@ def test_a_failed_breaking_migration_leaves_the_older_version_serving(
             install(packages, "2.0", RENAME, "SELECT nonsense FROM nowhere;", declared=BREAKING, column="content")
             assert host.ask("reload")["swapped"] is False
 
-        responses, acknowledged = busy(host, upgrade)
+        responses, acknowledged = run_under_load(host, upgrade)
         assert set(responses) <= {200, 201, 503}, host.errors.read_text()
-        version, notes = listed(host)
+        version, notes = list_notes(host)
         assert (version, acknowledged - notes) == ("1.0", set())
 
 
@@ -138,4 +138,4 @@ def test_a_restart_into_a_failing_migration_is_refused(
         install(packages, "2.0", "SELECT nonsense FROM nowhere;", declared=BREAKING)
         answer = host.ask("restart")
         assert (answer["ok"], "0002_step.sql failed" in answer["reason"]) == (False, True), answer
-        assert listed(host) == ("1.0", before)
+        assert list_notes(host) == ("1.0", before)

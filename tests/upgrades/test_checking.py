@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.upgrades.notes_plugin import ADD, create, install, listed, notes_host, plughost_command, store_files
+from tests.upgrades.notes_plugin import ADD, create, install, list_notes, notes_host, plughost_command, store_files
 
 BAD = "UPDATE notes SET text = nowhere.column_of_mine;"
 UNFIT = "CREATE UNIQUE INDEX one_text ON notes (text);"
@@ -37,7 +37,7 @@ def test_check_and_plugins_name_the_file_and_the_reason(
         assert "all well" in plughost_command(tmp_path, packages, "check", "--dev")
         assert store_files(tmp_path) == before
         if served:
-            assert listed(host)[0] == "1.0"
+            assert list_notes(host)[0] == "1.0"
             assert len(create(host, 1)) == 1
 
 

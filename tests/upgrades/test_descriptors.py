@@ -15,7 +15,7 @@ import plughost
 ROOT = Path(__file__).parents[2]
 
 
-def locks(process: int, file: Path) -> int:
+def count_locks(process: int, file: Path) -> int:
     """Return how many POSIX locks a process holds on a file."""
     held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     mine = [each for each in held if each[1] == "POSIX" and each[4] == str(process)]
@@ -28,15 +28,15 @@ def test_acknowledged_writes_outlive_an_upgrade_in_place_and_kill_9(tmp_path: Pa
     with notes_host(tmp_path, packages) as host:
         file = host.data_dir / "stores" / "notes.sqlite3"
         acknowledged = create(host, 5)
-        assert locks(host.process.pid, file) > 0
+        assert count_locks(host.process.pid, file) > 0
         install(packages, "2.0", ADD)
         assert host.ask("reload")["changed"] == ["notes"]
-        assert locks(host.process.pid, file) > 0
+        assert count_locks(host.process.pid, file) > 0
         plughost_command(tmp_path, packages, "stores")
         acknowledged |= create(host, 10)
         plughost_command(tmp_path, packages, "stores", "backup", "notes", "copy.sqlite3")
         acknowledged |= create(host, 10)
-        assert locks(host.process.pid, file) > 0
+        assert count_locks(host.process.pid, file) > 0
         host.process.kill()
         host.process.wait()
     assert len(acknowledged) == 25

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.host.packages import plugin_entry, write_package
-from tests.upgrades.notes_plugin import ADD, RENAME, create, install, listed, notes_host, plughost_command
+from tests.upgrades.notes_plugin import ADD, RENAME, create, install, list_notes, notes_host, plughost_command
 
 RAISES = "raise RuntimeError('no routes today')"
 READS = "context.stores['notes'].read(lambda db: None)"
@@ -36,7 +36,7 @@ def test_a_failing_version_leaves_the_schema_as_it_was(
         report = host.ask("reload")
         assert (report["swapped"], message in report["failed"][0][1]) == (False, True), report
         after = create(host, 3)
-        assert listed(host) == ("1.0", before | after)
+        assert list_notes(host) == ("1.0", before | after)
 
 
 def test_a_version_with_only_new_migrations_applies_them(
@@ -48,11 +48,11 @@ def test_a_version_with_only_new_migrations_applies_them(
         before = create(host, 3)
         install(packages, "2.0", RENAME, column="content", pony=False)
         assert host.ask("reload")["ok"]
-        assert listed(host) == ("2.0", before)
+        assert list_notes(host) == ("2.0", before)
         install(packages, "1.0", pony=False)
         report = host.ask("reload")
         assert (report["swapped"], "knows no newer one than 1" in report["failed"][0][1]) == (False, True), report
-        assert listed(host) == ("2.0", before)
+        assert list_notes(host) == ("2.0", before)
 
 
 REFERS = (
@@ -77,7 +77,7 @@ def test_a_constraint_that_fails_at_commit_prevents_every_commit(
         assert (report["swapped"], "break a constraint" in report["failed"][0][1]) == (False, True), report
         for name in ("first", "second"):
             created = create(host, 2, f"/{name}")
-            assert listed(host, f"/{name}") == ("1.0", created)
+            assert list_notes(host, f"/{name}") == ("1.0", created)
 
 
 def test_a_second_failing_plugin_undoes_the_firsts_migration(
@@ -92,7 +92,7 @@ def test_a_second_failing_plugin_undoes_the_firsts_migration(
         assert host.ask("reload")["swapped"] is False
         for name in ("first", "second"):
             created = create(host, 2, f"/{name}")
-            assert listed(host, f"/{name}") == ("1.0", created)
+            assert list_notes(host, f"/{name}") == ("1.0", created)
 
 
 def test_a_new_plugin_with_a_failing_migration_affects_no_other(
@@ -103,7 +103,7 @@ def test_a_new_plugin_with_a_failing_migration_affects_no_other(
     install(packages, "1.0", "SELECT nonsense FROM nowhere;", name="bad")
     with notes_host(tmp_path, packages, settings) as host, host.client() as client:
         for _ in range(2):
-            assert listed(host, "/good")[0] == "1.0"
+            assert list_notes(host, "/good")[0] == "1.0"
             assert client.get("/bad").status_code == 404
             report = host.ask("reload")
             assert (report["swapped"], report["failed"][0][0].split()[0]) == (True, "bad"), report
@@ -122,7 +122,7 @@ def test_a_busy_port_leaves_the_schema_as_it_was(tmp_path: Path, packages: Path,
         shared = {**settings, "sites": taken, "data_dir": str(other)}
         with pytest.raises(AssertionError, match="Cannot listen"), notes_host(other, packages, shared):
             pass
-        assert len(listed(host)[1]) == 1
+        assert len(list_notes(host)[1]) == 1
 
 
 def test_required_plugins_are_refused_before_a_store_is_migrated(
@@ -140,7 +140,7 @@ def test_required_plugins_are_refused_before_a_store_is_migrated(
         pass
     install(packages, "1.0")
     with notes_host(tmp_path, packages, settings) as host:
-        assert listed(host) == ("1.0", before)
+        assert list_notes(host) == ("1.0", before)
 
 
 READER = """
@@ -181,7 +181,7 @@ def test_plugins_that_share_a_store_are_upgraded_together(
         install(packages, "2.0", RENAME, column="content", declared=", breaking=(2,)")
         install_reader(packages, "2.0", RAISES)
         assert host.ask("reload")["swapped"] is False
-        assert (listed(host), client.get("/reader").json()) == (("1.0", before), 2)
+        assert (list_notes(host), client.get("/reader").json()) == (("1.0", before), 2)
         install_reader(packages, "3.0")
         assert host.ask("reload")["ok"]
-        assert (listed(host), client.get("/reader").json()) == (("2.0", before), 2)
+        assert (list_notes(host), client.get("/reader").json()) == (("2.0", before), 2)

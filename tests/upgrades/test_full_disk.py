@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.kit import wait_until
 from tests.stores.disks import full, small_disk
-from tests.upgrades.notes_plugin import RENAME, create, install, listed, notes_host
+from tests.upgrades.notes_plugin import RENAME, create, install, list_notes, notes_host
 
 if TYPE_CHECKING:
     from tests.integration.kit import HostProcess
@@ -40,9 +40,9 @@ def test_the_log_reports_a_full_disk_and_its_end_once_each(tmp_path: Path, packa
             for _ in range(5):
                 answer = client.post("/notes", json={"text": "lost"})
                 assert (answer.status_code, int(answer.headers["Retry-After"]) > 0) == (503, True)
-                assert listed(host) == ("1.0", before)
+                assert list_notes(host) == ("1.0", before)
         after = create(host, 3)
-        assert listed(host) == ("1.0", before | after)
+        assert list_notes(host) == ("1.0", before | after)
         failed = log_lines(host, of="the store can't be written")
         assert len(failed) == 1, host.errors.read_text()
         assert failed[0]["store"] == "notes"
@@ -61,6 +61,6 @@ def test_a_migration_without_space_changes_nothing(tmp_path: Path, packages: Pat
             report = host.ask("reload")
             assert report["swapped"] is False
             assert "migrations of the store notes failed" in json.dumps(report)
-            assert listed(host) == ("1.0", before)
+            assert list_notes(host) == ("1.0", before)
         wait_until(lambda: host.ask("reload")["ok"])
-        assert listed(host) == ("2.0", before)
+        assert list_notes(host) == ("2.0", before)

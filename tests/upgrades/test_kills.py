@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.kit import wait_until
-from tests.upgrades.notes_plugin import RENAME, create, install, listed, notes_host
+from tests.upgrades.notes_plugin import RENAME, create, install, list_notes, notes_host
 
 from plughost._api.errors import NotRunning
 
@@ -25,7 +25,7 @@ SELECT 'number' FROM numbers;
 """
 
 
-def migrating(host: HostProcess, settings: Mapping[str, Any]) -> Callable[[], bool]:
+def migration_probe(host: HostProcess, settings: Mapping[str, Any]) -> Callable[[], bool]:
     """Return a function that tells whether a migration has begun."""
     url = settings["stores"].get("url")
     if url is None:
@@ -70,13 +70,13 @@ def test_a_host_killed_during_a_migration_has_changed_nothing(
 
         reloading = threading.Thread(target=reload)
         reloading.start()
-        wait_until(migrating(host, settings))
+        wait_until(migration_probe(host, settings))
         host.process.kill()
         host.process.wait()
         reloading.join()
     install(packages, "1.0")
     with notes_host(tmp_path, packages, settings) as host, host.client() as client:
         wait_until(lambda: client.get("/notes").status_code != 503)
-        assert listed(host) == ("1.0", acknowledged)
+        assert list_notes(host) == ("1.0", acknowledged)
         more = create(host, 2)
-        assert listed(host)[1] == acknowledged | more
+        assert list_notes(host)[1] == acknowledged | more

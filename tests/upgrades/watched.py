@@ -15,7 +15,7 @@ from tests.upgrades.notes_plugin import ADD, install
 found: set[str] = set()
 
 
-def watch(event: str, arguments: tuple[Any, ...]) -> None:
+def record_access(event: str, arguments: tuple[Any, ...]) -> None:
     """Record which code opens a database file."""
     if event not in {"open", "sqlite3.connect"} or not isinstance(arguments[0], (str, bytes)):
         return
@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     packages = folder / "packages"
     sys.path.insert(0, str(packages))
     install(packages, "1.0")
-    sys.addaudithook(watch)
+    sys.addaudithook(record_access)
     from plughost._backups import backup, restore  # noqa: PLC0415 - after the hook
     from plughost.stores import browse, purge  # noqa: PLC0415 - after the hook
     from plughost.stores._inspection import check, statistics  # noqa: PLC0415 - after the hook

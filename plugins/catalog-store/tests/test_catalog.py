@@ -62,7 +62,7 @@ def refuse(product: Product | None) -> None:
     raise RefusedError(product)
 
 
-def everything(catalog: Catalog) -> list[Product]:
+def all_products(catalog: Catalog) -> list[Product]:
     """Return all products."""
     return [product for batch in catalog.batches() for product in batch]
 
@@ -82,7 +82,7 @@ def test_skus_are_compared_by_code_points(catalog: Catalog) -> None:
     """They differ by case, accents, spaces and normal form."""
     for sku in SKUS:
         catalog.create(draft(sku))
-    assert [product.sku for product in everything(catalog)] == SKUS
+    assert [product.sku for product in all_products(catalog)] == SKUS
     assert [catalog.get(sku).sku for sku in SKUS] == SKUS
 
 
@@ -90,7 +90,7 @@ def test_skus_are_compared_by_code_points(catalog: Catalog) -> None:
 def test_prices_are_exact(catalog: Catalog, price: str, shown: str) -> None:
     """Creates and reads return a price as the same number, in its shortest form."""
     created = catalog.create(draft("a", price=price))
-    for product in (created, catalog.get("a"), catalog.find(created.id), *everything(catalog)):
+    for product in (created, catalog.get("a"), catalog.find(created.id), *all_products(catalog)):
         assert product is not None
         assert product.price == Decimal(price)
         assert str(product.price) == shown
@@ -110,7 +110,7 @@ def test_a_taken_sku_is_refused_by_name(catalog: Catalog) -> None:
     with pytest.raises(ProductExists) as caught:
         catalog.create(draft("a", name="second"))
     assert caught.value.description == "Product SKU already exists: a"
-    assert everything(catalog) == [first]
+    assert all_products(catalog) == [first]
 
 
 def test_only_one_of_simultaneous_creates_succeeds(catalog: Catalog) -> None:
@@ -126,7 +126,7 @@ def test_only_one_of_simultaneous_creates_succeeds(catalog: Catalog) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         won = [product for product in pool.map(create, range(8)) if product]
-    assert everything(catalog) == won
+    assert all_products(catalog) == won
     assert len(won) == 1
 
 
@@ -160,7 +160,7 @@ def test_put_creates_under_the_given_id(catalog: Catalog) -> None:
     assert (near.id, new) == (before + 5, True)
     after = catalog.create(draft("after")).id
     assert after > far.id
-    assert [product.id for product in everything(catalog)] == [before, near.id, far.id, after]
+    assert [product.id for product in all_products(catalog)] == [before, near.id, far.id, after]
 
 
 def test_put_of_a_deleted_highest_id_prevents_its_reuse(catalog: Catalog) -> None:
@@ -184,7 +184,7 @@ def test_put_replaces(catalog: Catalog) -> None:
     replaced, new = catalog.put(created.id, draft("b", name="New", price="0.5", stock=7))
     assert not new
     assert replaced == Product(created.id, "b", "New", Decimal("0.5"), 7)
-    assert everything(catalog) == [replaced]
+    assert all_products(catalog) == [replaced]
 
 
 def test_put_with_a_taken_sku_is_refused(catalog: Catalog) -> None:
@@ -193,7 +193,7 @@ def test_put_with_a_taken_sku_is_refused(catalog: Catalog) -> None:
     for product_id in (second.id, second.id + 10):
         with pytest.raises(ProductExists):
             catalog.put(product_id, draft("a"))
-    assert everything(catalog) == [first, second]
+    assert all_products(catalog) == [first, second]
     assert catalog.put(first.id, draft("a", stock=9)) == (Product(first.id, "a", "Tea", Decimal("19.99"), 9), False)
 
 
@@ -206,7 +206,7 @@ def test_a_check_can_prevent_a_change(catalog: Catalog) -> None:
         with pytest.raises(RefusedError) as removed:
             catalog.remove(product_id, refuse)
         assert put.value.seen == removed.value.seen == seen
-    assert everything(catalog) == [created]
+    assert all_products(catalog) == [created]
 
 
 def test_only_one_of_simultaneous_conditional_updates_succeeds(catalog: Catalog) -> None:
@@ -248,7 +248,7 @@ def test_simultaneous_puts_and_creates_all_succeed(catalog: Catalog) -> None:
         ids = [done.result() for done in running]
     created = [product_id for each in ids[::2] for product_id in each]
     assert len(set(created)) == len(created)
-    assert {product.id for product in everything(catalog)} == {start}.union(*ids)
+    assert {product.id for product in all_products(catalog)} == {start}.union(*ids)
 
 
 @pytest.mark.parametrize("number", [999, 1000, 1001, 2500])

@@ -42,7 +42,7 @@ class Failing:
         raise RuntimeError(NASTY)
 
 
-class Ill:
+class UnhealthyPlugin:
     """A plugin with a failing check."""
 
     @hookimpl
@@ -104,7 +104,7 @@ def test_the_routes_show_how_to_try_them(console: Console) -> None:
 
 def test_a_plugins_texts_are_escaped(start: Start) -> None:
     """Markup in summaries and reasons is plain text on every page."""
-    with start(shop=Shop, failing=Failing, ill=Ill) as console:
+    with start(shop=Shop, failing=Failing, ill=UnhealthyPlugin) as console:
         console.client.get(f"/items/{NASTY}?{NASTY}")
         console.client.get("/items/broken")
         shown = [console.get(path).text for path in (*PAGES, "/plugins/failing", "/plugins/shop", "/pages/shop/broken")]
@@ -194,7 +194,7 @@ def test_settings_show_their_source_and_no_secret(start: Start) -> None:
 
 def test_health_shows_the_result_of_each_check(start: Start) -> None:
     """A check that raises is down, and the other results are shown all the same."""
-    with start(ill=Ill) as console:
+    with start(ill=UnhealthyPlugin) as console:
         text = _text(console.get("/health").text)
         overview = _text(console.get().text)
     assert "Down: ill Check" in text

@@ -147,13 +147,13 @@ def test_every_store_operation_is_counted_once() -> None:
     shop = Shop()
     with _host(shop) as host, host.client() as client, ThreadPoolExecutor(4) as threads:
 
-        def tell(_: int) -> None:
+        def emit(_: int) -> None:
             assert shop.context is not None
             shop.context.emit("store", store="s", kind="write", outcome="ok", seconds=0.001, waited=0.0)
 
-        list(threads.map(tell, range(2500)))
+        list(threads.map(emit, range(2500)))
         host.host.reload()
-        list(threads.map(tell, range(100)))
+        list(threads.map(emit, range(100)))
         samples = _samples(client)
     labels = (("kind", "write"), ("outcome", "ok"), ("store", "s"))
     assert samples["plughost_store_operation_seconds_count", labels] == 2600
@@ -188,7 +188,7 @@ def test_two_hosts_in_one_process_count_separately() -> None:
         assert ("shop", "GET", "/items/{name}", "200") not in _requests(other_client)
 
 
-class Tells:
+class EmittingPlugin:
     """A plugin that emits a login and a store operation at each start."""
 
     @hookimpl
@@ -205,7 +205,7 @@ def test_figures_survive_a_new_instance_of_the_plugin() -> None:
         client.get("/items/a")
         file = host.host.settings.file
         assert file is not None
-        installed.append(plugin_distribution("tells", Tells()))
+        installed.append(plugin_distribution("tells", EmittingPlugin()))
         host.host.reload()
         file.write_text(file.read_text() + "\n[plugins.metrics]\nbody_limit = 1000\n[plugins.tells]\nbody_limit = 1\n")
         assert host.host.reload().changed == ("metrics", "tells")
@@ -246,7 +246,7 @@ def test_a_bucket_includes_its_bound() -> None:
     assert total == pytest.approx(20.3021)
 
 
-class Counts(Shop):
+class CountingPlugin(Shop):
     """A plugin with its own metrics."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class Counts(Shop):
 
 def test_a_plugins_own_metrics_are_shown_while_it_serves() -> None:
     """They have its name, survive a reload that reuses it, and disappear with it."""
-    shop = Counts()
+    shop = CountingPlugin()
     beside = [plugin_distribution("big-shop", shop)]
     with running_host(["metrics"], beside=beside) as host, host.client() as client:
         shop.orders.add(country="NZ")

@@ -51,7 +51,7 @@ class Collector:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                collector.take(self.rfile.read(int(self.headers["Content-Length"])), self.headers["Content-Encoding"])
+                collector.record(self.rfile.read(int(self.headers["Content-Length"])), self.headers["Content-Encoding"])
                 self.send_response(200)
                 self.end_headers()
 
@@ -61,7 +61,7 @@ class Collector:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
-    def take(self, body: bytes, coding: str | None) -> None:
+    def record(self, body: bytes, coding: str | None) -> None:
         """Record the spans of a request."""
         assert coding is None
         sent = ExportTraceServiceRequest.FromString(body)
