@@ -83,7 +83,7 @@ def test_refused_requests_count_as_failed(ours: Server, lane: Lane, path: str, b
 def _burst(server: Server, lane: Lane, path: str, body: str) -> Sample:
     tool = "h2load" if lane == "h2" else "wrk"
     if shutil.which(tool) is None:
-        pytest.skip(f"there is no {tool} here, which the load comes from")
+        pytest.skip(f"there is no {tool} here to make the load")
     method = "POST" if body else "GET"
     headers = (("Content-Type", "application/json"),)
     target = Target(method=method, url=server.url(path), headers=headers, body=body, connections=4)

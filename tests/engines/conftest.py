@@ -288,7 +288,7 @@ def wait_until() -> WaitUntil:
         deadline = time.monotonic() + 20
         tick = threading.Event()
         while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true"
+            assert time.monotonic() < deadline, "the condition did not become true"
             tick.wait(0.01)
 
     return wait

@@ -194,7 +194,7 @@ def test_the_queues_of_the_turn_and_of_the_blocking_pool_are_separate(
     assert write.wait(20)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor only on Linux")
 def test_threads_share_a_processor_until_a_request_is_slow(
     dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil
 ) -> None:
@@ -250,7 +250,7 @@ def _is_load(dispatcher: Dispatcher, held: int, waiting: int) -> bool:
     return dispatcher.loads()["stored"][:2] == (held, waiting)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor only on Linux")
 def test_native_threads_avoid_the_shared_processor() -> None:
     """They would interrupt Python there. With a single processor, or without a shared one, they may use all."""
     allowed = os.sched_getaffinity(0)
@@ -294,7 +294,7 @@ def test_the_shared_processor_is_one_with_few_interrupts(allowed: set[int], inte
     assert least_interrupted(allowed, interrupts) == chosen
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor only on Linux")
 def test_the_counters_of_this_system_are_understood() -> None:
     """Linux's interrupt counters can be parsed, and one of its processors is shared."""
     interrupts = Path("/proc/interrupts").read_text(encoding="ascii")

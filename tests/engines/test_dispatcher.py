@@ -61,7 +61,7 @@ def test_quick_jobs_run_one_at_a_time_in_order(dispatcher: Dispatcher) -> None:
 
 
 def test_plugins_take_turns(dispatcher: Dispatcher) -> None:
-    """One plugin's request follows after one of another plugin, however many of the latter wait."""
+    """Requests of two plugins alternate, however many requests of one plugin wait."""
     done: list[str] = []
     finished = threading.Semaphore(0)
 

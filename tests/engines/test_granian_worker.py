@@ -84,7 +84,7 @@ def test_granians_first_thread_runs_tasks(wait_until: WaitUntil) -> None:
         wait_until(lambda: "poll" in Path("/proc/self/task", worker, "wchan").read_text())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor only on Linux")
 def test_granians_threads_inherit_the_processor() -> None:
     """The thread that is bound starts all others, and they inherit its binding."""
     before = tokio_workers()
@@ -95,7 +95,7 @@ def test_granians_threads_inherit_the_processor() -> None:
         assert all(os.sched_getaffinity(int(thread)) == last for thread in started)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how large a thread's stack is")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the size of a thread's stack")
 def test_granians_threads_have_a_sufficient_stack() -> None:
     """With less than Python expects, recursive C code for deeply nested JSON crashes Python 3.13."""
     sizes: list[int] = []
@@ -288,7 +288,7 @@ def test_a_client_that_connects_during_a_pause_is_answered_after_it() -> None:
         assert ask(port, "/")[0] == 200
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor only on Linux")
 def test_start_returns_once_connections_are_accepted() -> None:
     """This holds however late granian's thread runs: a `pause` before it listens would be permanent."""
     allowed = os.sched_getaffinity(0)

@@ -236,7 +236,7 @@ def test_waitress_accepts_many_connections_at_once(environ_app: WSGIApplication,
         assert len(server.active_channels) == 20
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="who is connected is found in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="connections are read from /proc")
 @pytest.mark.parametrize("lane", LANES[1:3], ids=str)
 def test_a_client_that_connects_during_a_pause_waits_for_its_end(serve: Serve, gate: Gate, lane: Lane) -> None:
     """Connected clients are answered meanwhile, and `pause` returns them; it can be repeated."""

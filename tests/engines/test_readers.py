@@ -177,7 +177,7 @@ class Endless:
             self.ended.release()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells what memory was used at most since it was asked")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the peak memory since a reset")
 def test_clients_that_read_nothing_cost_little_memory(serve: Serve, lane: Lane) -> None:
     """Less than one large part is held for each client, until it is disconnected."""
     application = Endless(bytes(2 * PART))
@@ -211,7 +211,7 @@ def test_a_stream_without_a_window_is_aborted(
         wait_until(is_given_up)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system takes as much as it likes")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems buffer any amount")
 @pytest.mark.parametrize("lane", LANES[1:], ids=str)
 def test_granian_produces_little_ahead_of_its_reader(serve: Serve, lane: Lane) -> None:
     """If nobody reads a response, at most 1.5 MB of it are produced, including the system's buffers."""

@@ -98,7 +98,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait until a condition holds, or fail."""
     deadline = monotonic() + seconds
     while not condition():
-        assert monotonic() < deadline, "it did not come to pass"
+        assert monotonic() < deadline, "the condition did not become true"
         Event().wait(0.01)
 
 

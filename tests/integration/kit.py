@@ -59,7 +59,7 @@ def wait_until(condition: Callable[[], Any], patience: float = PATIENCE) -> None
     deadline = time.monotonic() + patience
     tick = threading.Event()
     while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
+        assert time.monotonic() < deadline, "the condition did not become true"
         tick.wait(0.02)
 
 

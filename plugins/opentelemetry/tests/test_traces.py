@@ -275,5 +275,5 @@ def test_requests_do_not_wait_for_an_unreachable_collector(collector: Collector,
 def _until(condition: Callable[[], bool]) -> None:
     deadline = monotonic() + 30
     while not condition():
-        assert monotonic() < deadline, "it did not come to pass"
+        assert monotonic() < deadline, "the condition did not become true"
         threading.Event().wait(0.01)
