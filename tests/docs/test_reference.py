@@ -280,7 +280,7 @@ def test_the_pictures_match_their_texts() -> None:
     for text in texts:
         title, steps = drawing.read(text.read_text(encoding="utf-8"))
         assert text.with_suffix(".svg").read_text(encoding="utf-8") == drawing.draw(title, steps)
-        assert max(len(step.where) for step in steps) <= 28, "it would reach into what happens there"
+        assert max(len(step.where) for step in steps) <= 28, "its text would overlap the next column"
         places = [step.where for step in steps if step.where.startswith("_")]
         assert [place for place in places if not (host / f"{place}.py").is_file()] == []
 

@@ -200,7 +200,7 @@ def test_a_replaced_app_is_drained_by_its_last_answer() -> None:
     gone = weakref.ref(old)
     del old, slow
     gc.collect()
-    assert gone() is None, "what was swapped out is kept until the next swap"
+    assert gone() is None, "the replaced app is kept until the next swap"
 
 
 def test_requests_in_flight_are_listed_by_plugin_even_in_a_swapped_out_app() -> None:

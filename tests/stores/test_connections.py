@@ -105,7 +105,7 @@ def test_connections_are_given_in_the_order_of_requests(
         store.read(come, "came later")
         waiting.result()
     assert order == ["waited", "came later"]
-    assert turns == [True], "who waits for more than a moment lets others have the turn, though none is seen to wait"
+    assert turns == [True], "a long wait must yield the turn, even if no other thread seems to wait"
 
 
 def test_idle_connections_are_closed_without_further_use(

@@ -45,7 +45,7 @@ def test_a_setting_is_changed_after_a_preview(start: Start) -> None:
         before = _file(console)
         page = html.unescape(console.post("/settings/edit", key=KEY, value="5").text)
         assert "+days = 5" in page
-        assert "shelf is reloaded" in page, "and what it holds in memory is lost"
+        assert "shelf is reloaded" in page, "its data in memory is lost"
         assert _file(console) == before
         page = console.finish(console.post("/settings/edit", key=KEY, value="5", seen="yes"))
         assert f"Set {KEY}: done" in page
