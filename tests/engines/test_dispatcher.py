@@ -91,7 +91,7 @@ def test_a_slow_job_yields_the_turn(dispatcher: Dispatcher, release: threading.E
 
 
 @pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "in pool"])
-@pytest.mark.parametrize("says_so", [False, True], ids=["is noticed", "is announced"])
+@pytest.mark.parametrize("is_announced", [False, True], ids=["is noticed", "is announced"])
 def test_a_slow_job_is_notified(dispatcher: Dispatcher, plugin: str, is_announced: bool) -> None:
     """The watcher notices it or the job announces it, in turn or in the pool; a quick job is not notified."""
 

@@ -57,7 +57,7 @@ def stored(path: str, acknowledged: list[str]) -> Callable[[httpx.Client], str]:
         if created.status_code == 201:
             acknowledged.append(name)
         unknown = created.status_code == 503 and "may have been done" in created.text
-        assert not (unknown and "Retry-After" in created.headers), "a request that may have been done must not be repeated"
+        assert not (unknown and "Retry-After" in created.headers), "a possibly done request must not be repeated"
         refused = [each for each in (listed, created) if each.status_code == 503 and not (unknown and each is created)]
         assert all(each.headers.get("Retry-After", "").isdigit() for each in refused)
         return "unknown" if unknown else "unavailable" if refused else "stored"
