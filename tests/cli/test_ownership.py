@@ -99,4 +99,4 @@ def test_no_host_is_claimed_where_this_user_may_not_look(line: Line, stranger: P
     assert result.exit_code == 1
     told = f"Error: The data folder {stranger} is another user's, who alone can tell whether a host runs on it: "
     assert result.output == f"{told}run this command as that user.\n"
-    assert "this user can't tell whether there is one" in " ".join(line.run("doctor").output.split())
+    assert "this user can't see whether one runs" in " ".join(line.run("doctor").output.split())

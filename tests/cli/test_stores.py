@@ -90,7 +90,7 @@ def test_a_plugin_that_lacks_a_requirement_is_named(line: Line) -> None:
     told = line.run("stores")
     assert told.exit_code == 1
     assert "it requires nowhere, and it is not installed" in told.stderr
-    assert "No installed plugin keeps anything" not in told.stdout
+    assert "No installed plugin has a store" not in told.stdout
 
 
 def test_a_store_whose_url_is_none_is_named(line: Line) -> None:

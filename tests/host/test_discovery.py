@@ -129,7 +129,7 @@ def test_what_was_to_be_a_plugin_is_told(tmp_path: Path) -> None:
     entry = plugin_entry("top", "top")
     write_package(tmp_path, "plughost-top", {}, requires=["plughost", "plughost-base"], entry_points=entry)
     write_package(tmp_path, "lost", {}, requires=["plughost"])
-    told = "plughost-lost is installed, and is no plugin: it has no entry point in plughost.plugins"
+    told = "plughost-lost is installed, but is not a plugin: it has no entry point in plughost.plugins"
     assert Environment(metadata.distributions(path=[str(tmp_path)])).warnings == (told,)
 
 

@@ -127,7 +127,7 @@ def test_what_a_reload_finds_to_be_no_plugin_is_told(sandbox: Sandbox, tmp_path:
         (info / "METADATA").write_text(f"{(info / 'METADATA').read_text()}Requires-Dist: plughost\n")
         (info / "entry_points.txt").unlink()
         (info / "RECORD").write_text("_edited.pth,,\n")
-        told = "plughost-edited is installed, and is no plugin: it has no entry point in plughost.plugins"
+        told = "plughost-edited is installed, but is not a plugin: it has no entry point in plughost.plugins"
         until(lambda: told in (sandbox.folder.parent / "host.log").read_text())
 
 
