@@ -95,8 +95,8 @@ def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
 @pytest.mark.thorough
 def test_what_the_host_needs_can_not_be_uninstalled(sandbox: Sandbox) -> None:
     """Neither the host, nor what it requires, nor what is not there."""
-    assert "The host itself runs on plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
-    assert "The host itself runs on" in sandbox.run("uninstall", "falcon", "--yes", code=1)
+    assert "The host itself requires plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
+    assert "The host itself requires" in sandbox.run("uninstall", "falcon", "--yes", code=1)
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     assert "did you mean greeter?" in sandbox.run("uninstall", "greater", "--yes", code=1)
 

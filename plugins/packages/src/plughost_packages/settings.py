@@ -10,19 +10,19 @@ from plughost_packages.attesting import PUBLISHER
 
 
 class Settings(BaseModel):
-    """Where to look for what is installed."""
+    """Where to find distributions, and whose to accept."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     index_url: SecretStr | None = Field(
         None,
-        description="Index to look in where no option names one; no other is, unless pip's own configuration does",
+        description="Package index to search if no option names one; if unset, the one of pip's configuration, if any",
         examples=["https://packages.example.org/simple"],
     )
-    find_links: tuple[str, ...] = Field((), description="Folders and pages with distributions to look in, too")
+    find_links: tuple[str, ...] = Field((), description="Additional folders and pages with distributions to search")
     attested_by: tuple[Annotated[str, Field(pattern=f"^{PUBLISHER.pattern}$")], ...] = Field(
         (),
-        description="Who may have built what has an attestation: `github:OWNER/REPOSITORY/WORKFLOW.yml`, or "
-        "`gitlab:...`; anybody by default",
+        description="Accepted publishers of attestations: `github:OWNER/REPOSITORY/WORKFLOW.yml`, or "
+        "`gitlab:...`; any publisher by default",
     )
-    require_attestations: bool = Field(False, description="Refuse files without a valid attestation beside them")
+    require_attestations: bool = Field(False, description="Refuse files without a valid attestation next to them")
